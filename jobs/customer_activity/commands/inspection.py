@@ -1,0 +1,146 @@
+"""`activity status | show | describe | doctor`: look, change nothing."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table as Grid
+from rich.text import Text
+
+from customer_activity import console
+from customer_activity.errors import EXIT_CHECK_FAILED, EnvironmentFault
+from customer_activity.inspection import describe as topology
+from customer_activity.inspection import screens
+from customer_activity.inspection import show as customers
+from customer_activity.inspection import status as current
+from customer_activity.inspection.doctor import diagnose
+from customer_activity.settings import PREFIX, Settings
+
+WATCH_SECONDS = 2.0  # slow enough to leave the processor to the streams
+
+
+class Format(StrEnum):
+    """How `describe` prints the topology."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    JSON = "json"
+
+
+def status(
+    ctx: typer.Context,
+    *,
+    json: console.JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until Ctrl-C.")] = False,
+) -> None:
+    """Show each query's state, last batch, rows/s, lag and freshness, and what the tables hold."""
+    settings = console.settings_of(ctx)
+    if watch:
+        _watch(settings, json=json)
+    elif json:
+        console.print_json(current.report(settings).as_json())
+    else:
+        console.out.print(screens.status(current.report(settings)))
+
+
+def _watch(settings: Settings, *, json: bool) -> None:
+    """Show the status again and again, until Ctrl-C ends it."""
+    try:
+        if json:
+            while True:
+                console.print_json(current.report(settings).as_json())
+                time.sleep(WATCH_SECONDS)
+        with Live(screens.status(current.report(settings)), console=console.out, auto_refresh=False) as live:
+            while True:
+                time.sleep(WATCH_SECONDS)
+                live.update(screens.status(current.report(settings)), refresh=True)
+    except KeyboardInterrupt:  # how a watch ends
+        return
+
+
+def show(
+    ctx: typer.Context,
+    customer_id: Annotated[str, typer.Argument(metavar="CUSTOMER_ID", help="Which customer.")],
+    *,
+    json: console.JsonOption = False,
+) -> None:
+    """Show a customer's gold row, its profile and its last purchases; exit 1 when nothing is known of it."""
+    found = customers.customer(console.settings_of(ctx).lake, customer_id)
+    if json:
+        console.print_json(found._asdict())
+    else:
+        console.out.print(screens.customer(found))
+    if not found.is_known:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def describe(
+    ctx: typer.Context,
+    *,
+    output: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TEXT,
+    json: console.JsonOption = False,
+) -> None:
+    """Show the topology: what each query reads and writes, where, and what it promises."""
+    settings = console.settings_of(ctx)
+    if json or output is Format.JSON:
+        console.print_json(topology.topology(settings))
+    elif output is Format.MERMAID:
+        typer.echo(topology.mermaid(settings))
+    else:
+        typer.echo("\n".join(topology.lines(settings)))
+
+
+def doctor(
+    ctx: typer.Context,
+    *,
+    json: console.JsonOption = False,
+    list_settings: Annotated[
+        bool, typer.Option("--settings", help="List every setting instead: value, default, meaning.")
+    ] = False,
+) -> None:
+    """Check Java, versions, jars, ports, broker, topics and lake; exit 2 when something is wrong, with what to do."""
+    settings = console.settings_of(ctx)
+    if list_settings:
+        listed = _settings(settings)
+        if json:
+            console.print_json(listed)
+        else:
+            console.out.print(_settings_grid(listed))
+        return
+    findings = diagnose(settings)
+    wrong = [finding for finding in findings if not finding.ok]
+    if json:
+        console.print_json({"ok": not wrong, "findings": [finding._asdict() for finding in findings]})
+    else:
+        console.out.print(screens.findings(findings))
+    if wrong:
+        checks = ", ".join(finding.check for finding in wrong)
+        raise EnvironmentFault(
+            f"{len(wrong)} of {len(findings)} checks found something wrong: {checks}", remedy=wrong[0].remedy
+        )
+
+
+def _settings(settings: Settings) -> list[dict[str, Any]]:
+    """List the settings; of the Kafka security settings only the file's path is one."""
+    return [
+        {
+            "variable": f"{PREFIX}{name.upper()}",
+            "value": getattr(settings, name),
+            "default": field.default,
+            "is_default": name not in settings.model_fields_set,
+            "description": field.description,
+        }
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def _settings_grid(listed: list[dict[str, Any]]) -> Grid:
+    grid = Grid("variable", "value", "default", "description", box=None, pad_edge=False)
+    for setting in listed:
+        value = Text(str(setting["value"]), style="" if setting["is_default"] else "bold")
+        grid.add_row(setting["variable"], value, Text(str(setting["default"])), Text(setting["description"]))
+    return grid

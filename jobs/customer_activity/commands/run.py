@@ -1,0 +1,73 @@
+"""`activity run | stop`: everything up with real traffic, watched live; and everything down."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from customer_activity import console
+from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK
+from customer_activity.run import live, parts, queries
+from customer_activity.settings import Settings
+
+
+def run(
+    ctx: typer.Context,
+    *,
+    lines: Annotated[int | None, typer.Option(min=1, help="Lines of the data set to send.  [default: all]")] = None,
+    keep: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep/--once",
+            help="Leave broker and streams up at the end, or stop everything.  [default: keep; once in CI]",
+        ),
+    ] = None,
+) -> None:
+    """Run it all: broker, streams and 1.47 million real purchases, live; then the proof and how to query gold."""
+    settings = console.settings_of(ctx)
+    stays = keep if keep is not None else not _is_ci()
+    outcome = live.run(settings, console.out, lines=lines, stays=stays)
+    if outcome.exit_code in (EXIT_OK, EXIT_CHECK_FAILED):  # the proof ran to its end: there is a gold table to look at
+        _print_queries(settings)
+        _print_what_next(outcome.customer_id, stays=stays)
+    if outcome.exit_code:
+        raise typer.Exit(outcome.exit_code)
+
+
+def stop(ctx: typer.Context) -> None:
+    """Stop traffic, streams and broker; leaves no process behind, and is fine when nothing runs."""
+    ended = parts.stop(console.settings_of(ctx))
+    console.out.print(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
+
+
+def _is_ci() -> bool:
+    """Whether this runs where nobody looks on: CI services set this variable."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def _print_queries(settings: Settings) -> None:
+    """Print how to query gold; a command is not wrapped, so that it can be copied as it is."""
+    console.out.print("\nGold is a Delta table. Query it with what you like:")
+    for query in queries.one_liners(settings, Path.cwd()):
+        console.out.print(f"\n[dim]# {query.engine}[/]")
+        console.out.print(query.command, soft_wrap=True, highlight=False, markup=False)
+
+
+def _print_what_next(customer_id: str | None, *, stays: bool) -> None:
+    activity = queries.near(str(Path(sys.executable).with_name("activity")), Path.cwd())
+    if stays:
+        console.out.print("\nBroker and streams stay up. Go on with:")
+    else:
+        console.out.print("\nEverything is stopped, and the data stays. Go on with:")
+    steps = {
+        f"{activity} status{' --watch' if stays else ''}": "each hop: state, lag, freshness",
+        f"{activity} show {customer_id or 'CUSTOMER_ID'}": "one customer: gold row, profile, last purchases",
+        "make run": "the same again, with some fresh purchases",
+        **({"make stop": "stop broker and streams"} if stays else {}),
+    }
+    for command, meaning in steps.items():
+        console.out.print(f"  {command:<36} {meaning}", highlight=False, markup=False)

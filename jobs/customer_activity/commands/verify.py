@@ -1,0 +1,123 @@
+"""`activity verify`: is what the tables and the view topic say what the input says?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from customer_activity import console
+from customer_activity.errors import EXIT_CHECK_FAILED
+from customer_activity.verification.comparison import Check
+from customer_activity.verification.verify import Report
+from customer_activity.verification.verify import verify as run_checks
+
+
+def verify(
+    ctx: typer.Context,
+    *,
+    json: console.JsonOption = False,
+    settle: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long a pipeline at work may take to catch up with the input.")
+    ] = 60.0,
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Compare silver, gold and the view of N random customers only.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+) -> None:
+    """Recompute the view from Kafka in plain Python and compare bronze, silver, gold and the view topic with it.
+
+    Exit 0: equal. Exit 1: there are differences; the table names the checks and a few examples.
+    """
+    settings = console.settings_of(ctx)
+    with console.err.status("verifying") as status:
+        report = run_checks(settings, settle_seconds=settle, sample=sample, seed=seed, on_step=status.update)
+    if json:
+        console.print_json(as_data(report))
+    else:
+        show(report)
+    if report.differences:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def show(report: Report) -> None:
+    """Print the checks, the differences, the figures, and the verdict as the last line."""
+    table = Table("check", "expected", "found", "verdict", title_justify="left")
+    for check in report.checks:
+        table.add_row(check.name, figures(check.expected), figures(check.observed), verdict_of(check))
+    console.out.print(table)
+    for check in report.checks:
+        for example in check.examples:
+            console.out.print(f"  [red]{escape(check.name)}:[/] {escape(example)}", highlight=False, soft_wrap=True)
+        if check.differences > len(check.examples):
+            console.out.print(f"  {escape(check.name)}: and {check.differences - len(check.examples):,} more", highlight=False)
+        if check.impossible:
+            console.out.print(f"  [yellow]{escape(check.name)}:[/] not possible: {escape(check.impossible)}", highlight=False, soft_wrap=True)
+    for line in figure_lines(report):
+        console.out.print(line, highlight=False, soft_wrap=True)
+    console.out.print(verdict(report), style="bold red" if report.differences else "bold green", highlight=False, soft_wrap=True)
+
+
+def figure_lines(report: Report) -> list[str]:
+    """What was verified, in figures."""
+    records = ", ".join(f"{topic} {count:,}" for topic, count in report.records.items())
+    lines = [
+        f"{sum(report.records.values()):,} records read from Kafka ({records}) in {report.seconds:.1f} s",
+        f"{report.customers:,} customers in the view, {report.purchases:,} purchases counted, "
+        f"turnover {money(report.turnover)} {report.currency}",
+    ]
+    if sum(report.from_lake.values()):
+        kept = ", ".join(f"{topic} {count:,}" for topic, count in report.from_lake.items() if count)
+        lines.append(f"taken from the lake's raw columns, because Kafka has removed them: {kept}")
+    if report.sample is not None:
+        lines.append(f"silver, gold and the view's last values: a sample of {report.sample:,} customers")
+    return lines
+
+
+def verdict(report: Report) -> str:
+    """The last line."""
+    if report.differences:
+        growing = f"; {report.growth:,} records arrived meanwhile: traffic is running: stop it and verify again" if report.growth else ""
+        return f"{report.differences:,} difference{'s' if report.differences > 1 else ''}{growing}"
+    impossible = sum(bool(check.impossible) for check in report.checks)
+    return f"equal ({impossible} checks were not possible)" if impossible else "equal"
+
+
+def verdict_of(check: Check) -> str:
+    """One check's verdict, with markup."""
+    if check.impossible:
+        return "[yellow]not possible[/]"
+    return f"[red]{check.differences:,} differ[/]" if check.differences else "[green]equal[/]"
+
+
+def figures(value: int | Mapping[str, int]) -> str:
+    """A count, or counts by outcome, for people."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "\n".join(f"{outcome} {count:,}" for outcome, count in value.items())
+
+
+def money(cents: int) -> str:
+    """Cents as an amount with two decimals."""
+    return f"{cents // 100:,}.{cents % 100:02}"
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """The report for machines."""
+    return {
+        "verdict": verdict(report),
+        "differences": report.differences,
+        "checks": [{**check._asdict(), "ok": check.ok} for check in report.checks],
+        "records_read": report.records,
+        "records_from_lake": report.from_lake,
+        "customers": report.customers,
+        "purchases": report.purchases,
+        "turnover": f"{report.turnover // 100}.{report.turnover % 100:02}",
+        "currency": report.currency,
+        "sample": report.sample,
+        "records_arrived_meanwhile": report.growth,
+        "seconds": round(report.seconds, 3),
+    }

@@ -1,0 +1,27 @@
+"""The record contracts. The JSON Schemas of this package are their one source; everything else is derived from them.
+
+`schema` reads them, `decoding` turns them into strict decoders, `pages` into tables for people.
+"""
+
+from customer_activity.contracts.decoding import MAX_NESTING, Refusal, decoder, examine, is_nested_too_deeply, record_type, utf8_refusal
+from customer_activity.contracts.pages import markdown_table
+from customer_activity.contracts.schema import CONTRACTS, CUSTOMER_ACTIVITY, CUSTOMER_PROFILE, PURCHASE_EVENT, Contract, Field, Kind, column_name
+
+__all__ = [
+    "CONTRACTS",
+    "CUSTOMER_ACTIVITY",
+    "CUSTOMER_PROFILE",
+    "MAX_NESTING",
+    "PURCHASE_EVENT",
+    "Contract",
+    "Field",
+    "Kind",
+    "Refusal",
+    "column_name",
+    "decoder",
+    "examine",
+    "is_nested_too_deeply",
+    "markdown_table",
+    "record_type",
+    "utf8_refusal",
+]

@@ -1,0 +1,161 @@
+"""Delta tables: create them, read their change feed, and write a micro-batch into them exactly once.
+
+Every write of a batch carries `txnAppId`/`txnVersion`: Delta skips it when the table has that version or a later one,
+so a batch that is repeated after a crash writes nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from delta.tables import DeltaTable
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.schemas import SCHEMAS, STATISTICS
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+    from pyspark.sql import DataFrame, SparkSession
+
+    from customer_activity.microbatch import MicroBatch
+
+PROPERTIES = {
+    "delta.enableChangeDataFeed": "true",
+    # Readers of version 1 read these tables: no deletion vectors, no column mapping.
+    "delta.enableDeletionVectors": "false",
+    # A checkpoint is written inside a commit and every tenth commit would wait for it; the state is small.
+    "delta.checkpointInterval": "100",
+    # A reader may be away for as long as the log is kept without losing the files of its change feed.
+    "delta.logRetentionDuration": "interval 30 days",
+    "delta.deletedFileRetentionDuration": "interval 30 days",
+}
+
+CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def ensure_tables(spark: SparkSession, lake: str) -> None:
+    """Create the tables that are not there yet, side by side: each is a commit of its own."""
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        for created in [pool.submit(_ensure, spark, lake, table) for table in Table]:
+            created.result()
+
+
+def _ensure(spark: SparkSession, lake: str, table: Table) -> None:
+    path = table_path(lake, table)
+    if DeltaTable.isDeltaTable(spark, path):
+        return
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(SCHEMAS[table])
+    for key, value in {**PROPERTIES, "delta.dataSkippingStatsColumns": STATISTICS[table]}.items():
+        builder = builder.property(key, value)
+    builder.execute()
+
+
+def version(spark: SparkSession, lake: str, table: Table) -> int:
+    """Return the table's newest version."""
+    return int(_snapshot(spark, lake, table).version())
+
+
+def table_id(spark: SparkSession, lake: str, table: Table) -> str:
+    """Return the table's id: a table that is made anew has another one."""
+    return str(_snapshot(spark, lake, table).metadata().id())
+
+
+def _snapshot(spark: SparkSession, lake: str, table: Table) -> JavaObject:
+    """Delta's newest snapshot of a table. Its Python API tells versions only through a job (`history`)."""
+    jvm = spark._jvm  # noqa: SLF001
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table_path(lake, table))  # noqa: SLF001
+    nothing = jvm.scala.Option.empty()
+    return log.update(False, nothing, nothing)
+
+
+def read(spark: SparkSession, lake: str, table: Table, *, as_of: int | None = None) -> DataFrame:
+    """Read a table, at a version when one is given."""
+    reader = spark.read.format("delta")
+    if as_of is not None:
+        reader = reader.option("versionAsOf", as_of)
+    return reader.load(table_path(lake, table))
+
+
+def read_changes(spark: SparkSession, lake: str, table: Table, *, starting_version: int | None = None) -> DataFrame:
+    """Stream a table's change feed.
+
+    Without a starting version a new query gets the table's present rows as inserts and then every change.
+
+    Produces the table's columns, `_change_type` (insert, update_preimage, update_postimage, delete),
+    `_commit_version` and `_commit_timestamp`.
+    """
+    reader = spark.readStream.format("delta").option("readChangeFeed", "true")
+    if starting_version is not None:
+        reader = reader.option("startingVersion", starting_version)
+    return reader.load(table_path(lake, table))
+
+
+def append(frame: DataFrame, lake: str, table: Table, batch: MicroBatch) -> None:
+    """Append a frame's rows to a table, once for this batch."""
+    (
+        frame.select(*SCHEMAS[table].fieldNames())
+        .write.format("delta")
+        .mode("append")
+        .option("txnAppId", batch.application_id(table))
+        .option("txnVersion", batch.batch_id)
+        .option("userMetadata", batch.metadata())
+        .save(table_path(lake, table))
+    )
+
+
+@contextmanager
+def _once(spark: SparkSession, batch: MicroBatch, table: Table, *, local_source: bool) -> Iterator[None]:
+    """Bind the MERGE inside to the batch: it has no options of its own, only its session's settings."""
+    options = {
+        "spark.databricks.delta.write.txnAppId": batch.application_id(table),
+        "spark.databricks.delta.write.txnVersion": str(batch.batch_id),
+        "spark.databricks.delta.commitInfo.userMetadata": batch.metadata(),
+        # A local relation is deterministic by itself: copying it first would be a job for nothing.
+        "spark.databricks.delta.merge.materializeSource": "none" if local_source else "auto",
+    }
+    for key, value in options.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in options:
+            spark.conf.unset(key)
+
+
+def merge(
+    source: DataFrame,
+    lake: str,
+    table: Table,
+    batch: MicroBatch,
+    *,
+    key: str,
+    local_source: bool,
+    update: Mapping[str, str] | None = None,
+    update_when: str | None = None,
+    delete_when: str | None = None,
+) -> None:
+    """Merge one source row a key into a table, once for this batch.
+
+    Args:
+        source: `s` in the expressions; one row a key.
+        lake: where the table is.
+        table: the target, `t` in the expressions.
+        batch: whose write this is.
+        key: the column that both sides share.
+        local_source: whether the source is a local relation.
+        update: new value by column, all columns of the source's when not given.
+        update_when: condition for an update; a row that meets none is not rewritten.
+        delete_when: condition on the source for a delete; such a row is never inserted.
+    """
+    session = source.sparkSession
+    columns = {name: f"s.{name}" for name in SCHEMAS[table].fieldNames()}
+    builder = DeltaTable.forPath(session, table_path(lake, table)).alias("t").merge(source.alias("s"), f"t.{key} = s.{key}")
+    if delete_when is not None:
+        builder = builder.whenMatchedDelete(condition=delete_when)
+    builder = builder.whenMatchedUpdate(condition=update_when, set=dict(update or columns))
+    builder = builder.whenNotMatchedInsert(condition=None if delete_when is None else f"NOT ({delete_when})", values=columns)
+    with _once(session, batch, table, local_source=local_source):
+        builder.execute()

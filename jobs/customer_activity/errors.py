@@ -1,0 +1,84 @@
+"""Every error the product raises on purpose.
+
+    ActivityError
+    ├── CheckFailed           a check found differences                    exit 1
+    ├── TerminalError         trying again does not help                   exit 2
+    │   ├── SettingsError         a setting is missing, unknown or wrong
+    │   ├── EnvironmentFault      Java, jars, a port or disk space is missing
+    │   ├── TopicMismatch         a topic is absent or not as infra/kafka/topics.yaml says
+    │   ├── BadShareExceeded      too many bad records: a bad deploy upstream
+    │   ├── CheckpointMismatch    table and checkpoint contradict each other
+    │   └── OffsetsLost           Kafka no longer has records that were never landed
+    └── TransientError        the same call may succeed later              exit 75
+        ├── BrokerUnavailable     Kafka does not answer
+        └── QueryAlreadyRunning   another driver holds the query
+
+A message says what happened, where, and what to do. A bad record is not an error: it is a row in quarantine.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_CHECK_FAILED = 1
+EXIT_TERMINAL = 2
+EXIT_TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
+
+
+class ActivityError(Exception):
+    """Base of all; carries the exit code that the command line ends with."""
+
+    exit_code = EXIT_TERMINAL
+
+    def __init__(self, what: str, *, remedy: str = "") -> None:
+        """Compose the message from what happened (and where) and what to do about it."""
+        super().__init__(f"{what}\n  → {remedy}" if remedy else what)
+        self.what = what
+        self.remedy = remedy
+
+
+class CheckFailed(ActivityError):
+    """Raised when a check ran to its end and found differences."""
+
+    exit_code = EXIT_CHECK_FAILED
+
+
+class TerminalError(ActivityError):
+    """Raised when trying again cannot help; somebody has to change something first."""
+
+
+class SettingsError(TerminalError):
+    """Raised when a setting is missing, unknown or out of range."""
+
+
+class EnvironmentFault(TerminalError):
+    """Raised when the machine lacks something: Java, jars, a free port, disk space."""
+
+
+class TopicMismatch(TerminalError):
+    """Raised when a topic is absent, or differs from `infra/kafka/topics.yaml`."""
+
+
+class BadShareExceeded(TerminalError):
+    """Raised when more records are bad than `ACTIVITY_MAX_BAD_SHARE` allows."""
+
+
+class CheckpointMismatch(TerminalError):
+    """Raised when a checkpoint and the table it writes contradict each other."""
+
+
+class OffsetsLost(TerminalError):
+    """Raised when Kafka no longer has offsets that the checkpoint still has to read."""
+
+
+class TransientError(ActivityError):
+    """Raised when the same call may succeed later without anybody's doing."""
+
+    exit_code = EXIT_TRY_AGAIN
+
+
+class BrokerUnavailable(TransientError):
+    """Raised when Kafka does not answer within the time allowed."""
+
+
+class QueryAlreadyRunning(TransientError):
+    """Raised when another live driver already runs the query on this lake."""

@@ -1,0 +1,1 @@
+"""Gold: one current row per customer."""

@@ -1,0 +1,150 @@
+"""How a terminal shows what inspection found. Rich markup in data is text, never a style."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table as Grid
+from rich.text import Text
+
+from customer_activity.inspection.doctor import Finding
+from customer_activity.inspection.show import Customer
+from customer_activity.inspection.status import QueryReport, Report
+
+STATE_STYLE = {"running": "green", "starting": "cyan", "failed": "red", "dead": "red", "silent": "yellow"}
+MEGABYTE = 1_000_000
+
+
+def status(found: Report) -> RenderableType:
+    """Show the status: queries, tables, topics, notes."""
+    return Group(
+        queries(found.queries),
+        _contents(found),
+        *(Text(f"{t.name}: {t.records:,} records", style="dim") for role, t in found.topics.items() if role != "view"),
+        *(Text(f"note: {note}", style="yellow") for note in found.notes),
+        Text("everything on the topics is through" if found.is_caught_up else ""),
+    )
+
+
+def queries(reports: Iterable[QueryReport]) -> Grid:
+    """Show one line a query."""
+    grid = Grid("query", "state", "last batch", box=None, pad_edge=False)
+    for column in ("rows/s", "lag", "freshness"):
+        grid.add_column(column, justify="right")
+    for query in reports:
+        grid.add_row(
+            query.query.value,
+            Text(query.state, style=STATE_STYLE.get(query.state, "dim")),
+            _batch(query),
+            f"{query.rows_per_second:,.0f}" if query.rows_per_second is not None else "-",
+            lag(query),
+            behind(query.freshness_seconds),
+        )
+        if query.message:
+            grid.add_row("", "", Text(query.message, style="yellow"))
+    return grid
+
+
+def lag(query: QueryReport) -> str:
+    """Say how much a query has left to read, and of what."""
+    if query.lag_records is not None:
+        return f"{query.lag_records:,} records"
+    if query.lag_versions is not None:
+        return f"{query.lag_versions:,} commits"
+    return "unknown"
+
+
+def behind(seconds: float | None) -> str:
+    """Say how far a layer is behind the newest input."""
+    return "unknown" if seconds is None else f"{seconds:,.0f} s behind" if seconds else "current"
+
+
+def ago(moment: str | None) -> str:
+    """Say how long ago something was."""
+    if moment is None:
+        return "-"
+    return f"{(datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds():,.0f} s ago"
+
+
+def customer(found: Customer) -> RenderableType:
+    """Show a customer: gold, profile, last purchases, and why it is so."""
+    parts: list[RenderableType] = [Text(f"{found.customer_id}: {found.explanation}")]
+    parts += [_record("gold.customer_activity", found.gold)] if found.gold else []
+    parts += [_record("silver.customer_profiles", found.profile)] if found.profile else []
+    parts += [_record("silver.purchase_summaries", found.summary)] if found.summary and not found.gold else []
+    if found.purchases:
+        columns = ["purchase_id", "product_id", "amount", "currency", "occurred_at", "kafka_timestamp"]
+        total = found.summary["purchase_count"] if found.summary else len(found.purchases)
+        grid = Grid(
+            *columns,
+            title=f"silver.purchases: the last {len(found.purchases)} of {total:,}",
+            title_justify="left",
+            box=None,
+        )
+        for row in found.purchases:
+            grid.add_row(*(_value(row[column]) for column in columns))
+        parts.append(grid)
+    return Group(*parts)
+
+
+def findings(found: Iterable[Finding]) -> Grid:
+    """Show what was checked, what was found, and what to do about it."""
+    grid = Grid("", "check", "found", box=None, pad_edge=False)
+    for finding in found:
+        grid.add_row("[green]ok[/]" if finding.ok else "[red]wrong[/]", escape(finding.check), escape(finding.found))
+        if not finding.ok:
+            grid.add_row("", "", Text(f"→ {finding.remedy}", style="yellow"))
+    return grid
+
+
+def _batch(query: QueryReport) -> str:
+    if query.batch is None:
+        return "-"
+    if "rows" not in query.batch:
+        return f"{query.batch['id']}, {ago(query.batch['at'])}"
+    return (
+        f"{query.batch['id']}: {query.batch['rows']:,} rows in {query.batch['seconds']:.1f} s, {ago(query.batch['at'])}"
+    )
+
+
+def _contents(found: Report) -> Grid:
+    grid = Grid("table", box=None, pad_edge=False)
+    for column in ("rows", "version", "files", "MB"):
+        grid.add_column(column, justify="right")
+    for held in found.tables:
+        grid.add_row(
+            held.table.label,
+            f"{held.rows:,}",
+            str(held.version),
+            f"{held.files:,}",
+            f"{held.size_bytes / MEGABYTE:,.1f}",
+        )
+    if not found.tables:
+        grid.add_row(Text(f"none at {found.lake}: not started yet", style="dim"))
+    else:
+        size = sum(held.size_bytes for held in found.tables) / MEGABYTE
+        grid.add_row(
+            "total",
+            f"{sum(held.rows for held in found.tables):,}",
+            "",
+            f"{sum(held.files for held in found.tables):,}",
+            f"{size:,.1f}",
+        )
+    return grid
+
+
+def _record(title: str, row: dict[str, Any]) -> Grid:
+    grid = Grid("column", "value", title=title, title_justify="left", box=None, show_header=False)
+    for column, value in row.items():
+        grid.add_row(Text(column, style="dim"), _value(value))
+    return grid
+
+
+def _value(value: object) -> Text:
+    if isinstance(value, datetime):
+        return Text(f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
+    return Text("-" if value is None else str(value))

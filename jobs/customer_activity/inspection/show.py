@@ -1,0 +1,87 @@
+"""`activity show`: one customer, as gold and silver have it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pyarrow.dataset as ds
+
+from customer_activity.catalog import Table
+from customer_activity.inspection import tables
+
+LAST_PURCHASES = 10
+
+
+class Customer(NamedTuple):
+    """What the tables hold about one customer.
+
+    Attributes:
+        gold: the row of gold.customer_activity.
+        profile: the row of silver.customer_profiles.
+        summary: the row of silver.purchase_summaries.
+        purchases: the newest rows of silver.purchases, newest first.
+        explanation: one sentence: why there is a row in gold, or why not.
+        is_known: whether anything is known of the customer at all.
+    """
+
+    customer_id: str
+    gold: dict[str, Any] | None
+    profile: dict[str, Any] | None
+    summary: dict[str, Any] | None
+    purchases: list[dict[str, Any]]
+    explanation: str
+    is_known: bool
+
+
+def customer(lake: str, customer_id: str) -> Customer:
+    """Look a customer up; only row groups that may hold the customer are read."""
+    gold = _row(lake, Table.ACTIVITY, customer_id)
+    profile = _row(lake, Table.PROFILES, customer_id)
+    summary = _row(lake, Table.SUMMARIES, customer_id)
+    bought = _rows(lake, Table.PURCHASES, customer_id)
+    bought.sort(key=lambda row: (row["occurred_at"], row["offset"]), reverse=True)
+    updates = [] if profile else _rows(lake, Table.PROFILE_EVENTS, customer_id, ["offset", "is_tombstone"])
+    is_known = any((gold, profile, summary, bought, updates))
+    explanation = _explanation(gold, profile, len(bought), updates)
+    return Customer(customer_id, gold, profile, summary, bought[:LAST_PURCHASES], explanation, is_known)
+
+
+def _rows(lake: str, table: Table, customer_id: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    opened = tables.open_table(lake, table)
+    if opened is None:
+        return []
+    of_customer = ds.field("customer_id") == customer_id
+    found: list[dict[str, Any]] = opened.to_pyarrow_dataset().to_table(columns=columns, filter=of_customer).to_pylist()
+    return found
+
+
+def _row(lake: str, table: Table, customer_id: str) -> dict[str, Any] | None:
+    return next(iter(_rows(lake, table, customer_id)), None)
+
+
+def _explanation(
+    gold: dict[str, Any] | None, profile: dict[str, Any] | None, purchases: int, updates: list[dict[str, Any]]
+) -> str:
+    """Say in one sentence where the customer stands.
+
+    Args:
+        gold: the row in gold.
+        profile: the current profile in silver.
+        purchases: how many count.
+        updates: without a current profile, the updates that landed in bronze.
+    """
+    if gold is not None:
+        as_of = f"{gold['as_of']:%Y-%m-%d %H:%M:%S} UTC"
+        follows = "" if profile is not None else "; the profile is gone from silver and gold has still to follow"
+        return f"in gold as of {as_of}, version {gold['view_version']}{follows}"
+    if profile is not None:
+        return "the profile is in silver and gold has still to follow"
+    waiting = f"{purchases:,} purchase{'s wait' if purchases != 1 else ' waits'} in silver"
+    if updates:
+        if not max(updates, key=lambda update: update["offset"])["is_tombstone"]:
+            return "a profile has landed in bronze and silver has still to follow"
+        comeback = f"; {waiting}, and a new profile brings them back" if purchases else ""
+        return f"the profile was deleted, so there is no row in gold{comeback}"
+    if purchases:
+        return f"no profile has come yet, so there is no row in gold; {waiting} for it"
+    return "nothing is known of this customer: no profile and no purchase has come"

@@ -1,0 +1,259 @@
+"""`activity status`: what each query does, how far it is behind, and what the tables and topics hold.
+
+Everything is read from outside: status files, checkpoints, Delta logs, topic offsets. So it is right also when the
+application was killed, and it never disturbs it. Each query's lag is measured after that of the query before it: when
+all are zero, everything that was on the topics at the beginning is through.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import psutil
+from deltalake.exceptions import DeltaError
+
+from customer_activity.catalog import FLOWS, PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE, Flow, Query, Table
+from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
+from customer_activity.inspection import checkpoints, tables, topics
+from customer_activity.settings import Settings
+
+SILENT_SECONDS = 10.0  # a running application writes its status files at least every second
+TOPIC_PREFIX = "topic:"
+
+# By query: which of its tables shows how far it has come on which input topic.
+REFLECTED = {
+    Query.BRONZE: {PURCHASES_ROLE: Table.PURCHASE_EVENTS, PROFILES_ROLE: Table.PROFILE_EVENTS},
+    Query.SILVER: {PURCHASES_ROLE: Table.PURCHASES, PROFILES_ROLE: Table.PROFILES},
+    Query.GOLD: {PURCHASES_ROLE: Table.ACTIVITY, PROFILES_ROLE: Table.ACTIVITY},
+}
+
+
+@dataclass
+class QueryReport:
+    """One query.
+
+    Attributes:
+        query: its name.
+        state: running, starting, stopped, failed; dead (its process is gone), silent (no sign for 10 s), not started.
+        message: why it failed, or what its state means.
+        pid: the driver's process.
+        batch: its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
+        rows_per_second: of the last batch.
+        rows_total: rows since its driver started.
+        lag_records: Kafka records not yet landed (bronze); None when unknown.
+        lag_versions: commits of upstream tables not yet read (the others); None when unknown.
+        lag: the same by topic or table.
+        freshness_seconds: how much newer the newest input is than what this layer reflects; 0 when it is caught up.
+    """
+
+    query: Query
+    state: str
+    message: str = ""
+    pid: int | None = None
+    batch: dict[str, Any] | None = None
+    rows_per_second: float | None = None
+    rows_total: int | None = None
+    lag_records: int | None = None
+    lag_versions: int | None = None
+    lag: dict[str, int] = field(default_factory=dict)
+    freshness_seconds: float | None = None
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether nothing is left for it to read."""
+        return 0 in (self.lag_records, self.lag_versions)
+
+
+@dataclass
+class Report:
+    """The whole status, at one moment."""
+
+    at: datetime
+    lake: str
+    queries: list[QueryReport]
+    tables: list[tables.Contents]
+    topics: dict[str, topics.Topic]
+    notes: list[str]
+
+    def rows(self, table: Table) -> int:
+        """Rows in a table; 0 when there is none yet."""
+        return next((held.rows for held in self.tables if held.table is table), 0)
+
+    def version(self, table: Table) -> int:
+        """Latest version of a table; -1 when there is none yet."""
+        return next((held.version for held in self.tables if held.table is table), -1)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything on the input topics is through every hop."""
+        return all(query.is_caught_up for query in self.queries)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report with plain names and values."""
+        return {
+            "at": self.at.isoformat(timespec="milliseconds"),
+            "lake": self.lake,
+            "caught_up": self.is_caught_up,
+            "queries": [asdict(query) for query in self.queries],
+            "tables": [
+                {**held._asdict(), "table": held.table.label, "newest": _iso(held.newest)} for held in self.tables
+            ],
+            "rows": sum(held.rows for held in self.tables),
+            "topics": {
+                role: {"topic": t.name, "records": t.records, "offsets": t.offsets, "newest": _iso(t.newest)}
+                for role, t in self.topics.items()
+            },
+            "notes": self.notes,
+        }
+
+
+def report(settings: Settings) -> Report:
+    """Look at everything once. What cannot be known is left out, with a note that says why."""
+    notes: list[str] = []
+    by_role = _topics(settings, notes)
+    queries, published = [], None
+    for flow in FLOWS:
+        progress = _progress(settings, flow.query, notes)
+        queries.append(_query(settings, flow, progress, by_role))
+        if flow.query is Query.PUBLISH and progress is not None:
+            published = _published(settings, progress)
+    held = {table: found for table in Table if (found := _contents(settings, table, notes)) is not None}
+    newest = {table: contents.newest for table, contents in held.items()}
+    is_caught_up = True
+    for query in queries:
+        is_caught_up = is_caught_up and query.is_caught_up
+        reflected = {role: newest.get(table) for role, table in REFLECTED.get(query.query, {}).items()}
+        if query.query is Query.PUBLISH:
+            reflected = dict.fromkeys((PURCHASES_ROLE, PROFILES_ROLE), published)
+        query.freshness_seconds = 0.0 if is_caught_up else _behind(reflected, by_role)
+    return Report(datetime.now(UTC), settings.lake, queries, list(held.values()), by_role, notes)
+
+
+def states(settings: Settings) -> list[QueryReport]:
+    """Return what the status files say and whether their processes still run, and nothing else."""
+    return [_state(settings, query, None) for query in Query]
+
+
+def _topics(settings: Settings, notes: list[str]) -> dict[str, topics.Topic]:
+    """Topics by role, as far as they are known."""
+    names = {role: settings.topics[role] for role in (PURCHASES_ROLE, PROFILES_ROLE, VIEW_ROLE)}
+    try:
+        found = topics.topics(settings, list(names.values()))
+    except BrokerUnavailable as error:
+        notes.append(f"{error.what}: lag behind Kafka and freshness are unknown")
+        return {}
+    notes.extend(f"topic {name} does not exist yet" for name in names.values() if name not in found)
+    return {role: found[name] for role, name in names.items() if name in found}
+
+
+def _contents(settings: Settings, table: Table, notes: list[str]) -> tables.Contents | None:
+    try:
+        return tables.contents(settings.lake, table)
+    except (DeltaError, OSError) as error:
+        notes.append(f"{table.label} cannot be read: {str(error).splitlines()[0]}")
+        return None
+
+
+def _progress(settings: Settings, query: Query, notes: list[str]) -> checkpoints.Progress | None:
+    try:
+        return checkpoints.progress(settings.lake, query)
+    except (CheckpointMismatch, OSError) as error:
+        notes.append(str(error).splitlines()[0])
+        return None
+
+
+def _query(
+    settings: Settings, flow: Flow, progress: checkpoints.Progress | None, by_role: dict[str, topics.Topic]
+) -> QueryReport:
+    """Put together what is known of one query; freshness comes later."""
+    found = _state(settings, flow.query, progress)
+    if flow.query is Query.BRONZE:
+        offsets = progress.topic_offsets if progress else {}
+        inputs = [by_role[role] for role in (PURCHASES_ROLE, PROFILES_ROLE) if role in by_role]
+        found.lag = {topic.name: topic.behind(offsets.get(topic.name, {})) for topic in inputs}
+        found.lag_records = sum(found.lag.values()) if inputs else None
+        return found
+    versions = progress.table_versions if progress else {}
+    for table in (Table(name) for name in flow.reads if not name.startswith(TOPIC_PREFIX)):
+        position = _position(settings, table)
+        if position is not None:
+            found.lag[table.label] = max(0, position.version - versions.get(position.table_id, -1))
+    found.lag_versions = sum(found.lag.values()) if found.lag else None
+    return found
+
+
+def _position(settings: Settings, table: Table) -> tables.Position | None:
+    try:
+        return tables.position(settings.lake, table)
+    except (DeltaError, OSError):  # `_contents` meets it again, and notes it
+        return None
+
+
+def _published(settings: Settings, progress: checkpoints.Progress) -> datetime | None:
+    """Return how new the input is that the published version of gold reflects."""
+    try:
+        return tables.newest_at(settings.lake, Table.ACTIVITY, progress.table_versions)
+    except (DeltaError, OSError):  # the log no longer reaches back to that version
+        return None
+
+
+def _state(settings: Settings, query: Query, progress: checkpoints.Progress | None) -> QueryReport:
+    """Read a query's status file and judge whether its process still stands behind it."""
+    committed = {"id": progress.batch_id, "at": _iso(progress.committed_at)} if progress else None
+    path = settings.run_dir / "status" / f"{query}.json"
+    try:
+        status = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return QueryReport(query, "stopped" if progress else "not started", batch=committed)
+    except (OSError, ValueError) as error:
+        return QueryReport(query, "unknown", f"{path} cannot be read ({type(error).__name__})", batch=committed)
+    state, message = status["state"], status["message"]
+    age = (datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])).total_seconds()
+    if state in ("starting", "running") and not is_alive(status["pid"]):
+        state, message = "dead", f"its process {status['pid']} is gone without a word"
+    elif state in ("starting", "running") and age > SILENT_SECONDS:
+        state, message = "silent", f"process {status['pid']} has not said a word for {age:.0f} s"
+    last = {
+        "id": status["batch_id"],
+        "rows": status["batch_rows"],
+        "seconds": status["batch_seconds"],
+        "at": status["last_batch_at"],
+    }
+    return QueryReport(
+        query,
+        state,
+        message,
+        pid=status["pid"],
+        batch=last if status["batch_id"] is not None else committed,
+        rows_per_second=status["rows_per_second"],
+        rows_total=status["rows_total"],
+    )
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine runs."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _behind(reflected: dict[str, datetime | None], by_role: dict[str, topics.Topic]) -> float | None:
+    """Seconds by which the newest input is ahead of what a layer reflects, the worst over the input topics.
+
+    Only for a layer that has something left to read: the newest input may be refused, repeated or stale, and then
+    never shows in a table.
+    """
+    behind = [
+        (newest - seen).total_seconds()
+        for role, seen in reflected.items()
+        if seen is not None and role in by_role and (newest := by_role[role].newest) is not None
+    ]
+    return max(0.0, *behind) if behind else None
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds") if moment else None

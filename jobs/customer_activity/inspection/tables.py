@@ -1,0 +1,108 @@
+"""The Delta tables as they are now, from their logs: rows, size and newest time, without Spark."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from customer_activity import catalog
+from customer_activity.catalog import Table
+
+# The column of a table that holds the Kafka timestamp of the input it reflects.
+TIME_COLUMN = {
+    Table.PURCHASE_EVENTS: "kafka_timestamp",
+    Table.PROFILE_EVENTS: "kafka_timestamp",
+    Table.QUARANTINE: "kafka_timestamp",
+    Table.PURCHASES: "kafka_timestamp",
+    Table.SUMMARIES: "last_kafka_timestamp",
+    Table.PROFILES: "kafka_timestamp",
+    Table.ACTIVITY: "as_of",
+}
+
+
+class Contents(NamedTuple):
+    """A Delta table at its latest version.
+
+    Attributes:
+        table_id: its id in the log, by which a streaming source names it.
+        newest: the greatest Kafka timestamp it reflects; None without rows.
+    """
+
+    table: Table
+    table_id: str
+    version: int
+    rows: int
+    files: int
+    size_bytes: int
+    newest: datetime | None
+
+
+class Position(NamedTuple):
+    """Which table a streaming source names by its id, and the table's latest version."""
+
+    table_id: str
+    version: int
+
+
+def open_table(lake: str, table: Table) -> DeltaTable | None:
+    """Open a table; None when there is none yet."""
+    try:
+        return DeltaTable(catalog.table_path(lake, table))
+    except TableNotFoundError:
+        return None
+
+
+def position(lake: str, table: Table) -> Position | None:
+    """Return a table's id and latest version; None when there is no such table yet."""
+    opened = open_table(lake, table)
+    return Position(str(opened.metadata().id), opened.version()) if opened else None
+
+
+def newest_at(lake: str, table: Table, versions: dict[str, int]) -> datetime | None:
+    """Return the greatest Kafka timestamp that a table reflected at the version given for its id."""
+    opened = open_table(lake, table)
+    if opened is None or (version := versions.get(str(opened.metadata().id), -1)) < 0:
+        return None
+    opened.load_as_version(version)
+    return _newest(opened, pa.table(opened.get_add_actions(flatten=True)), TIME_COLUMN[table])
+
+
+def contents(lake: str, table: Table) -> Contents | None:
+    """Describe a table's latest version; None when there is no such table yet."""
+    opened = open_table(lake, table)
+    if opened is None:
+        return None
+    files = pa.table(opened.get_add_actions(flatten=True))
+    return Contents(
+        table,
+        str(opened.metadata().id),
+        opened.version(),
+        _rows(opened, files),
+        files.num_rows,
+        pc.sum(files["size_bytes"]).as_py() or 0,
+        _newest(opened, files, TIME_COLUMN[table]),
+    )
+
+
+def _rows(opened: DeltaTable, files: pa.Table) -> int:
+    """Sum the row counts in the log; a file without statistics makes it read the files' footers instead."""
+    if "num_records" in files.column_names and files["num_records"].null_count == 0:
+        return pc.sum(files["num_records"]).as_py() or 0
+    return int(opened.to_pyarrow_dataset().count_rows()) if files.num_rows else 0
+
+
+def _newest(opened: DeltaTable, files: pa.Table, column: str) -> datetime | None:
+    """Take the greatest value from the log's statistics; a file that lacks them makes it read the column instead."""
+    if not files.num_rows:
+        return None
+    name = f"max.{column}"
+    if name in files.column_names and files[name].null_count == 0:
+        newest: datetime | None = pc.max(files[name]).as_py()
+    else:
+        newest = pc.max(opened.to_pyarrow_dataset().to_table(columns=[column])[column]).as_py()
+    return newest

@@ -1,0 +1,106 @@
+"""The topics as they are now: offsets and the newest timestamp of each partition, without reading a record."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]
+
+from customer_activity import kafka
+from customer_activity.errors import BrokerUnavailable
+from customer_activity.settings import Settings
+
+ANSWER_SECONDS = 1.5  # a broker that does not accept a connection by then is down for somebody who looks at a screen
+REQUEST_SECONDS = 5.0  # one round trip to a broker that does answer
+
+EARLIEST, LATEST, MAX_TIMESTAMP = OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.max_timestamp()
+
+
+class Topic(NamedTuple):
+    """A topic.
+
+    Attributes:
+        offsets: begin and end offset (end exclusive, committed records only), by partition.
+        newest: the greatest Kafka timestamp on the topic; None when it is empty.
+    """
+
+    name: str
+    offsets: dict[int, tuple[int, int]]
+    newest: datetime | None
+
+    @property
+    def records(self) -> int:
+        """Offsets between begin and end; compaction and transaction markers leave fewer records than that."""
+        return sum(end - begin for begin, end in self.offsets.values())
+
+    def behind(self, read: dict[int, int]) -> int:
+        """Count the offsets that come after what was read, given as next offset by partition."""
+        return sum(
+            max(0, end - max(read.get(partition, begin), begin)) for partition, (begin, end) in self.offsets.items()
+        )
+
+
+def is_reachable(settings: Settings) -> bool:
+    """Whether any of the brokers accepts a connection."""
+    return any(_accepts(server.strip()) for server in settings.kafka_bootstrap_servers.split(","))
+
+
+def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
+    """Return those of the named topics that exist.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    if not is_reachable(settings):
+        raise BrokerUnavailable(
+            f"no answer from Kafka at {settings.kafka_bootstrap_servers}",
+            remedy="start it (`activity broker start`) or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
+        )
+    client = kafka.admin(settings)
+    try:
+        known = client.list_topics(timeout=REQUEST_SECONDS).topics
+        partitions = [TopicPartition(name, p) for name in names if name in known for p in known[name].partitions]
+        begins, ends, newest = (_listed(client, partitions, spec) for spec in (EARLIEST, LATEST, MAX_TIMESTAMP))
+        return {
+            name: Topic(
+                name,
+                {p: (begins[name, p].offset, ends[name, p].offset) for p in sorted(known[name].partitions)},
+                max(
+                    (t for p in known[name].partitions if (t := _time(newest[name, p].timestamp)) is not None),
+                    default=None,
+                ),
+            )
+            for name in names
+            if name in known
+        }
+    except KafkaException as error:
+        raise kafka.unavailable(settings, error) from None
+
+
+def _accepts(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _listed(
+    client: AdminClient, partitions: list[TopicPartition], spec: OffsetSpec
+) -> dict[tuple[str, int], ListOffsetsResultInfo]:
+    """Ask for one offset of every partition; the partitions are asked at once."""
+    if not partitions:
+        return {}
+    asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = client.list_offsets(
+        dict.fromkeys(partitions, spec), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
+    )
+    return {(partition.topic, partition.partition): future.result() for partition, future in asked.items()}
+
+
+def _time(millis: int) -> datetime | None:
+    return datetime.fromtimestamp(millis / 1000, UTC) if millis >= 0 else None

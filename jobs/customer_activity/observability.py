@@ -1,0 +1,76 @@
+"""What the running queries tell: a status file each for `activity status`, and one log line a batch."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from customer_activity.catalog import Query
+
+log = logging.getLogger("customer_activity")
+
+
+def configure_logging() -> None:
+    """Log to standard error, one line an event, times in UTC."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z", level=logging.INFO)
+    for chatty in ("py4j", "pyspark"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def now() -> str:
+    """Return the time as text, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass
+class QueryStatus:
+    """One query's state, as its status file has it.
+
+    Attributes:
+        query: which query.
+        state: starting, running, stopped or failed.
+        pid: the driver's process.
+        updated_at: when this was written, UTC.
+        batch_id: the last finished batch.
+        batch_rows: rows in it.
+        rows_per_second: of it.
+        batch_seconds: how long it took.
+        last_batch_at: when it ended, UTC.
+        rows_total: rows since the driver started.
+        phases: milliseconds by phase of the last batch, as Spark reports them.
+        message: why it failed.
+    """
+
+    query: Query
+    state: str = "starting"
+    pid: int = field(default_factory=os.getpid)
+    updated_at: str = field(default_factory=now)
+    batch_id: int | None = None
+    batch_rows: int = 0
+    rows_per_second: float = 0.0
+    batch_seconds: float = 0.0
+    last_batch_at: str | None = None
+    rows_total: int = 0
+    phases: dict[str, int] = field(default_factory=dict)
+    message: str = ""
+
+    def finished(self, batch_id: int, rows: int, seconds: float) -> None:
+        """Note a finished batch and log it."""
+        self.batch_id, self.batch_rows, self.batch_seconds = batch_id, rows, round(seconds, 3)
+        self.rows_per_second = round(rows / seconds, 1) if seconds else 0.0
+        self.rows_total += rows
+        self.last_batch_at = now()
+        log.info("query=%s batch_id=%d rows=%d seconds=%.3f rows_per_second=%.0f", self.query, batch_id, rows, seconds, self.rows_per_second)
+
+    def write(self, run_dir: Path) -> None:
+        """Write the status file; a reader never sees half of one."""
+        self.updated_at = now()
+        folder = run_dir / "status"
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f".{self.query}.{self.pid}"
+        draft.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        draft.replace(folder / f"{self.query}.json")

@@ -1,0 +1,1 @@
+"""Publish: gold's changes to the view topic, exactly once."""

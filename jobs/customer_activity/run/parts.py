@@ -1,0 +1,185 @@
+"""The parts of a live run, each a process: start it or find it running, tell when it ended, end it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from rich.console import Console
+
+from customer_activity.catalog import PURCHASES_ROLE
+from customer_activity.errors import ActivityError, TransientError
+from customer_activity.inspection import status, topics
+from customer_activity.inspection.status import Report
+from customer_activity.run import processes
+from customer_activity.settings import Settings
+from customer_activity.traffic import dataset
+
+STREAM, TRAFFIC = "stream", "produce"  # the commands, and the names of their logs and pid files
+
+DATASET = "completejourney"
+PROFILE_CHANGES = 300  # enough to see customers change who buy nothing
+BURST_PURCHASES = 20_000
+BURST = ["--customers", "500", "--purchases", str(BURST_PURCHASES), "--profile-changes", "100"]
+
+STREAM_STOP_SECONDS = 30.0  # promised: a batch in progress is finished, then the session closes
+TRAFFIC_STOP_SECONDS = 5.0
+LIVE_STATES = ("starting", "running", "silent")
+
+
+class Traffic(NamedTuple):
+    """What is being sent.
+
+    Attributes:
+        process: who sends it; None when an earlier run started it.
+        words: what it is, for the screen.
+        expected: purchases on the topic when it is all there; None when that is not known.
+    """
+
+    process: subprocess.Popen[bytes] | None
+    words: str
+    expected: int | None
+
+
+def start_broker(settings: Settings, console: Console, started: ExitStack) -> None:
+    """Start the broker, or make the topics of one that runs; leave alone one that has them all.
+
+    Raises:
+        ActivityError: it does not start; says why.
+    """
+    is_up = topics.is_reachable(settings)
+    if is_up and len(topics.topics(settings, list(settings.topics.values()))) == len(settings.topics):
+        console.print(f"broker: up already at {settings.kafka_bootstrap_servers}")
+        return
+    if not is_up:
+        started.callback(activity, settings, "broker", "stop")
+    answer = activity(settings, "broker", "start")
+    if answer.returncode:
+        raise _ended("broker start", answer.returncode, answer.stdout.strip())
+    console.print(f"broker: up at {settings.kafka_bootstrap_servers}")
+
+
+def start_stream(settings: Settings, console: Console, started: ExitStack) -> subprocess.Popen[bytes] | None:
+    """Start the four streams; None when they run already."""
+    if stream_pids(settings):
+        console.print("streams: running already")
+        return None
+    child = processes.start(settings, STREAM, ["stream"])
+    started.callback(end, child, STREAM_STOP_SECONDS)
+    console.print(f"streams: starting; log in {processes.log_path(settings, STREAM)}")
+    return child
+
+
+def start_traffic(settings: Settings, before: Report, lines: int | None, started: ExitStack) -> Traffic:
+    """Send the data set, or fresh purchases when the topic has it already: sent twice it would change nothing."""
+    topic = before.topics.get(PURCHASES_ROLE)
+    present = topic.records if topic else 0
+    wanted = dataset.count_lines(lines)
+    if processes.running(settings, TRAFFIC):
+        return Traffic(None, "traffic of an earlier run goes on", None)
+    if present >= wanted:
+        # The seed is part of the purchases' ids: those of an earlier burst would only be repeats.
+        arguments = [TRAFFIC, *BURST, "--seed", str(int(time.time())), "--json"]
+        words, expected = (
+            f"the data set is there already; {BURST_PURCHASES:,} fresh purchases",
+            present + BURST_PURCHASES,
+        )
+    else:
+        limit = ["--lines", str(lines)] if lines else []
+        arguments = [TRAFFIC, "--dataset", DATASET, *limit, "--profile-changes", str(PROFILE_CHANGES), "--json"]
+        words, expected = f"{wanted:,} real purchases ({DATASET})", present + wanted
+    child = processes.start(settings, TRAFFIC, arguments)
+    started.callback(end, child, TRAFFIC_STOP_SECONDS)
+    return Traffic(child, words, expected)
+
+
+def is_sent(settings: Settings, traffic: Traffic) -> bool:
+    """Whether all traffic is on Kafka.
+
+    Raises:
+        ActivityError: the sender failed.
+    """
+    if traffic.process is None:
+        return processes.running(settings, TRAFFIC) is None
+    code = traffic.process.poll()
+    if code:
+        raise _ended(TRAFFIC, code, processes.last_lines(settings, TRAFFIC), settings)
+    return code == 0
+
+
+def check_stream(settings: Settings, child: subprocess.Popen[bytes] | None) -> None:
+    """Make sure that the streams run.
+
+    Raises:
+        ActivityError: they ended; carries their exit code and last lines.
+    """
+    code = child.poll() if child is not None else None
+    if code:
+        raise _ended(STREAM, code, processes.last_lines(settings, STREAM), settings)
+    if code == 0 or not stream_pids(settings):
+        raise TransientError(
+            "the streams were stopped while the run was going on", remedy="`activity run` goes on from there"
+        )
+
+
+def stop(settings: Settings) -> list[str]:
+    """End traffic, streams and broker, in this order; return what was ended. Fine when nothing runs.
+
+    Raises:
+        ActivityError: the broker does not stop; says why.
+    """
+    ended = []
+    if (sender := processes.running(settings, TRAFFIC)) is not None:
+        processes.stop(sender.pid, seconds=TRAFFIC_STOP_SECONDS)
+        ended.append("traffic")
+    for pid in stream_pids(settings, left_overs=True):
+        is_graceful = processes.stop(pid, seconds=STREAM_STOP_SECONDS)
+        ended.append("streams" if is_graceful else "streams (killed: they did not stop in time; nothing is lost by it)")
+    for name in (TRAFFIC, STREAM):
+        processes.pid_path(settings, name).unlink(missing_ok=True)
+    was_up = topics.is_reachable(settings)
+    answer = activity(settings, "broker", "stop")
+    if answer.returncode:
+        raise _ended("broker stop", answer.returncode, answer.stdout.strip())
+    return [*ended, "broker"] if was_up and not topics.is_reachable(settings) else ended
+
+
+def end(child: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a process that this one started, with all that it started."""
+    processes.stop(child.pid, seconds=seconds)
+    child.wait()
+
+
+def stream_pids(settings: Settings, *, left_overs: bool = False) -> list[int]:
+    """List the drivers that run streams with these settings, whoever started them.
+
+    With `left_overs` also one that is gone while something that it started is not.
+    """
+    pids = {state.pid for state in status.states(settings) if state.state in LIVE_STATES and state.pid is not None}
+    leader = processes.recorded(settings, STREAM)
+    if leader is not None and left_overs and processes.family(leader):
+        return sorted({leader} | {pid for pid in pids if processes.ours(pid)})
+    return sorted(pid for pid in {*pids, *([leader] if leader is not None else [])} if processes.ours(pid))
+
+
+def activity(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours to its end and return its code and what it said."""
+    return subprocess.run(  # noqa: S603 - our own interpreter and our own arguments
+        processes.command(*arguments),
+        env=processes.environment(settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def _ended(name: str, code: int, words: str, settings: Settings | None = None) -> ActivityError:
+    """Make the error for a part that ended: its last lines, and its exit code as ours."""
+    remedy = f"the whole log is {processes.log_path(settings, name)}" if settings else ""
+    error = ActivityError(f"`activity {name}` ended with exit code {code}:\n{words}", remedy=remedy)
+    error.exit_code = code if code > 0 else 128 - code  # a signal's number comes negative; a shell says 128 + it
+    return error

@@ -1,0 +1,49 @@
+"""How to query gold: one-liners that work as printed from the folder the run was started in."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from customer_activity import catalog
+from customer_activity.catalog import Table
+from customer_activity.settings import Settings
+
+
+class OneLiner(NamedTuple):
+    """A shell command that queries gold with one engine."""
+
+    engine: str
+    command: str
+
+
+def one_liners(settings: Settings, folder: Path) -> list[OneLiner]:
+    """Return a command for each engine; paths below `folder` are printed relative to it."""
+    gold = near(catalog.table_path(settings.lake, Table.ACTIVITY), folder)
+    best = (
+        "SELECT customer_id, loyalty_status, purchase_count, total_amount FROM gold ORDER BY total_amount DESC LIMIT 5"
+    )
+    columns = "['customer_id', 'loyalty_status', 'purchase_count', 'total_amount']"
+    programs = {
+        "DuckDB": (
+            "import duckdb; from deltalake import DeltaTable; "
+            f"gold = DeltaTable('{gold}').to_pyarrow_dataset(); print(duckdb.sql('{best}'))"
+        ),
+        "Polars": f"import polars as pl; print(pl.scan_delta('{gold}').select({columns}).top_k(5, by='total_amount').collect())",
+        "pandas": (
+            "from deltalake import DeltaTable; "
+            f"print(DeltaTable('{gold}').to_pandas(columns={columns}).sort_values('total_amount', ascending=False).head())"
+        ),
+        "Spark": (
+            "from customer_activity import session, settings; spark = session.start(settings.load()); "
+            f"spark.read.format('delta').load('{gold}').select({columns}).orderBy('total_amount', ascending=False).show(5)"
+        ),
+    }
+    python = near(sys.executable, folder)
+    return [OneLiner(engine, f'{python} -c "{program}"') for engine, program in programs.items()]
+
+
+def near(path: str, folder: Path) -> str:
+    """Return a path relative to a folder when it is below it, else as it is."""
+    return str(Path(path).relative_to(folder)) if "://" not in path and Path(path).is_relative_to(folder) else path

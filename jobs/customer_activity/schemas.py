@@ -1,0 +1,93 @@
+"""The columns of every Delta table, as Spark types. All times are UTC; amounts are exact decimals."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from customer_activity.catalog import Table
+
+AMOUNT = DecimalType(18, 2)
+
+COORDINATES = StructType().add("topic", StringType()).add("partition", IntegerType()).add("offset", LongType()).add("kafka_timestamp", TimestampType())
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+RAW = StructType().add("key", BinaryType()).add("value", BinaryType()).add("headers", HEADERS)
+
+PURCHASE_FIELDS = (
+    StructType()
+    .add("purchase_id", StringType())
+    .add("customer_id", StringType())
+    .add("product_id", StringType())
+    .add("amount", AMOUNT)
+    .add("currency", StringType())
+    .add("occurred_at", TimestampType())
+)
+PROFILE_FIELDS = (
+    StructType()
+    .add("customer_id", StringType())
+    .add("name", StringType())
+    .add("email", StringType())
+    .add("address", StringType())
+    .add("loyalty_status", StringType())
+    .add("updated_at", TimestampType())
+)
+POSITION = StructType().add("partition", IntegerType()).add("offset", LongType()).add("kafka_timestamp", TimestampType())
+
+
+def _joined(*parts: StructType) -> StructType:
+    return StructType([field for part in parts for field in part.fields])
+
+
+SCHEMAS: dict[Table, StructType] = {
+    Table.PURCHASE_EVENTS: _joined(PURCHASE_FIELDS, RAW, COORDINATES).add("ingested_at", TimestampType()),
+    Table.PROFILE_EVENTS: _joined(PROFILE_FIELDS, StructType().add("is_tombstone", BooleanType()), RAW, COORDINATES).add(
+        "ingested_at", TimestampType()
+    ),
+    Table.QUARANTINE: _joined(StructType().add("reason", StringType()).add("detail", StringType()), RAW, COORDINATES).add(
+        "quarantined_at", TimestampType()
+    ),
+    Table.PURCHASES: _joined(PURCHASE_FIELDS, POSITION),
+    Table.SUMMARIES: StructType()
+    .add("customer_id", StringType())
+    .add("purchase_count", LongType())
+    .add("total_amount", AMOUNT)
+    .add("first_purchase_at", TimestampType())
+    .add("last_purchase_at", TimestampType())
+    .add("last_kafka_timestamp", TimestampType()),
+    Table.PROFILES: _joined(PROFILE_FIELDS, POSITION),
+    Table.ACTIVITY: StructType()
+    .add("customer_id", StringType())
+    .add("name", StringType())
+    .add("email", StringType())
+    .add("address", StringType())
+    .add("loyalty_status", StringType())
+    .add("profile_updated_at", TimestampType())
+    .add("purchase_count", LongType())
+    .add("total_amount", AMOUNT)
+    .add("currency", StringType())
+    .add("first_purchase_at", TimestampType())
+    .add("last_purchase_at", TimestampType())
+    .add("view_version", LongType())
+    .add("as_of", TimestampType()),
+}
+
+# The columns whose file statistics somebody reads: lookups by key, continuity by offset, freshness by time.
+STATISTICS: dict[Table, str] = {
+    Table.PURCHASE_EVENTS: "partition,offset,kafka_timestamp",
+    Table.PROFILE_EVENTS: "partition,offset,kafka_timestamp",
+    Table.QUARANTINE: "partition,offset,kafka_timestamp",
+    Table.PURCHASES: "purchase_id,kafka_timestamp",
+    Table.SUMMARIES: "customer_id,last_kafka_timestamp",
+    Table.PROFILES: "customer_id,kafka_timestamp",
+    Table.ACTIVITY: "customer_id,view_version,as_of",
+}

@@ -1,0 +1,98 @@
+"""The Spark session of the streaming application, with the reason for every setting."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from customer_activity.errors import EnvironmentFault
+from customer_activity.settings import Settings
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # One table state is small here; the default of 50 tasks costs more than the work.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A transaction id left set would make a later write of the same session be skipped.
+    "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
+}
+
+STREAMING = {
+    "spark.sql.session.timeZone": "UTC",
+    # The work of a batch is small and local: more tasks than cores only queue. Adaptive execution is off inside
+    # foreachBatch in any case (Spark's StreamExecution switches it off).
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # no watermarks here, so an empty batch has no work
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.stopTimeout": "30s",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.scheduler.mode": "FAIR",  # a small hop does not wait behind a large one
+    "spark.locality.wait": "0s",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.maxPlanStringLength": "200",  # plans are not logged: they can hold literals from the data
+    "spark.sql.ui.explainMode": "simple",
+}
+
+# Hadoop's local file system forks a process for every permission and symbolic link; these three do not.
+LOCAL_DISK = {
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
+    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+JVM_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=512m -Dlog4j2.configurationFile={log4j}"
+PACKAGE_ROOT = Path(__file__).parents[1]
+LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+def jars(settings: Settings) -> list[Path]:
+    """List the jars that set-up resolved for Spark.
+
+    Raises:
+        EnvironmentFault: there are none.
+    """
+    found = sorted((settings.jars_dir / "spark").glob("*.jar"))
+    if not found:
+        raise EnvironmentFault(f"no Spark jars in {settings.jars_dir / 'spark'}", remedy="run `make setup`")
+    return found
+
+
+def classpath(settings: Settings) -> dict[str, str]:
+    """Settings that put the jars before Spark.
+
+    A local driver takes them on its class path: nothing is copied, and the file system that Spark itself starts with
+    is among them. Executors elsewhere get them from the driver.
+    """
+    found = jars(settings)
+    if settings.spark_master.startswith("local"):
+        return {"spark.driver.extraClassPath": ":".join(str(jar) for jar in found)}
+    return {"spark.jars": ",".join(str(jar) for jar in found)}
+
+
+def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
+    """Start (or return) the Spark session."""
+    builder = SparkSession.builder.appName(name).master(settings.spark_master)
+    options = {
+        **DELTA,
+        **STREAMING,
+        **(LOCAL_DISK if settings.is_local_lake else {}),
+        **classpath(settings),
+        "spark.pyspark.python": sys.executable,
+        # Python workers import the contracts' parser: from this very checkout, installed or not.
+        "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": JVM_OPTIONS.format(log4j=LOG4J.as_uri()),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

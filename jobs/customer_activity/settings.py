@@ -1,0 +1,91 @@
+"""Configuration: one frozen object, read once from `ACTIVITY_…` variables by the command line and passed down."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from customer_activity import catalog
+from customer_activity.errors import SettingsError
+
+PREFIX = "ACTIVITY_"
+PROJECT = Path(__file__).resolve().parents[2]
+
+TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+
+
+class Settings(BaseSettings):
+    """Everything a deployment may change. Field `lake` is the variable `ACTIVITY_LAKE`, and so on."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    lake: str = Field("./var/lake", description="Where the Delta tables and checkpoints are: a path or s3a://bucket/prefix.")
+    kafka_bootstrap_servers: str = Field("localhost:9092", min_length=1, description="Kafka brokers, host:port, comma separated.")
+    kafka_config: Path | None = Field(None, description="A properties file with Kafka security settings; never on a command line.")
+    purchase_topic: TopicName = Field("purchase-events", description="Topic of the purchases.")
+    profile_topic: TopicName = Field("customer-profile-state", description="Topic of the profiles; compacted.")
+    view_topic: TopicName = Field("customer-activity-view", description="Topic that gold is published to; compacted.")
+    progress_topic: TopicName = Field("customer-activity-progress", description="Topic of the publisher's progress markers; compacted.")
+    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field("EUR", description="The one currency of this deployment, ISO 4217.")
+    max_bad_share: float = Field(0.05, ge=0, le=1, description="Share of bad records over 10 minutes above which bronze stops; 1 switches the stop off.")
+    max_offsets_per_trigger: int = Field(2_000_000, ge=1, description="Records that one bronze batch takes at most.")
+    driver_memory: str = Field("3g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
+    spark_master: str = Field("local[*]", min_length=1, description="Spark master to run on.")
+    run_dir: Path = Field(Path("./var/run"), description="Where running processes leave their state, logs and locks.")
+    broker_dir: Path = Field(Path("./var/kafka"), description="Data of the embedded broker.")
+    jars_dir: Path = Field(PROJECT / ".jars", description="Jars that set-up resolved: folders spark and broker.")
+
+    @field_validator("lake")
+    @classmethod
+    def _absolute_lake(cls, lake: str) -> str:
+        """Make a local lake absolute, so that every process and Spark mean the same folder."""
+        return lake.rstrip("/") if "://" in lake else str(Path(lake).expanduser().resolve())
+
+    @field_validator("run_dir", "broker_dir", "jars_dir")
+    @classmethod
+    def _absolute_folder(cls, folder: Path) -> Path:
+        return folder.expanduser().resolve()
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """Topic name by role, the roles of `infra/kafka/topics.yaml`."""
+        return {
+            catalog.PURCHASES_ROLE: self.purchase_topic,
+            catalog.PROFILES_ROLE: self.profile_topic,
+            catalog.VIEW_ROLE: self.view_topic,
+            catalog.PROGRESS_ROLE: self.progress_topic,
+        }
+
+    @property
+    def is_local_lake(self) -> bool:
+        """Whether the lake is a folder of this machine."""
+        return "://" not in self.lake
+
+    def environment(self) -> dict[str, str]:
+        """The variables that give a child process these very settings."""
+        return {f"{PREFIX}{name.upper()}": str(value) for name, value in self if value is not None}
+
+
+def load(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read the settings from the environment.
+
+    Raises:
+        SettingsError: a variable with our prefix is unknown, or a value does not fit.
+    """
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for variable in sorted(v for v in environ if v.startswith(PREFIX) and v not in known):
+        near = get_close_matches(variable, known, n=1)
+        raise SettingsError(f"{variable} is not a setting", remedy=f"did you mean {near[0]}?" if near else "`activity doctor --settings` lists them")
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        variable = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
+        raise SettingsError(f"{variable}: {re.sub('^Value error, ', '', first['msg'])}", remedy="correct it in the environment") from None

@@ -1,0 +1,1 @@
+"""Silver: deduplicated purchases, their running summaries, and the current profiles."""

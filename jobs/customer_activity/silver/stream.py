@@ -1,0 +1,116 @@
+"""Silver: count each purchase once, keep its customer's running summary, and keep the current profile.
+
+Reads      bronze.purchase_events and bronze.customer_profiles, change data feeds, one batch cut over both
+Writes     silver.purchases (append), bronze.quarantine (append: repeats with other content),
+           silver.purchase_summaries (merge, additive), silver.customer_profiles (merge), in this order
+Grain      one row per purchase_id; one row per customer_id that bought; one row per customer_id with a profile
+On restart a repeated batch judges every record as before: purchases know their own rows by coordinates, and profiles
+           are merged last; each write carries (txnAppId, batch_id), so those that were made are skipped
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from customer_activity import delta
+from customer_activity.catalog import Reason, Table
+from customer_activity.microbatch import ACCEPTED, QUARANTINED, Held, MicroBatch, held
+from customer_activity.schemas import POSITION, PROFILE_FIELDS, PURCHASE_FIELDS, SCHEMAS
+from customer_activity.settings import Settings
+from customer_activity.silver import profiles, purchases
+
+EVENT_COLUMNS = list(
+    dict.fromkeys(
+        [
+            *PURCHASE_FIELDS.fieldNames(),
+            *PROFILE_FIELDS.fieldNames(),
+            "is_tombstone",
+            "topic",
+            *POSITION.fieldNames(),
+        ]
+    )
+)
+
+
+def read(spark: SparkSession, settings: Settings) -> DataFrame:
+    """Stream what landed on either topic, without the raw bytes; `topic` tells which."""
+    landed = [
+        delta.read_changes(spark, settings.lake, table).where(F.col("_change_type") == "insert")
+        for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
+    ]
+    return landed[0].unionByName(landed[1], allowMissingColumns=True).select(*EVENT_COLUMNS)
+
+
+def merge_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
+    """Write one batch, purchases first: whatever a repeated batch reads, it judges the same."""
+    with held(events) as landed:
+        topics = landed.counts("topic")
+        if (settings.purchase_topic,) in topics:
+            merge_purchases(landed.frame.where(F.col("topic") == settings.purchase_topic), batch, settings)
+        if (settings.profile_topic,) in topics:
+            merge_profiles(landed.frame.where(F.col("topic") == settings.profile_topic), batch, settings)
+
+
+def merge_purchases(events: DataFrame, batch: MicroBatch, settings: Settings) -> None:
+    """Append the purchases that count, quarantine the conflicting repeats, add to the summaries."""
+    counted = delta.read(events.sparkSession, settings.lake, Table.PURCHASES).join(
+        F.broadcast(events.select("purchase_id")), on="purchase_id", how="left_semi"
+    )
+    with held(purchases.judge(events, counted)) as judged:
+        outcome = count_verdicts(judged, settings.purchase_topic, batch)
+        if ACCEPTED in outcome:
+            accepted = purchases.accepted(judged.frame)
+            delta.append(accepted, settings.lake, Table.PURCHASES, batch)
+            delta.merge(
+                purchases.summarise(accepted),
+                settings.lake,
+                Table.SUMMARIES,
+                batch,
+                key="customer_id",
+                local_source=judged.is_small,
+                update=purchases.ADD_TO_SUMMARY,
+            )
+        if QUARANTINED in outcome:
+            quarantine(judged.frame.where(F.col("verdict") == QUARANTINED), batch, settings)
+
+
+def merge_profiles(events: DataFrame, batch: MicroBatch, settings: Settings) -> None:
+    """Merge what changed among the current profiles."""
+    current = delta.read(events.sparkSession, settings.lake, Table.PROFILES)
+    with held(profiles.judge(events, current)) as judged:
+        count_verdicts(judged, settings.profile_topic, batch)
+        with held(profiles.changes(judged.frame)) as changed:
+            if changed.rows():
+                delta.merge(
+                    changed.frame,
+                    settings.lake,
+                    Table.PROFILES,
+                    batch,
+                    key="customer_id",
+                    local_source=changed.is_small,
+                    delete_when="s.is_tombstone",
+                )
+
+
+def quarantine(conflicts: DataFrame, batch: MicroBatch, settings: Settings) -> None:
+    """Append conflicting repeats to quarantine with the raw bytes that bronze kept of them."""
+    at = conflicts.select("topic", "partition", "offset")
+    low, high = at.agg(F.min("offset"), F.max("offset")).first() or (0, 0)
+    raw = delta.read(conflicts.sparkSession, settings.lake, Table.PURCHASE_EVENTS).where(F.col("offset").between(low, high))
+    rows = (
+        raw.join(F.broadcast(at), on=["topic", "partition", "offset"], how="left_semi")
+        .withColumn("reason", F.lit(Reason.CONFLICTING_DUPLICATE.value))
+        .withColumn("detail", F.lit("$.purchaseId: counted before with other content"))
+        .withColumn("quarantined_at", F.current_timestamp())
+    )
+    delta.append(rows.select(*SCHEMAS[Table.QUARANTINE].fieldNames()), settings.lake, Table.QUARANTINE, batch)
+
+
+def count_verdicts(judged: Held, topic: str, batch: MicroBatch) -> dict[str, int]:
+    """Add the verdicts on a topic's records to the batch's accounting and return them."""
+    outcome = {verdict: count for (verdict, is_new), count in judged.counts("verdict", "is_new").items() if is_new}
+    for verdict, count in outcome.items():
+        batch.count(topic, verdict, count)
+        batch.rows += count
+    return outcome

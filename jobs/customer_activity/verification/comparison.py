@@ -1,0 +1,235 @@
+"""Compare what was found with what must be there. Pure: rows in, one named check with its differences out.
+
+An example of a difference names a customer id, a purchase id or coordinates, and the columns that differ. Values of
+columns that can identify a person are never shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from customer_activity.catalog import Query, Table
+from customer_activity.verification.oracle import (
+    ACCEPTED,
+    DUPLICATE,
+    OUTCOMES,
+    QUARANTINED,
+    READ,
+    STALE,
+    Activity,
+    Coordinates,
+    Profile,
+    Purchase,
+    Refused,
+    Summary,
+)
+
+EXAMPLES = 5
+
+PURCHASE_COLUMNS = Purchase._fields[:9]
+PROFILE_COLUMNS = Profile._fields[:9]
+SUMMARY_COLUMNS = Summary._fields
+GOLD_COLUMNS = (*Activity._fields, "view_version")
+
+# Only these columns' values may stand in a message.
+SHOWN = frozenset({"purchase_count", "total_amount", "amount", "currency", "partition", "offset", "view_version"})
+MONEY = frozenset({"total_amount", "amount"})
+
+
+class Check(NamedTuple):
+    """One comparison.
+
+    Attributes:
+        name: what was compared.
+        expected: how many rows or records the input gives, or its counts by outcome.
+        observed: what was found.
+        differences: how many were found.
+        examples: some of them, without personal values.
+        impossible: why the comparison could not be made; empty when it was.
+    """
+
+    name: str
+    expected: int | dict[str, int]
+    observed: int | dict[str, int]
+    differences: int
+    examples: tuple[str, ...] = ()
+    impossible: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the comparison was made and found no difference."""
+        return not self.differences and not self.impossible
+
+
+class Commits(NamedTuple):
+    """What a table's log says about its writes.
+
+    Attributes:
+        first_version: the oldest commit that the log still has; above 0 the log was cleaned.
+        metadata: each commit's `userMetadata`, where there is one and it is a JSON object.
+    """
+
+    first_version: int
+    metadata: Sequence[Mapping[str, Any]]
+
+
+@dataclass
+class Differences:
+    """Differences counted, and a few kept as examples."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, *words: object) -> None:
+        """Count one difference; its words become an example while there is room."""
+        self.count += 1
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(" ".join(str(word) for word in words))
+
+    def check(self, name: str, expected: int | dict[str, int], observed: int | dict[str, int]) -> Check:
+        """Close the comparison."""
+        return Check(name, expected, observed, self.count, tuple(self.examples))
+
+
+def compare_rows(name: str, columns: Sequence[str], expected: Mapping[str, tuple[Any, ...]], rows: Iterable[tuple[Any, ...]]) -> Check:
+    """Compare a table that has one row a key with what must be in it.
+
+    Args:
+        name: of the check.
+        columns: the rows' columns; the first is the key.
+        expected: the row of each key; fields beyond `columns` are not compared.
+        rows: what was found.
+    """
+    differences = Differences()
+    width = len(columns)
+    seen: set[str] = set()
+    found = 0
+    for row in rows:
+        found += 1
+        key = row[0]
+        wanted = expected.get(key)
+        if key in seen:
+            differences.add(key, "is there more than once")
+        elif wanted is None:
+            differences.add(key, "should not be there")
+        elif wanted[:width] != row:
+            differences.add(key, "differs:", unlike(columns, wanted, row))
+        seen.add(key)
+    for key in expected:
+        if key not in seen:
+            differences.add(key, "is missing")
+    return differences.check(name, len(expected), found)
+
+
+def compare_gold(expected: Mapping[str, Activity], rows: Iterable[tuple[Any, ...]]) -> tuple[Check, dict[str, Any]]:
+    """Compare gold's rows with the oracle's; also return each customer's view version, which only gold knows."""
+    versions: dict[str, Any] = {}
+
+    def without_version() -> Iterator[tuple[Any, ...]]:
+        for row in rows:
+            versions[row[0]] = row[-1]
+            yield row[:-1]
+
+    check = compare_rows(Table.ACTIVITY.label, Activity._fields, expected, without_version())
+    differences = Differences(check.differences, list(check.examples))
+    for customer_id, version in versions.items():
+        if version is None or version < 1:
+            differences.add(customer_id, "has no view_version")
+    return differences.check(check.name, check.expected, check.observed), versions
+
+
+def compare_quarantine(
+    expected: Mapping[Coordinates, Refused], rows: Iterable[tuple[Coordinates, str, int | None]]
+) -> tuple[Check, Check]:
+    """Compare bronze.quarantine with the records that belong there.
+
+    Args:
+        expected: by coordinates.
+        rows: coordinates, reason and fingerprint of each row found.
+
+    Returns:
+        Whether each record is there exactly once with its bytes; whether each is there for the right reason.
+    """
+    places, reasons = Differences(), Differences()
+    seen: Counter[Coordinates] = Counter()
+    agreeing = 0
+    for at, reason, fingerprint in rows:
+        seen[at] += 1
+        wanted = expected.get(at)
+        if seen[at] > 1:
+            places.add(_place(at), "is there more than once")
+        elif wanted is None:
+            places.add(_place(at), "should not be there")
+        elif wanted.fingerprint != fingerprint:
+            places.add(_place(at), "differs from Kafka: key, value, headers or timestamp")
+        if wanted is not None and wanted.reason != reason:
+            reasons.add(_place(at), f"expected {wanted.reason}, found {reason}")
+        elif wanted is not None:
+            agreeing += 1
+    for at in expected:
+        if at not in seen:
+            places.add(_place(at), "is missing:", expected[at].reason)
+    label = Table.QUARANTINE.label
+    return places.check(label, len(expected), seen.total()), reasons.check(f"{label}: reasons", len(expected), agreeing)
+
+
+def compare_accounting(topic: str, expected: Mapping[str, int], commits: Mapping[Table, Commits]) -> Check:
+    """Compare a topic's counts, as the commits carry them, with the oracle's.
+
+    Args:
+        topic: whose counts.
+        expected: records by outcome.
+        commits: of each bronze and silver table.
+    """
+    name = f"accounting of {topic}"
+    wanted = {outcome: expected[outcome] for outcome in OUTCOMES}
+    cleaned = [f"{table.label} begins at version {first}" for table, (first, _) in commits.items() if first]
+    if cleaned:
+        return Check(name, wanted, {}, 0, impossible=f"the log was cleaned: {', '.join(cleaned)}")
+    counted = _sum_batches(topic, [metadata for _, all_metadata in commits.values() for metadata in all_metadata])
+    differences = Differences()
+    for outcome in OUTCOMES:
+        if counted[outcome] != wanted[outcome]:
+            differences.add(f"{outcome}: expected {wanted[outcome]}, counted {counted[outcome]}")
+    if counted[READ] != sum(counted[outcome] for outcome in OUTCOMES if outcome != READ):
+        differences.add("read is not accepted + quarantined + duplicate + stale")
+    return differences.check(name, wanted, counted)
+
+
+def _sum_batches(topic: str, metadata: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Add up the batches' counts: what bronze read and refused, and what silver made of the rest.
+
+    A batch writes several commits, each with the counts known by then, and counts only grow: the greatest of each is
+    the batch's.
+    """
+    batches: dict[tuple[Any, ...], Counter[str]] = {}
+    for commit in metadata:
+        if commit.get("query") in (Query.BRONZE, Query.SILVER):
+            counts = commit.get("counts", {}).get(topic, {})
+            batch = (commit["query"], commit.get("generation"), commit.get("batch_id"))
+            batches[batch] = batches.get(batch, Counter()) | Counter(counts)
+    total: Counter[str] = Counter()
+    for (query, *_), counts in batches.items():
+        of_query = (READ, QUARANTINED) if query == Query.BRONZE else (ACCEPTED, QUARANTINED, DUPLICATE, STALE)
+        total.update({outcome: counts[outcome] for outcome in of_query})
+    return {outcome: total[outcome] for outcome in OUTCOMES}
+
+
+def unlike(columns: Sequence[str], expected: Sequence[Any], observed: Sequence[Any]) -> str:
+    """Name the columns that differ, with both values where they tell nothing about a person."""
+    return ", ".join(
+        f"{column} (expected {_shown(column, wanted)}, found {_shown(column, found)})" if column in SHOWN else column
+        for column, wanted, found in zip(columns, expected, observed, strict=False)
+        if wanted != found
+    )
+
+
+def _shown(column: str, value: Any) -> str:
+    return f"{value // 100}.{value % 100:02}" if column in MONEY and isinstance(value, int) else str(value)
+
+
+def _place(at: Coordinates) -> str:
+    return f"{at[0]}-{at[1]}@{at[2]}"

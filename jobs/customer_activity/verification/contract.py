@@ -1,0 +1,242 @@
+"""The input contracts once more, in plain Python: is a record valid, and if not, what is the first thing wrong with it?
+
+Standard library only. Numbers with a fraction or an exponent stay the text that they were on the wire, so that money
+becomes whole cents without ever being a binary float.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from sys import intern
+from typing import Any, NoReturn
+
+from customer_activity.catalog import Reason
+
+LATEST_MILLIS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last instant that four-digit years can say
+FUTURE_MILLIS = 5 * 60 * 1000  # how far an event may be ahead of its Kafka timestamp
+MAX_CENTS = 10**18 - 1  # 16 integer digits and 2 decimals
+
+PURCHASE_TYPES: Mapping[str, str] = {
+    "purchaseId": "text",
+    "customerId": "text",
+    "productId": "text?",
+    "amount": "number",
+    "currency": "text",
+    "occurredAtEpochMillis": "integer",
+}
+PROFILE_TYPES: Mapping[str, str] = {
+    "customerId": "text",
+    "name": "text",
+    "email": "text?",
+    "address": "text?",
+    "loyaltyStatus": "text?",
+    "updatedAtEpochMillis": "integer",
+}
+
+PurchaseFields = tuple[str, str, str | None, int, str, int]
+ProfileFields = tuple[str, str, str | None, str | None, str | None, int]
+
+
+class NumberText(str):
+    """The text of a JSON number that has a fraction or an exponent."""
+
+    __slots__ = ()
+
+
+def purchase(key: bytes | None, value: bytes | None, timestamp: int, currency: str) -> PurchaseFields | Reason:
+    """Read a purchase record.
+
+    Args:
+        key: the record's key.
+        value: the record's value.
+        timestamp: its Kafka timestamp, milliseconds.
+        currency: the deployment's currency.
+
+    Returns:
+        Purchase id, customer id, product id, amount in cents, currency, time of purchase in milliseconds; or why the
+        record is refused.
+    """
+    if not key:
+        return Reason.MISSING_KEY
+    if value is None:
+        return Reason.MISSING_VALUE
+    decoded = _decode(key, value)
+    if isinstance(decoded, Reason):
+        return decoded
+    key_text, fields = decoded
+    get = fields.get
+    purchase_id, customer_id, product_id = get("purchaseId"), get("customerId"), get("productId")
+    amount, code, occurred_at = get("amount"), get("currency"), get("occurredAtEpochMillis")
+    if not (
+        type(purchase_id) is type(customer_id) is type(code) is str
+        and type(occurred_at) is int
+        and (type(amount) is NumberText or type(amount) is int)
+        and (product_id is None or type(product_id) is str)
+    ):
+        return _first_fault(fields, PURCHASE_TYPES)
+    cents = cents_of(amount)
+    if not purchase_id or not customer_id or cents is None or not 0 <= occurred_at <= LATEST_MILLIS:
+        return Reason.OUT_OF_RANGE
+    if code != currency and not _CURRENCY_CODE.fullmatch(code):
+        return Reason.OUT_OF_RANGE
+    if purchase_id != key_text:
+        return Reason.KEY_MISMATCH
+    if code != currency:
+        return Reason.CURRENCY_MISMATCH
+    if occurred_at > timestamp + FUTURE_MILLIS:
+        return Reason.TIMESTAMP_IN_FUTURE
+    # A million records name a few thousand customers and products: keep each name once.
+    return purchase_id, intern(customer_id), product_id and intern(product_id), cents, currency, occurred_at
+
+
+def profile(key: bytes | None, value: bytes | None, timestamp: int) -> ProfileFields | str | Reason:
+    """Read a profile record.
+
+    Args:
+        key: the record's key.
+        value: the record's value; null deletes.
+        timestamp: its Kafka timestamp, milliseconds.
+
+    Returns:
+        Customer id, name, e-mail, address, loyalty status, time of update in milliseconds; the customer id alone for a
+        tombstone; or why the record is refused.
+    """
+    if not key:
+        return Reason.MISSING_KEY
+    if value is None:
+        try:
+            return str(key, "utf-8")
+        except UnicodeDecodeError:
+            return Reason.NOT_UTF8
+    decoded = _decode(key, value)
+    if isinstance(decoded, Reason):
+        return decoded
+    key_text, fields = decoded
+    customer_id, name, updated_at = fields.get("customerId"), fields.get("name"), fields.get("updatedAtEpochMillis")
+    optional = fields.get("email"), fields.get("address"), fields.get("loyaltyStatus")
+    if not (
+        type(customer_id) is type(name) is str
+        and type(updated_at) is int
+        and all(text is None or type(text) is str for text in optional)
+    ):
+        return _first_fault(fields, PROFILE_TYPES)
+    if not customer_id or not 0 <= updated_at <= LATEST_MILLIS:
+        return Reason.OUT_OF_RANGE
+    if customer_id != key_text:
+        return Reason.KEY_MISMATCH
+    if updated_at > timestamp + FUTURE_MILLIS:
+        return Reason.TIMESTAMP_IN_FUTURE
+    return customer_id, name, *optional, updated_at
+
+
+@lru_cache(maxsize=100_000)  # prices repeat
+def cents_of(number: int | NumberText) -> int | None:
+    """Return a JSON number as whole cents, or None where it is negative, finer than a cent or longer than 16 digits."""
+    if type(number) is int:
+        return number * 100 if 0 <= number <= MAX_CENTS // 100 else None
+    whole, _, fraction = str(number).partition(".")
+    if 1 <= len(fraction) <= 2 and len(whole) <= 16 and whole.isdigit() and fraction.isdigit():
+        return int(whole + fraction.ljust(2, "0"))
+    return _cents_of_unusual(str(number))
+
+
+def json_value(text: str) -> Any:
+    """Parse exactly one JSON value; the last of equal names in an object wins.
+
+    Raises:
+        ValueError: it is not JSON: malformed, NaN or Infinity, or anything after the value.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        value, end = _scan(text, 0)
+    except (StopIteration, ValueError):
+        return _WIDE_DECODER.decode(text)
+    return value if end == len(text) else _DECODER.decode(text)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _wide_integer(text: str) -> int:
+    """Read an integer of any length; those that Python refuses to convert are far outside every range."""
+    return int(text) if len(text) <= 30 else int(text[:30])
+
+
+_DECODER = json.JSONDecoder(parse_float=NumberText, parse_constant=_refuse_constant)
+_WIDE_DECODER = json.JSONDecoder(parse_float=NumberText, parse_int=_wide_integer, parse_constant=_refuse_constant)
+_scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # decode() without its two searches for white space
+_CURRENCY_CODE = re.compile(r"[A-Z]{3}")
+_NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
+
+
+def _decode(key: bytes, value: bytes) -> tuple[str, dict[str, Any]] | Reason:
+    """Bytes to the key's text and the value's fields, or what is wrong before any field is looked at."""
+    try:
+        key_text, text = str(key, "utf-8"), str(value, "utf-8")
+    except UnicodeDecodeError:
+        return Reason.NOT_UTF8
+    try:
+        fields = json_value(text)
+    except (ValueError, RecursionError):
+        return Reason.NOT_JSON
+    if "\\u" in text and _has_lone_surrogate(fields):
+        return Reason.NOT_UTF8
+    return (key_text, fields) if type(fields) is dict else Reason.WRONG_TYPE
+
+
+def _has_lone_surrogate(value: Any) -> bool:
+    """Whether any text in a JSON value cannot be written as UTF-8."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return True
+        elif isinstance(value, dict):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+    return False
+
+
+def _first_fault(fields: dict[str, Any], types: Mapping[str, str]) -> Reason:
+    """Tell a field of a wrong type from one that is missing, when one of the two is the case."""
+    for name, kind in types.items():
+        if name in fields and not _is(fields[name], kind):
+            return Reason.WRONG_TYPE
+    return Reason.MISSING_FIELD
+
+
+def _is(value: Any, kind: str) -> bool:
+    """Whether a JSON value is of a kind; true and false are no numbers, and null only fits where `?` allows it."""
+    if kind == "number":
+        return type(value) in (int, NumberText)
+    if kind == "integer":
+        return type(value) is int
+    return type(value) is str or (value is None and kind.endswith("?"))
+
+
+def _cents_of_unusual(text: str) -> int | None:
+    """Do the same for numbers with a sign, an exponent or more than two digits after the point; by value, not by looks."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, fraction, exponent = match[1], match[2], match[3] or "", match[4] or "0"
+    digits = (whole + fraction).lstrip("0")
+    significant = digits.rstrip("0")
+    if not significant:
+        return 0  # zero, whatever its sign and exponent
+    magnitude = exponent.lstrip("+-").lstrip("0")
+    if sign or len(magnitude) > 10:  # an exponent of eleven digits cannot bring a record's digits back into range
+        return None
+    power = int(magnitude or "0") * (-1 if exponent[0] == "-" else 1)
+    shift = power - len(fraction) + 2 + len(digits) - len(significant)
+    if shift < 0 or len(significant) + shift > 18:
+        return None
+    return int(significant) * 10**shift

@@ -1,0 +1,112 @@
+"""Read a topic's records between two offsets, committed ones only, with a client of our own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import ConfigResource
+
+from customer_activity import kafka
+from customer_activity.errors import BrokerUnavailable, TransientError
+from customer_activity.settings import Settings
+from customer_activity.verification.oracle import RawRecord
+
+BATCH_RECORDS = 10_000
+POLL_SECONDS = 1.0
+SILENCE_SECONDS = 30.0  # a healthy broker hands out records within milliseconds; an election is over by then
+
+
+def ends(settings: Settings, topic: str) -> dict[int, int]:
+    """Return the end offset (exclusive) of each partition."""
+    return {partition: high for partition, (_, high) in kafka.offset_range(settings, topic).items()}
+
+
+def begins(settings: Settings, topic: str) -> dict[int, int]:
+    """Return the first offset that retention has left in each partition."""
+    return {partition: low for partition, (low, _) in kafka.offset_range(settings, topic).items()}
+
+
+def is_compacted(settings: Settings, topic: str) -> bool:
+    """Whether Kafka removes records from the middle of the topic.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        answer = kafka.admin(settings).describe_configs([resource], request_timeout=kafka.METADATA_TIMEOUT_SECONDS)
+        policy = answer[resource].result()["cleanup.policy"].value
+    except KafkaException as error:
+        raise kafka.unavailable(settings, error) from None
+    return "compact" in str(policy)
+
+
+def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[RawRecord]:
+    """Yield every committed record from `start` (inclusive) to `end` (exclusive), a partition's in offset order.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer any more.
+        TransientError: records were removed while they were being read.
+    """
+    unread = {partition for partition in end if start[partition] < end[partition]}
+    if not unread:
+        return
+    consumer = kafka.reader(settings)
+    try:
+        consumer.assign([TopicPartition(topic, partition, start[partition]) for partition in sorted(unread)])
+        heard_at = time.monotonic()
+        while unread:
+            messages = _consume(consumer, settings)
+            if messages:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > SILENCE_SECONDS:
+                raise BrokerUnavailable(
+                    f"{topic}: no record and no end of partition {sorted(unread)} for {SILENCE_SECONDS:.0f} s",
+                    remedy="`activity broker status` tells whether Kafka is well; then verify again",
+                )
+            for message in messages:
+                fault = message.error()
+                if fault is not None:
+                    _meet(fault, message, settings, unread)
+                    continue
+                raw = _raw(message)
+                if raw.offset < end[raw.partition]:
+                    yield raw
+                if raw.offset >= end[raw.partition] - 1 and raw.partition in unread:
+                    unread.discard(raw.partition)
+                    consumer.incremental_unassign([TopicPartition(topic, raw.partition)])
+    finally:
+        consumer.close()
+
+
+def _consume(consumer: Consumer, settings: Settings) -> list[Message]:
+    try:
+        return consumer.consume(BATCH_RECORDS, POLL_SECONDS)
+    except KafkaException as error:
+        raise kafka.unavailable(settings, error) from None
+
+
+def _raw(message: Message) -> RawRecord:
+    """Take a message apart; one without an error always has its coordinates."""
+    headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
+    return RawRecord(
+        cast(int, message.partition()),
+        cast(int, message.offset()),
+        message.timestamp()[1],
+        cast("bytes | None", message.key()),
+        cast("bytes | None", message.value()),
+        tuple(headers) if headers else (),
+    )
+
+
+def _meet(fault: KafkaError, message: Message, settings: Settings, unread: set[int]) -> None:
+    """Take note of a partition's end; give up on what waiting does not mend; let the client retry the rest."""
+    if fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client has no public name for it
+        unread.discard(cast(int, message.partition()))
+    elif fault.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
+        raise TransientError(f"{message.topic()}: records were removed by retention while they were being read", remedy="verify again")
+    elif fault.fatal() or (fault.code() > 0 and not fault.retriable()):  # below zero: the client's own, it reconnects
+        raise kafka.unavailable(settings, KafkaException(fault))

@@ -1,0 +1,105 @@
+"""Read Delta tables without Spark: rows as tuples with amounts in cents and times in milliseconds, and commit metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.errors import TerminalError
+from customer_activity.settings import Settings
+from customer_activity.verification.comparison import Commits
+from customer_activity.verification.oracle import Headers, RawRecord
+
+BATCH_ROWS = 65_536
+RAW_COLUMNS = ("topic", "partition", "offset", "kafka_timestamp", "key", "value", "headers")
+
+Tables = Mapping[Table, DeltaTable]
+
+
+class Landed(NamedTuple):
+    """A row of bronze: the topic it names, the raw record, and the other columns that were asked for."""
+
+    topic: str
+    raw: RawRecord
+    columns: tuple[Any, ...]
+
+
+def open_tables(settings: Settings) -> dict[Table, DeltaTable]:
+    """Open every table at its newest version; the object keeps that version.
+
+    Raises:
+        TerminalError: a table is not there.
+    """
+    tables, missing = {}, []
+    for table in Table:
+        try:
+            tables[table] = DeltaTable(table_path(settings.lake, table))
+        except TableNotFoundError:
+            missing.append(table.label)
+    if missing and len(missing) == len(Table):
+        raise TerminalError(f"no lake at {settings.lake}", remedy="run `activity stream`, or correct ACTIVITY_LAKE")
+    if missing:
+        raise TerminalError(f"{settings.lake}: no table {', '.join(missing)}", remedy="run `activity stream`: it creates every table")
+    return tables
+
+
+def rows(table: DeltaTable, columns: Sequence[str], customers: frozenset[str] | None = None) -> Iterator[tuple[Any, ...]]:
+    """Yield a table's rows with the columns in the order given, of certain customers where they are given."""
+    dataset = table.to_pyarrow_dataset()
+    chosen = None if customers is None else pc.field("customer_id").isin(list(customers))
+    batches = dataset.to_batches(columns=list(columns), filter=chosen, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=2)
+    for batch in batches:
+        yield from zip(*(_values(column) for column in batch.columns), strict=True)
+
+
+def landed(table: DeltaTable, columns: Sequence[str]) -> Iterator[Landed]:
+    """Yield a bronze table's rows, raw and with certain columns."""
+    for topic, partition, offset, timestamp, key, value, headers, *rest in rows(table, (*RAW_COLUMNS, *columns)):
+        yield Landed(topic, RawRecord(partition, offset, timestamp, key, value, headers), tuple(rest))
+
+
+def commits(table: DeltaTable) -> Commits:
+    """Return what the commits of a table carry, as far back as its log goes."""
+    in_log = table.history()
+    metadata = []
+    for commit in in_log:
+        try:
+            parsed = json.loads(commit.get("userMetadata") or "null")
+        except ValueError:  # somebody else's note
+            continue
+        if isinstance(parsed, dict):
+            metadata.append(parsed)
+    return Commits(min((commit["version"] for commit in in_log), default=table.version() + 1), metadata)
+
+
+def _values(column: Any) -> list[Any]:
+    """Return an Arrow column as Python values: decimals of scale 2 as cents, timestamps as milliseconds, headers as tuples."""
+    if pa.types.is_decimal(column.type):
+        cents = pc.multiply(column, pa.scalar(100, pa.decimal128(3, 0)))
+        return list(pc.cast(cents, pa.int64()).to_pylist())
+    if pa.types.is_timestamp(column.type):
+        return _millis(pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.int64()))
+    if pa.types.is_nested(column.type):
+        if column.null_count == len(column):
+            return [()] * len(column)
+        return [_headers(value) for value in column.to_pylist()]
+    return list(column.to_pylist())
+
+
+def _millis(micros: Any) -> list[Any]:
+    """Return microseconds as milliseconds; what is finer stays a fraction, so that it is never rounded away before a comparison."""
+    millis = pc.divide(micros, 1000)
+    if pc.all(pc.equal(pc.multiply(millis, 1000), micros), min_count=0).as_py():
+        return list(millis.to_pylist())
+    return [None if value is None else value // 1000 if value % 1000 == 0 else value / 1000 for value in micros.to_pylist()]
+
+
+def _headers(value: list[dict[str, Any]] | None) -> Headers:
+    return tuple((header["key"], header["value"]) for header in value or ())

@@ -1,0 +1,134 @@
+"""An input topic as Kafka and bronze together have it, and bronze compared with it.
+
+Compaction and retention remove records from Kafka that bronze or quarantine still hold. Those are taken from the lake's
+raw columns, so that the oracle sees everything that the pipeline saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from customer_activity.verification.comparison import PROFILE_COLUMNS, PURCHASE_COLUMNS, Check, Differences, unlike
+from customer_activity.verification.lake import Landed
+from customer_activity.verification.oracle import Coordinates, Log, Profile, Purchase, RawRecord, Record, Refused
+
+# What bronze has beside the raw columns; the coordinates are compared by finding the record at all.
+LANDED_COLUMNS: dict[type[Record], tuple[str, ...]] = {
+    Purchase: PURCHASE_COLUMNS[:6],
+    Profile: (*PROFILE_COLUMNS[:6], "is_tombstone"),
+}
+
+
+@dataclass
+class TopicInput:
+    """One input topic up to the end that was noted at the start.
+
+    Attributes:
+        topic: its name.
+        judge: reads a record by the contract.
+        begin: first offset that Kafka still has, by partition.
+        end: end offset (exclusive), by partition.
+        is_compacted: whether Kafka removes records from the middle, too.
+        log: every record by partition and offset.
+        read: how many records came from Kafka.
+        from_lake: how many came from the lake because Kafka has them no longer.
+        beyond: how many rows of the lake are past the end, because input still arrives.
+    """
+
+    topic: str
+    judge: Callable[[RawRecord], Record]
+    begin: dict[int, int]
+    end: dict[int, int]
+    is_compacted: bool
+    log: Log = field(default_factory=dict)
+    read: int = 0
+    from_lake: int = 0
+    beyond: int = 0
+
+    def take(self, records: Iterable[RawRecord]) -> None:
+        """Add what Kafka has."""
+        for partition in self.end:
+            self.log.setdefault(partition, {})
+        log, judge = self.log, self.judge
+        for raw in records:
+            log[raw[0]][raw[1]] = judge(raw)
+            self.read += 1
+
+    def find(self, raw: RawRecord) -> Record | None:
+        """Return the record at a landed row's coordinates: Kafka's, or the row's own where Kafka has removed it.
+
+        None means that Kafka never had a record there.
+        """
+        of_partition = self.log.get(raw.partition)
+        if of_partition is None:
+            return None
+        record = of_partition.get(raw.offset)
+        if record is None and 0 <= raw.offset < self.end[raw.partition] and (self.is_compacted or raw.offset < self.begin[raw.partition]):
+            record = of_partition[raw.offset] = self.judge(raw)
+            self.from_lake += 1
+        return record
+
+    def within(self, rows: Iterable[Landed]) -> Iterator[Landed]:
+        """Pass the rows on that are not past the end, and count the others."""
+        end = self.end
+        for row in rows:
+            if row.raw.offset >= end.get(row.raw.partition, row.raw.offset + 1):
+                self.beyond += 1
+            else:
+                yield row
+
+
+def compare_landed(name: str, source: TopicInput, kind: type[Purchase] | type[Profile], rows: Iterable[Landed]) -> Check:
+    """Compare a bronze table with its topic: every valid record exactly once, byte for byte, and read correctly."""
+    differences = Differences()
+    columns = LANDED_COLUMNS[kind]
+    seen: dict[int, set[int]] = {partition: set() for partition in source.log}
+    found = 0
+    for topic, raw, fields in source.within(rows):
+        found += 1
+        record = source.find(raw)
+        if record is None or topic != source.topic:
+            differences.add(_place(topic, raw), "is not on the topic")
+            continue
+        if raw.offset in seen[raw.partition]:
+            differences.add(_place(topic, raw), "is there more than once")
+        seen[raw.partition].add(raw.offset)
+        if isinstance(record, Refused):
+            differences.add(_place(topic, raw), "belongs in quarantine:", record.reason)
+        elif record.fingerprint != raw.fingerprint:
+            differences.add(_place(topic, raw), "differs from Kafka: key, value, headers or timestamp")
+        elif (wanted := _fields(record)) != fields:
+            differences.add(_place(topic, raw), "was read wrongly:", unlike(columns, wanted, fields))
+    valid = 0
+    for partition, records in source.log.items():
+        for offset, record in records.items():
+            if type(record) is kind:
+                valid += 1
+                if offset not in seen[partition]:
+                    differences.add(f"{source.topic}-{partition}@{offset} is missing")
+    return differences.check(name, valid, found)
+
+
+def quarantined(sources: Iterable[TopicInput], rows: Iterable[Landed]) -> list[tuple[Coordinates, str, int | None]]:
+    """Reduce quarantine's rows to coordinates, reason and fingerprint; None where the topic has no such record."""
+    by_topic = {source.topic: source for source in sources}
+    reduced: list[tuple[Coordinates, str, int | None]] = []
+    for row in rows:
+        raw, source = row.raw, by_topic.get(row.topic)
+        at = (row.topic, raw.partition, raw.offset)
+        if source is None:
+            reduced.append((at, row.columns[0], None))
+        elif any(True for _ in source.within([row])):
+            source.find(raw)
+            reduced.append((at, row.columns[0], raw.fingerprint))
+    return reduced
+
+
+def _fields(record: Purchase | Profile) -> tuple[Any, ...]:
+    return record[:6] if isinstance(record, Purchase) else (*record[:6], record.is_tombstone)
+
+
+def _place(topic: str, raw: RawRecord) -> str:
+    return f"{topic}-{raw.partition}@{raw.offset}"

@@ -1,0 +1,241 @@
+"""Run every check once, or until the pipeline has caught up with the input."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from customer_activity.catalog import Query, Table
+from customer_activity.settings import Settings
+from customer_activity.verification import comparison, kafka_input, lake, oracle
+from customer_activity.verification.comparison import Check, compare_rows
+from customer_activity.verification.landing import LANDED_COLUMNS, TopicInput, compare_landed, quarantined
+from customer_activity.verification.oracle import Expected, Profile, Purchase
+from customer_activity.verification.view import ViewTopic
+
+POLL_SECONDS = 0.5
+QUIET_SECONDS = 5.0  # no driver in sight here: it may run on another machine, and then something changes soon
+STATUS_AGE = timedelta(seconds=10)  # a running application writes its status every second
+
+OnStep = Callable[[str], None]
+Row = TypeVar("Row", Purchase, Profile, oracle.Summary, oracle.Activity)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a verification found.
+
+    Attributes:
+        checks: every comparison.
+        records: records read from Kafka, by topic.
+        from_lake: records that only the lake still has, by topic.
+        purchases: purchases counted.
+        customers: customers in the view.
+        turnover: sum of the counted purchases, in cents.
+        currency: of the turnover.
+        sample: how many customers were compared, None for all.
+        growth: how many input records arrived while it ran.
+        seconds: how long it took.
+    """
+
+    checks: list[Check]
+    records: dict[str, int]
+    from_lake: dict[str, int]
+    purchases: int
+    customers: int
+    turnover: int
+    currency: str
+    sample: int | None
+    growth: int
+    seconds: float
+
+    @property
+    def differences(self) -> int:
+        """Differences of all checks together."""
+        return sum(check.differences for check in self.checks)
+
+
+def verify(
+    settings: Settings, *, settle_seconds: float, sample: int | None = None, seed: int = 0, on_step: OnStep = lambda _: None
+) -> Report:
+    """Recompute the view from the input and compare every table and the view topic with it.
+
+    Args:
+        settings: which lake, which topics.
+        settle_seconds: how long a pipeline that is at work may take to reach the end of the input noted at the start.
+        sample: compare silver, gold and the view of this many random customers only.
+        seed: of the sample.
+        on_step: told what is being done.
+
+    Raises:
+        TerminalError: there is no lake.
+        ActivityError: Kafka does not answer, or a topic is not there.
+    """
+    started = time.monotonic()
+    lake.open_tables(settings)  # before a million records are read for nothing
+    with _without_garbage_collection():
+        sources = [_read(settings, topic, judge, on_step) for topic, judge in _judges(settings).items()]
+        view, positions = ViewTopic(), kafka_input.begins(settings, settings.view_topic)
+        deadline = None
+        while True:
+            tables = lake.open_tables(settings)
+            ends = kafka_input.ends(settings, settings.view_topic)
+            state = _state(tables, ends)
+            on_step(f"reading {settings.view_topic}")
+            view.take(settings.view_topic, kafka_input.read(settings, settings.view_topic, positions, ends))
+            positions = ends
+            checks, expected = _compare(settings, tables, sources, view, sample, seed, on_step)
+            if all(check.ok or check.impossible for check in checks):
+                break
+            deadline = deadline or time.monotonic() + settle_seconds
+            on_step("waiting for the pipeline")
+            if not _has_moved(settings, state, deadline):
+                break
+    return Report(
+        checks=checks,
+        records={source.topic: source.read for source in sources},
+        from_lake={source.topic: source.from_lake for source in sources},
+        purchases=len(expected.purchases),
+        customers=len(expected.gold),
+        turnover=sum(summary.total_amount for summary in expected.summaries.values()),
+        currency=settings.currency,
+        sample=sample,
+        growth=sum(sum(kafka_input.ends(settings, source.topic).values()) - sum(source.end.values()) for source in sources),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _judges(settings: Settings) -> dict[str, Callable[[oracle.RawRecord], oracle.Record]]:
+    return {
+        settings.purchase_topic: lambda raw: oracle.judge_purchase(raw, settings.currency),
+        settings.profile_topic: oracle.judge_profile,
+    }
+
+
+def _read(settings: Settings, topic: str, judge: Callable[[oracle.RawRecord], oracle.Record], on_step: OnStep) -> TopicInput:
+    """Read an input topic up to its present end."""
+    on_step(f"reading {topic}")
+    begin, end = kafka_input.begins(settings, topic), kafka_input.ends(settings, topic)
+    source = TopicInput(topic, judge, begin, end, kafka_input.is_compacted(settings, topic))
+    source.take(kafka_input.read(settings, topic, begin, end))
+    return source
+
+
+def _compare(
+    settings: Settings,
+    tables: lake.Tables,
+    sources: list[TopicInput],
+    view: ViewTopic,
+    sample: int | None,
+    seed: int,
+    on_step: OnStep,
+) -> tuple[list[Check], Expected]:
+    """Make every check against the tables as they were opened."""
+    purchases, profiles = sources
+    on_step("comparing bronze")
+    for source in sources:
+        source.beyond = 0
+    checks = [
+        compare_landed(table.label, source, kind, lake.landed(tables[table], LANDED_COLUMNS[kind]))
+        for table, source, kind in (
+            (Table.PURCHASE_EVENTS, purchases, Purchase),
+            (Table.PROFILE_EVENTS, profiles, Profile),
+        )
+    ]
+    refused = quarantined(sources, lake.landed(tables[Table.QUARANTINE], ["reason"]))
+    on_step("recomputing")
+    expected = oracle.expect(
+        purchases.log,
+        profiles.log,
+        purchase_topic=settings.purchase_topic,
+        profile_topic=settings.profile_topic,
+        currency=settings.currency,
+    )
+    on_step("comparing quarantine, silver and gold")
+    checks += comparison.compare_quarantine(expected.quarantine, refused)
+    chosen = None if sample is None else choose(expected, sample, seed)
+    wanted = expected if chosen is None else restrict(expected, chosen)
+    for table, columns, rows in (
+        (Table.PURCHASES, comparison.PURCHASE_COLUMNS, wanted.purchases),
+        (Table.SUMMARIES, comparison.SUMMARY_COLUMNS, wanted.summaries),
+        (Table.PROFILES, comparison.PROFILE_COLUMNS, wanted.profiles),
+    ):
+        checks.append(compare_rows(table.label, columns, rows, lake.rows(tables[table], columns, chosen)))
+    gold, versions = comparison.compare_gold(wanted.gold, lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen))
+    checks += [gold, *view.checks(wanted.gold, versions, chosen)]
+    commits = {table: lake.commits(tables[table]) for table in Table if table is not Table.ACTIVITY}
+    for topic, outcomes in expected.outcomes.items():
+        checks.append(comparison.compare_accounting(topic, outcomes, commits))
+    return checks, expected
+
+
+def choose(expected: Expected, sample: int, seed: int) -> frozenset[str]:
+    """Choose customers at random, the same for the same input and seed."""
+    customers = sorted(expected.profiles.keys() | expected.summaries.keys())
+    return frozenset(random.Random(seed).sample(customers, min(sample, len(customers))))  # noqa: S311 - a sample, not a secret
+
+
+def restrict(expected: Expected, customers: frozenset[str]) -> Expected:
+    """Keep what is expected of certain customers; quarantine and the outcomes stay whole."""
+
+    def of_customers(rows: dict[str, Row]) -> dict[str, Row]:
+        return {key: row for key, row in rows.items() if row.customer_id in customers}
+
+    return Expected(
+        of_customers(expected.purchases),
+        of_customers(expected.summaries),
+        of_customers(expected.profiles),
+        of_customers(expected.gold),
+        expected.quarantine,
+        expected.outcomes,
+    )
+
+
+def _state(tables: lake.Tables, view_ends: dict[int, int]) -> tuple[Any, ...]:
+    """What changes whenever the pipeline does something."""
+    return tuple(table.version() for table in tables.values()), tuple(sorted(view_ends.items()))
+
+
+def _has_moved(settings: Settings, state: tuple[Any, ...], deadline: float) -> bool:
+    """Wait until the pipeline has done something since `state`; False when it has not, or time is over."""
+    quiet_until = time.monotonic() + QUIET_SECONDS
+    while time.monotonic() < deadline:
+        if _state(lake.open_tables(settings), kafka_input.ends(settings, settings.view_topic)) != state:
+            return True
+        if time.monotonic() > quiet_until and not _is_running(settings):
+            return False
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def _is_running(settings: Settings) -> bool:
+    """Whether a streaming application on this machine has written its status lately."""
+    for query in Query:
+        path = settings.run_dir / "status" / f"{query}.json"
+        try:
+            status = json.loads(path.read_text(encoding="utf-8"))
+            age = datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])
+        except (OSError, ValueError, KeyError, TypeError):  # none, or one from another version
+            continue
+        if status.get("state") in ("starting", "running") and age < STATUS_AGE:
+            return True
+    return False
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Millions of tuples, none of them in a cycle: looking for cycles among them costs more than reading them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

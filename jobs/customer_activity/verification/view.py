@@ -1,0 +1,139 @@
+"""The view topic, record by record: does each keep the contract, do versions grow, is anything there twice?
+
+The state is kept between readings, so that waiting for a publisher reads on instead of anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from customer_activity.verification.comparison import Check, Differences, unlike
+from customer_activity.verification.contract import NumberText, json_value
+from customer_activity.verification.oracle import Activity, RawRecord
+
+# Fields of a value in the order of gold's columns.
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "customerId": str,
+    "name": str,
+    "email": (str, type(None)),
+    "address": (str, type(None)),
+    "loyaltyStatus": (str, type(None)),
+    "profileUpdatedAtEpochMillis": int,
+    "purchaseCount": int,
+    "totalAmount": NumberText,
+    "currency": str,
+    "firstPurchaseAtEpochMillis": (int, type(None)),
+    "lastPurchaseAtEpochMillis": (int, type(None)),
+    "asOfEpochMillis": int,
+    "viewVersion": int,
+}
+EXACT_CENTS = re.compile(r"(0|[1-9][0-9]*)\.([0-9]{2})")
+
+
+@dataclass
+class ViewTopic:
+    """What was seen on the view topic so far.
+
+    Attributes:
+        records: how many there were.
+        last: by key, the row and version of the newest record; None after a tombstone.
+        newest_version: by key, over deletes too.
+        malformed: records that break the contract.
+        not_growing: records whose version is not above all before it.
+        repeated: records that say again what the record before said.
+    """
+
+    records: int = 0
+    last: dict[str, tuple[Activity, int] | None] = field(default_factory=dict)
+    newest_version: dict[str, int] = field(default_factory=dict)
+    malformed: Differences = field(default_factory=Differences)
+    not_growing: Differences = field(default_factory=Differences)
+    repeated: Differences = field(default_factory=Differences)
+
+    def take(self, topic: str, records: Iterable[RawRecord]) -> None:
+        """Add records, a partition's in offset order."""
+        for raw in records:
+            self.records += 1
+            place = f"{topic}-{raw.partition}@{raw.offset}"
+            try:
+                key, state = parse(raw)
+            except (ValueError, RecursionError) as fault:
+                self.malformed.add(place, str(fault) or type(fault).__name__)
+                continue
+            if key in self.last and _content(self.last[key]) == _content(state):
+                self.repeated.add(key, f"at {place}: the same as the record before")
+            if state is not None:
+                version, newest = state[1], self.newest_version.get(key, 0)
+                if version <= newest:
+                    self.not_growing.add(key, f"at {place}: viewVersion {version} after {newest}")
+                self.newest_version[key] = max(version, newest)
+            self.last[key] = state
+
+    def checks(self, expected: Mapping[str, Activity], versions: Mapping[str, Any], customers: Collection[str] | None = None) -> list[Check]:
+        """Compare the last values with the rows expected and gold's versions; report on the records one by one."""
+        live = {key: state for key, state in self.last.items() if state is not None and (customers is None or key in customers)}
+        differences = Differences()
+        for customer_id, wanted in expected.items():
+            state = live.get(customer_id)
+            if state is None:
+                differences.add(customer_id, "is missing")
+                continue
+            row, version = state
+            if row != wanted:
+                differences.add(customer_id, "differs:", unlike(Activity._fields, wanted, row))
+            elif versions.get(customer_id, version) != version:
+                differences.add(customer_id, f"differs: view_version (gold {versions[customer_id]}, topic {version})")
+        for customer_id in live.keys() - expected.keys():
+            differences.add(customer_id, "should have been deleted")
+        return [
+            differences.check("view: last values", len(expected), len(live)),
+            self.malformed.check("view: contract", self.records, self.records - self.malformed.count),
+            self.not_growing.check("view: versions grow", self.records, self.records - self.not_growing.count),
+            self.repeated.check("view: nothing twice", self.records, self.records - self.repeated.count),
+        ]
+
+
+def parse(raw: RawRecord) -> tuple[str, tuple[Activity, int] | None]:
+    """Read a record of the view topic.
+
+    Returns:
+        The key, and the row with its version; None in its place for a tombstone.
+
+    Raises:
+        ValueError: it breaks the contract; the message has no values in it.
+    """
+    if not raw.key:
+        raise ValueError("has no key")
+    try:
+        key = raw.key.decode()
+        text = None if raw.value is None else raw.value.decode()
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8") from None
+    if text is None:
+        return key, None
+    try:
+        fields = json_value(text)
+    except (ValueError, RecursionError):
+        raise ValueError("is not JSON") from None
+    if not isinstance(fields, dict) or fields.keys() != FIELDS.keys():
+        raise ValueError("does not have exactly the contract's fields")
+    for name, kind in FIELDS.items():
+        if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
+            raise ValueError(f"{name} is of the wrong type")
+    money = EXACT_CENTS.fullmatch(fields["totalAmount"])
+    if money is None:
+        raise ValueError("totalAmount has not exactly two decimals")
+    if fields["customerId"] != key:
+        raise ValueError("customerId is not the key")
+    if fields["viewVersion"] < 1:
+        raise ValueError("viewVersion is less than 1")
+    fields["totalAmount"] = int(money[1] + money[2])
+    row = [fields[name] for name in FIELDS if name != "viewVersion"]
+    return key, (Activity(*row), fields["viewVersion"])
+
+
+def _content(state: tuple[Activity, int] | None) -> Activity | None:
+    return None if state is None else state[0]
