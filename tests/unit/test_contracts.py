@@ -238,6 +238,9 @@ def test_nesting_has_a_limit_of_its_own(levels: int, opened: str, closed: str) -
     value = (opened * levels + "1" + closed * levels).encode()
 
     assert contracts.is_nested_too_deeply(value) is (levels > contracts.MAX_NESTING)
+    judged = contracts.examine(PURCHASE_EVENT, value)
+    assert isinstance(judged, Refusal)
+    assert (judged.reason is Reason.NOT_JSON) is (levels > contracts.MAX_NESTING)
 
 
 @pytest.mark.parametrize("text", ["[" * 1_000_000, '"' + "[" * 1_000_000, '"\\"' * 300_000 + "{" * 300])
@@ -317,6 +320,8 @@ def broken_json(draw: st.DrawFn) -> str:
 @example(text='{"x": "\x01"}')
 @example(text='{"x": "\\ud800"}')
 @example(text='{"x": "\\udc00\\ud800"}')
+@example(text='{"x": "\\ud800", "y": NaN}')
+@example(text='{"x": "\\ud800", "y": 1')
 @example(text='{"x": 01}')
 @example(text='{"x": 1.}')
 @example(text="{}{}")

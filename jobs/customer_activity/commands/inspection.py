@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.live import Live
-from rich.table import Table as Grid
 from rich.text import Text
 
 from customer_activity import console
@@ -109,7 +108,7 @@ def doctor(
         if json:
             console.print_json(listed)
         else:
-            console.out.print(_settings_grid(listed))
+            console.out.print(_settings_text(listed), soft_wrap=True)
         return
     findings = diagnose(settings)
     wrong = [finding for finding in findings if not finding.ok]
@@ -138,9 +137,12 @@ def _settings(settings: Settings) -> list[dict[str, Any]]:
     ]
 
 
-def _settings_grid(listed: list[dict[str, Any]]) -> Grid:
-    grid = Grid("variable", "value", "default", "description", box=None, pad_edge=False)
+def _settings_text(listed: list[dict[str, Any]]) -> Text:
+    """Show each setting on a line of its own, one that was set in bold, and below it what it is."""
+    text = Text()
     for setting in listed:
-        value = Text(str(setting["value"]), style="" if setting["is_default"] else "bold")
-        grid.add_row(setting["variable"], value, Text(str(setting["default"])), Text(setting["description"]))
-    return grid
+        text.append(f"{setting['variable']}={setting['value'] if setting['value'] is not None else ''}", "bold" * (not setting["is_default"]))
+        if not setting["is_default"]:
+            text.append(f"  (default {setting['default'] if setting['default'] is not None else 'none'})", "dim")
+        text.append(f"\n    {setting['description']}\n", "dim")
+    return text

@@ -18,12 +18,12 @@ from customer_activity.settings import Settings
 def run(
     ctx: typer.Context,
     *,
-    lines: Annotated[int | None, typer.Option(min=1, help="Lines of the data set to send.  [default: all]")] = None,
+    lines: Annotated[int | None, typer.Option(min=1, help="Lines of the data set to send; all when not given.")] = None,
     keep: Annotated[
         bool | None,
         typer.Option(
             "--keep/--once",
-            help="Leave broker and streams up at the end, or stop everything.  [default: keep; once in CI]",
+            help="Leave broker and streams up at the end, or stop everything; in CI it stops when neither is given.",
         ),
     ] = None,
 ) -> None:

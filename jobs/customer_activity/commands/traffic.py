@@ -42,9 +42,11 @@ def produce(  # noqa: PLR0913 - one parameter for each option of the command lin
     *,
     name: Annotated[DatasetName | None, typer.Option("--dataset", help="Real data; without it, generated.")] = None,
     lines: Annotated[int | None, typer.Option(min=0, help="Data set: its first lines only.")] = None,
-    customers: Annotated[int | None, typer.Option(min=1, help="Generated: customers.  [default: 1000]")] = None,
-    purchases: Annotated[int | None, typer.Option(min=0, help="Generated: purchases.  [default: 10000]")] = None,
-    rate: Annotated[float | None, typer.Option(min=0.1, help="Records a second.  [default: as many as go]")] = None,
+    customers: Annotated[
+        int | None, typer.Option(min=1, help="Generated: customers, each with a profile.", show_default="1000")
+    ] = None,
+    purchases: Annotated[int | None, typer.Option(min=0, help="Generated: purchases.", show_default="10000")] = None,
+    rate: Annotated[float | None, typer.Option(min=0.1, help="Records a second.", show_default="no limit")] = None,
     profiles: Annotated[
         Arrival, typer.Option(help="Profiles all first, or a third first and the others among the purchases.")
     ] = Arrival.INTERLEAVED,
@@ -194,7 +196,6 @@ def _print(report: dict[str, Any]) -> None:
     if report["expected_in_quarantine"]:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in report["expected_in_quarantine"].items())
         console.out.print(f"to be quarantined: {reasons}")
-    ending = "interrupted after" if report["is_interrupted"] else "sent and confirmed"
-    console.out.print(
-        f"{ending} {report['records']:,} records in {report['seconds']:,.1f} s: {report['records_per_second']:,} records/s"
-    )
+    ending = "interrupted; confirmed" if report["is_interrupted"] else "sent and confirmed"
+    speed = f"{report['seconds']:,.1f} s, {report['records_per_second']:,} records/s"
+    console.out.print(f"{ending} {report['records']:,} records in {speed}")

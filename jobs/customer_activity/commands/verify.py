@@ -1,4 +1,4 @@
-"""`activity verify`: is what the tables and the view topic say what the input says?"""
+"""`activity verify`: prove that the tables and the view topic say what the input says."""
 
 from __future__ import annotations
 
@@ -55,19 +55,20 @@ def show(report: Report) -> None:
         if check.differences > len(check.examples):
             console.out.print(f"  {escape(check.name)}: and {check.differences - len(check.examples):,} more", highlight=False)
         if check.impossible:
-            console.out.print(f"  [yellow]{escape(check.name)}:[/] not possible: {escape(check.impossible)}", highlight=False, soft_wrap=True)
+            note = f"[yellow]{escape(check.name)}:[/] not possible: {escape(check.impossible)}"
+            console.out.print(f"  {note}", highlight=False, soft_wrap=True)
     for line in figure_lines(report):
         console.out.print(line, highlight=False, soft_wrap=True)
     console.out.print(verdict(report), style="bold red" if report.differences else "bold green", highlight=False, soft_wrap=True)
 
 
 def figure_lines(report: Report) -> list[str]:
-    """What was verified, in figures."""
+    """Say what was verified, in figures."""
     records = ", ".join(f"{topic} {count:,}" for topic, count in report.records.items())
+    turnover = f"turnover {money(report.turnover)} {report.currency}"
     lines = [
         f"{sum(report.records.values()):,} records read from Kafka ({records}) in {report.seconds:.1f} s",
-        f"{report.customers:,} customers in the view, {report.purchases:,} purchases counted, "
-        f"turnover {money(report.turnover)} {report.currency}",
+        f"{report.customers:,} customers in the view, {report.purchases:,} purchases counted, {turnover}",
     ]
     if sum(report.from_lake.values()):
         kept = ", ".join(f"{topic} {count:,}" for topic, count in report.from_lake.items() if count)
@@ -78,35 +79,37 @@ def figure_lines(report: Report) -> list[str]:
 
 
 def verdict(report: Report) -> str:
-    """The last line."""
+    """Sum the report up: the last line."""
     if report.differences:
         growing = f"; {report.growth:,} records arrived meanwhile: traffic is running: stop it and verify again" if report.growth else ""
         return f"{report.differences:,} difference{'s' if report.differences > 1 else ''}{growing}"
     impossible = sum(bool(check.impossible) for check in report.checks)
-    return f"equal ({impossible} checks were not possible)" if impossible else "equal"
+    if impossible:
+        return f"equal ({impossible} check{'s were' if impossible > 1 else ' was'} not possible)"
+    return "equal"
 
 
 def verdict_of(check: Check) -> str:
-    """One check's verdict, with markup."""
+    """Return one check's verdict, with markup."""
     if check.impossible:
         return "[yellow]not possible[/]"
     return f"[red]{check.differences:,} differ[/]" if check.differences else "[green]equal[/]"
 
 
 def figures(value: int | Mapping[str, int]) -> str:
-    """A count, or counts by outcome, for people."""
+    """Format a count, or counts by outcome, for people."""
     if isinstance(value, int):
         return f"{value:,}"
     return "\n".join(f"{outcome} {count:,}" for outcome, count in value.items())
 
 
 def money(cents: int) -> str:
-    """Cents as an amount with two decimals."""
+    """Format cents as an amount with two decimals."""
     return f"{cents // 100:,}.{cents % 100:02}"
 
 
 def as_data(report: Report) -> dict[str, Any]:
-    """The report for machines."""
+    """Return the report for machines."""
     return {
         "verdict": verdict(report),
         "differences": report.differences,

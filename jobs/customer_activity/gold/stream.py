@@ -27,23 +27,24 @@ DIFFERS = " OR ".join(f"NOT (t.{name} <=> s.{name})" for name in VALUES)
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Stream who changed on either side. Produces `customer_id` and `is_gone` (its profile was deleted)."""
-    is_row = F.col("_change_type") != "update_preimage"
-    is_gone = F.col("_change_type") == "delete"
-    summaries = delta.read_changes(spark, settings.lake, Table.SUMMARIES).where(is_row)
-    profiles = delta.read_changes(spark, settings.lake, Table.PROFILES).where(is_row)
+    """Stream who changed on either side."""
+    return changed(*(delta.read_changes(spark, settings.lake, table) for table in (Table.SUMMARIES, Table.PROFILES)))
+
+
+def changed(summaries: DataFrame, profiles: DataFrame) -> DataFrame:
+    """Both change feeds as `customer_id` and `is_gone` (its profile was deleted)."""
     return summaries.select("customer_id", F.lit(False).alias("is_gone")).union(
-        profiles.select("customer_id", is_gone.alias("is_gone"))
+        profiles.select("customer_id", (F.col("_change_type") == "delete").alias("is_gone"))
     )
 
 
-def join_sides(changed: DataFrame, profiles: DataFrame, summaries: DataFrame, currency: str) -> DataFrame:
+def join_sides(customers: DataFrame, profiles: DataFrame, summaries: DataFrame, currency: str) -> DataFrame:
     """Left join the sides for the customers that changed.
 
     Grain: one row per customer with a profile, and one per customer whose profile was deleted (`is_gone`). Those with
     purchases alone have none: they wait in silver. Produces gold's columns but view_version, and `is_gone`.
     """
-    customers = changed.groupBy("customer_id").agg(F.max("is_gone").alias("was_deleted"))
+    customers = customers.groupBy("customer_id").agg(F.max("is_gone").alias("was_deleted"))
     these = F.broadcast(customers.select("customer_id"))
     purchase_count = F.coalesce("purchase_count", F.lit(0).cast("bigint"))
     total_amount = F.coalesce("total_amount", F.lit(0).cast("decimal(18,2)"))
@@ -69,9 +70,9 @@ def join_sides(changed: DataFrame, profiles: DataFrame, summaries: DataFrame, cu
     )
 
 
-def merge_batch(changed: DataFrame, batch: MicroBatch, *, settings: Settings, clock: ViewClock) -> None:
+def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings, clock: ViewClock) -> None:
     """Write one batch: both silver tables at one pair of versions, one merge, unchanged rows left alone."""
-    with held(changed) as customers:
+    with held(changes) as customers:
         session = customers.frame.sparkSession
         versions = {table: delta.version(session, settings.lake, table) for table in (Table.PROFILES, Table.SUMMARIES)}
         sides = [delta.read(session, settings.lake, table, as_of=version) for table, version in versions.items()]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
-from customer_activity.inspection.doctor import Finding
 from customer_activity.inspection.show import Customer
 from customer_activity.inspection.status import QueryReport, Report
+
+if TYPE_CHECKING:
+    from customer_activity.inspection.doctor import Finding
 
 STATE_STYLE = {"running": "green", "starting": "cyan", "failed": "red", "dead": "red", "silent": "yellow"}
 MEGABYTE = 1_000_000

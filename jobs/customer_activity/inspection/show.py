@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.inspection import tables
@@ -50,7 +50,7 @@ def _rows(lake: str, table: Table, customer_id: str, columns: list[str] | None =
     opened = tables.open_table(lake, table)
     if opened is None:
         return []
-    of_customer = ds.field("customer_id") == customer_id
+    of_customer = pc.field("customer_id") == customer_id
     found: list[dict[str, Any]] = opened.to_pyarrow_dataset().to_table(columns=columns, filter=of_customer).to_pylist()
     return found
 

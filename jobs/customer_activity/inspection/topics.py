@@ -7,8 +7,9 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from customer_activity import kafka
 from customer_activity.errors import BrokerUnavailable
@@ -17,7 +18,11 @@ from customer_activity.settings import Settings
 ANSWER_SECONDS = 1.5  # a broker that does not accept a connection by then is down for somebody who looks at a screen
 REQUEST_SECONDS = 5.0  # one round trip to a broker that does answer
 
-EARLIEST, LATEST, MAX_TIMESTAMP = OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.max_timestamp()
+EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+MAX_TIMESTAMP = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+
+SETTLING = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class Topic(NamedTuple):
@@ -60,25 +65,33 @@ def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
             f"no answer from Kafka at {settings.kafka_bootstrap_servers}",
             remedy="start it (`activity broker start`) or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
         )
-    client = kafka.admin(settings)
     try:
-        known = client.list_topics(timeout=REQUEST_SECONDS).topics
-        partitions = [TopicPartition(name, p) for name in names if name in known for p in known[name].partitions]
-        begins, ends, newest = (_listed(client, partitions, spec) for spec in (EARLIEST, LATEST, MAX_TIMESTAMP))
-        return {
-            name: Topic(
-                name,
-                {p: (begins[name, p].offset, ends[name, p].offset) for p in sorted(known[name].partitions)},
-                max(
-                    (t for p in known[name].partitions if (t := _time(newest[name, p].timestamp)) is not None),
-                    default=None,
-                ),
-            )
-            for name in names
-            if name in known
-        }
+        return _described(settings, names)
     except KafkaException as error:
         raise kafka.unavailable(settings, error) from None
+
+
+def _is_settling(error: BaseException) -> bool:
+    """Whether a partition has no leader that everybody knows of: so for a moment after a topic is made or a leader goes."""
+    fault = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return isinstance(fault, KafkaError) and fault.code() in SETTLING
+
+
+@retry(retry=retry_if_exception(_is_settling), stop=stop_after_delay(REQUEST_SECONDS), wait=wait_fixed(0.2), reraise=True)
+def _described(settings: Settings, names: list[str]) -> dict[str, Topic]:
+    client = kafka.admin(settings)
+    known = client.list_topics(timeout=REQUEST_SECONDS).topics
+    partitions = [TopicPartition(name, p) for name in names if name in known for p in known[name].partitions]
+    begins, ends, newest = (_listed(client, partitions, spec) for spec in (EARLIEST, LATEST, MAX_TIMESTAMP))
+    return {
+        name: Topic(
+            name,
+            {p: (begins[name, p].offset, ends[name, p].offset) for p in sorted(known[name].partitions)},
+            max((t for p in known[name].partitions if (t := _time(newest[name, p].timestamp)) is not None), default=None),
+        )
+        for name in names
+        if name in known
+    }
 
 
 def _accepts(server: str) -> bool:

@@ -27,9 +27,12 @@ def read(spark: SparkSession, settings: Settings, publisher: Publisher) -> DataF
     marker = publisher.marker
     known = marker is not None and marker.table_id == delta.table_id(spark, settings.lake, Table.ACTIVITY)
     start = marker.version if marker is not None and known else 0
-    return delta.read_changes(spark, settings.lake, Table.ACTIVITY, starting_version=start).where(
-        F.col("_change_type") != "update_preimage"
-    )
+    return states(delta.read_changes(spark, settings.lake, Table.ACTIVITY, starting_version=start))
+
+
+def states(changes: DataFrame) -> DataFrame:
+    """Keep what rows became; what they were before is of no use to a reader of the topic."""
+    return changes.where(F.col("_change_type") != "update_preimage")
 
 
 def net_changes(changes: DataFrame, published_version: int) -> DataFrame:

@@ -29,6 +29,26 @@ class Change(NamedTuple):
     view_version: int | None
 
 
+def parse(key: bytes, value: bytes | str | None) -> Change:
+    """Read what is shown out of a record of the view topic; a null value says that the row was removed."""
+    fields = json.loads(value, parse_float=Decimal, parse_int=Decimal) if value is not None else {}
+    count, version = fields.get("purchaseCount"), fields.get("viewVersion")
+    return Change(
+        key.decode("utf-8"),
+        int(count) if count is not None else None,
+        fields.get("totalAmount"),
+        fields.get("loyaltyStatus"),
+        int(version) if version is not None else None,
+    )
+
+
+def show(newest: deque[Change], change: Change) -> None:
+    """Put a change last, in the place of an earlier one of the same customer."""
+    for earlier in [shown for shown in newest if shown.customer_id == change.customer_id]:
+        newest.remove(earlier)
+    newest.append(change)
+
+
 class Tail:
     """Reads the view topic from its present end on.
 
@@ -61,28 +81,12 @@ class Tail:
                 for message in messages:
                     key = message.key()
                     if message.error() is None and isinstance(key, bytes):
-                        self.add(key, message.value())
+                        self.seen += 1
+                        show(self.newest, parse(key, message.value()))
                 if time.monotonic() > deadline:
                     return
         except KafkaException as error:
             raise kafka.unavailable(self.settings, error) from None
-
-    def add(self, key: bytes, value: bytes | str | None) -> None:
-        """Take in one record."""
-        self.seen += 1
-        customer_id = key.decode("utf-8")
-        fields = json.loads(value, parse_float=Decimal) if value is not None else {}
-        total = fields.get("totalAmount")
-        change = Change(
-            customer_id,
-            fields.get("purchaseCount"),
-            Decimal(total) if total is not None else None,
-            fields.get("loyaltyStatus"),
-            fields.get("viewVersion"),
-        )
-        for earlier in [shown for shown in self.newest if shown.customer_id == customer_id]:
-            self.newest.remove(earlier)
-        self.newest.append(change)
 
     def __enter__(self) -> Self:
         """Return itself; it stands at the end from construction on."""

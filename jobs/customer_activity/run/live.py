@@ -112,7 +112,7 @@ def watch(settings: Settings, console: Console, under_way: Run) -> None:
     """
     first_gold = ""
     state, moved_at = None, time.monotonic()
-    with _shown(console) as show:
+    with shown(console) as show:
         while True:
             is_sent = parts.is_sent(settings, under_way.traffic)  # before the look: what was sent by then, it sees
             report = status.report(settings)
@@ -159,7 +159,7 @@ def _state(report: Report) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _shown(console: Console) -> Iterator[Show]:
+def shown(console: Console) -> Iterator[Show]:
     """Yield how to show a frame: drawn over the last one on a terminal, else as a line when one is due."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:

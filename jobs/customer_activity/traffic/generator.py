@@ -1,7 +1,7 @@
 """Generated traffic of any size: purchases and profiles from a seed.
 
 Grain   `purchases` purchases one after another over a year, `customers` profiles
-Ids     purchaseId = p-<seed>-<number>, customerId = C-<number>, so another seed means other purchases of the same customers
+Ids     purchaseId = p-<seed>-<number>, customerId = C-<number>: another seed, other purchases of the same customers
 Memory  constant: each record is made from its number when its turn comes
 """
 

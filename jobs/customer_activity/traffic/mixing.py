@@ -77,7 +77,7 @@ def conflict(record: Record) -> Record | None:
     original = Purchase(
         fields["purchaseId"],
         fields["customerId"],
-        fields["productId"],
+        fields.get("productId"),
         int(fields["amount"] * 100),
         fields["currency"],
         fields["occurredAtEpochMillis"],

@@ -40,7 +40,11 @@ def person(customer_id: str, loyalty_status: str | None) -> Person:
     name = f"{GIVEN[draw % len(GIVEN)]} {FAMILY[(draw >> 8) % len(FAMILY)]}"
     has_email = (draw >> 16) % NO_EMAIL_IN != 0
     return Person(
-        customer_id, name, f"customer-{customer_id}@example.com" if has_email else None, address(customer_id), loyalty_status
+        customer_id,
+        name,
+        f"customer-{customer_id}@example.com" if has_email else None,
+        address(customer_id),
+        loyalty_status,
     )
 
 

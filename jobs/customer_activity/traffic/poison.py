@@ -1,8 +1,8 @@
 """Bad records: every kind that the contracts refuse, and the reason each must be quarantined for.
 
-A kind breaks exactly one rule, so that its reason does not hang on the order of the checks; the few named `..._before_...`
-break two to pin that order. Ids are the caller's and belong to no good record: none of them may ever be counted.
-The profile topic has no kind without a key: a compacted topic's broker refuses such a record before it is stored.
+A kind breaks exactly one rule, so that its reason does not hang on the order of the checks; the few named
+`..._before_...` break two, to pin that order. Ids are the caller's and belong to no good record: none of them may ever
+be counted. The profile topic has no kind without a key: the broker of a compacted topic refuses such a record itself.
 """
 
 from __future__ import annotations
@@ -191,14 +191,10 @@ KINDS: tuple[Poison, ...] = (
         Reason.CURRENCY_MISMATCH,
         {
             "other_currency": _purchase(currency='"<foreign>"'),
-            "other_currency_before_future": _purchase(
-                currency='"<foreign>"', occurredAtEpochMillis=str(NEVER_YET_MS)
-            ),
+            "other_currency_before_future": _purchase(currency='"<foreign>"', occurredAtEpochMillis=str(NEVER_YET_MS)),
         },
     ),
-    *_purchases(
-        Reason.TIMESTAMP_IN_FUTURE, {"occurred_in_future": _purchase(occurredAtEpochMillis=str(NEVER_YET_MS))}
-    ),
+    *_purchases(Reason.TIMESTAMP_IN_FUTURE, {"occurred_in_future": _purchase(occurredAtEpochMillis=str(NEVER_YET_MS))}),
     # Headers that a careless reader drops: a name twice, a null value, bytes that are no text.
     Poison(
         "text_with_headers",
@@ -263,9 +259,7 @@ KINDS: tuple[Poison, ...] = (
             "updated_at_year_10000": _profile(updatedAtEpochMillis=str(YEAR_10000_MS)),
         },
     ),
-    *_profiles(
-        Reason.TIMESTAMP_IN_FUTURE, {"updated_in_future": _profile(updatedAtEpochMillis=str(NEVER_YET_MS))}
-    ),
+    *_profiles(Reason.TIMESTAMP_IN_FUTURE, {"updated_in_future": _profile(updatedAtEpochMillis=str(NEVER_YET_MS))}),
 )
 
 REASONS = {kind.name: kind.reason for kind in KINDS}

@@ -14,7 +14,7 @@ from customer_activity.traffic import people, positions
 from customer_activity.traffic.people import Person
 from customer_activity.traffic.record import PROFILE, PROFILE_CHANGE, TOMBSTONE, Record
 
-FIRST_SHARE = 3  # one profile in three is there before any purchase, when profiles are interleaved
+FIRST_ONE_IN = 3  # one profile in three is there before any purchase, when profiles are interleaved
 
 
 class Arrival(StrEnum):
@@ -88,6 +88,6 @@ def _arrivals(length: int, size: int, plan: ProfileTraffic) -> Iterator[int]:
     """Yield the position at which each profile arrives."""
     if plan.arrival is Arrival.FIRST:
         return repeat(0, size)
-    first = -(-size // FIRST_SHARE)
+    first = -(-size // FIRST_ONE_IN)
     later = positions.spread(size - first, length, Random(f"{plan.seed}/profiles/arrival"))
     return chain(repeat(0, first), later)

@@ -141,9 +141,7 @@ def compare_gold(expected: Mapping[str, Activity], rows: Iterable[tuple[Any, ...
     return differences.check(check.name, check.expected, check.observed), versions
 
 
-def compare_quarantine(
-    expected: Mapping[Coordinates, Refused], rows: Iterable[tuple[Coordinates, str, int | None]]
-) -> tuple[Check, Check]:
+def compare_quarantine(expected: Mapping[Coordinates, Refused], rows: Iterable[tuple[Coordinates, str, int | None]]) -> tuple[Check, Check]:
     """Compare bronze.quarantine with the records that belong there.
 
     Args:
@@ -208,13 +206,14 @@ def _sum_batches(topic: str, metadata: Iterable[Mapping[str, Any]]) -> dict[str,
     batches: dict[tuple[Any, ...], Counter[str]] = {}
     for commit in metadata:
         if commit.get("query") in (Query.BRONZE, Query.SILVER):
-            counts = commit.get("counts", {}).get(topic, {})
+            counts: dict[str, int] = commit.get("counts", {}).get(topic, {})
             batch = (commit["query"], commit.get("generation"), commit.get("batch_id"))
-            batches[batch] = batches.get(batch, Counter()) | Counter(counts)
+            batches[batch] = batches.get(batch, Counter[str]()) | Counter[str](counts)
     total: Counter[str] = Counter()
-    for (query, *_), counts in batches.items():
+    for (query, *_), counted in batches.items():
         of_query = (READ, QUARANTINED) if query == Query.BRONZE else (ACCEPTED, QUARANTINED, DUPLICATE, STALE)
-        total.update({outcome: counts[outcome] for outcome in of_query})
+        for outcome in of_query:
+            total[outcome] += counted[outcome]
     return {outcome: total[outcome] for outcome in OUTCOMES}
 
 

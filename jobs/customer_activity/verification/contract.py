@@ -1,4 +1,4 @@
-"""The input contracts once more, in plain Python: is a record valid, and if not, what is the first thing wrong with it?
+"""The input contracts once more, in plain Python: whether a record is valid, and else what is the first thing wrong with it.
 
 Standard library only. Numbers with a fraction or an exponent stay the text that they were on the wire, so that money
 becomes whole cents without ever being a binary float.
@@ -18,6 +18,9 @@ from customer_activity.catalog import Reason
 LATEST_MILLIS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last instant that four-digit years can say
 FUTURE_MILLIS = 5 * 60 * 1000  # how far an event may be ahead of its Kafka timestamp
 MAX_CENTS = 10**18 - 1  # 16 integer digits and 2 decimals
+MAX_NUMBER_LENGTH = 100  # characters; a longer one is out of range, whatever it says
+MAX_EXPONENT_LENGTH = 18  # digits
+MAX_NESTING = 256  # levels of objects and arrays; anything deeper is refused as not JSON
 
 PURCHASE_TYPES: Mapping[str, str] = {
     "purchaseId": "text",
@@ -46,7 +49,9 @@ class NumberText(str):
     __slots__ = ()
 
 
-def purchase(key: bytes | None, value: bytes | None, timestamp: int, currency: str) -> PurchaseFields | Reason:
+def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
+    key: bytes | None, value: bytes | None, timestamp: int, currency: str
+) -> PurchaseFields | Reason:
     """Read a purchase record.
 
     Args:
@@ -92,7 +97,9 @@ def purchase(key: bytes | None, value: bytes | None, timestamp: int, currency: s
     return purchase_id, intern(customer_id), product_id and intern(product_id), cents, currency, occurred_at
 
 
-def profile(key: bytes | None, value: bytes | None, timestamp: int) -> ProfileFields | str | Reason:
+def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules
+    key: bytes | None, value: bytes | None, timestamp: int
+) -> ProfileFields | str | Reason:
     """Read a profile record.
 
     Args:
@@ -118,9 +125,7 @@ def profile(key: bytes | None, value: bytes | None, timestamp: int) -> ProfileFi
     customer_id, name, updated_at = fields.get("customerId"), fields.get("name"), fields.get("updatedAtEpochMillis")
     optional = fields.get("email"), fields.get("address"), fields.get("loyaltyStatus")
     if not (
-        type(customer_id) is type(name) is str
-        and type(updated_at) is int
-        and all(text is None or type(text) is str for text in optional)
+        type(customer_id) is type(name) is str and type(updated_at) is int and all(text is None or type(text) is str for text in optional)
     ):
         return _first_fault(fields, PROFILE_TYPES)
     if not customer_id or not 0 <= updated_at <= LATEST_MILLIS:
@@ -168,7 +173,10 @@ def _wide_integer(text: str) -> int:
 
 _DECODER = json.JSONDecoder(parse_float=NumberText, parse_constant=_refuse_constant)
 _WIDE_DECODER = json.JSONDecoder(parse_float=NumberText, parse_int=_wide_integer, parse_constant=_refuse_constant)
-_scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # decode() without its two searches for white space
+# What decode() calls between its two searches for white space.
+_scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
+_PAIRS_DECODER = json.JSONDecoder(object_pairs_hook=list, parse_float=NumberText, parse_int=NumberText)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CURRENCY_CODE = re.compile(r"[A-Z]{3}")
 _NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
@@ -179,18 +187,40 @@ def _decode(key: bytes, value: bytes) -> tuple[str, dict[str, Any]] | Reason:
         key_text, text = str(key, "utf-8"), str(value, "utf-8")
     except UnicodeDecodeError:
         return Reason.NOT_UTF8
+    if len(text) > 2 * MAX_NESTING and _nesting(text) > MAX_NESTING:
+        return Reason.NOT_JSON
     try:
         fields = json_value(text)
     except (ValueError, RecursionError):
         return Reason.NOT_JSON
-    if "\\u" in text and _has_lone_surrogate(fields):
+    if "\\u" in text and _SURROGATE.search(text) and _has_lone_surrogate(text):
         return Reason.NOT_UTF8
     return (key_text, fields) if type(fields) is dict else Reason.WRONG_TYPE
 
 
-def _has_lone_surrogate(value: Any) -> bool:
-    """Whether any text in a JSON value cannot be written as UTF-8."""
-    waiting = [value]
+def _nesting(text: str) -> int:
+    """Levels of objects and arrays in a JSON text; brackets within strings do not count."""
+    if text.count("{") + text.count("[") <= MAX_NESTING:
+        return 0
+    depth = deepest = 0
+    in_string = is_escaped = False
+    for character in text:
+        if in_string:
+            in_string = is_escaped or character != '"'
+            is_escaped = character == "\\" and not is_escaped
+        elif character == '"':
+            in_string = True
+        elif character in "{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "}]":
+            depth -= 1
+    return deepest
+
+
+def _has_lone_surrogate(text: str) -> bool:
+    """Whether any string or name in a JSON text cannot be written as UTF-8, those that a later name replaces included."""
+    waiting = [_PAIRS_DECODER.decode(text)]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
@@ -198,9 +228,7 @@ def _has_lone_surrogate(value: Any) -> bool:
                 value.encode()
             except UnicodeEncodeError:
                 return True
-        elif isinstance(value, dict):
-            waiting += [*value.keys(), *value.values()]
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             waiting += value
     return False
 
@@ -225,18 +253,16 @@ def _is(value: Any, kind: str) -> bool:
 def _cents_of_unusual(text: str) -> int | None:
     """Do the same for numbers with a sign, an exponent or more than two digits after the point; by value, not by looks."""
     match = _NUMBER.fullmatch(text)
-    if match is None:
+    if match is None or len(text) > MAX_NUMBER_LENGTH:
         return None
     sign, whole, fraction, exponent = match[1], match[2], match[3] or "", match[4] or "0"
+    if len(exponent.lstrip("+-").lstrip("0")) > MAX_EXPONENT_LENGTH:
+        return None
     digits = (whole + fraction).lstrip("0")
     significant = digits.rstrip("0")
     if not significant:
-        return 0  # zero, whatever its sign and exponent
-    magnitude = exponent.lstrip("+-").lstrip("0")
-    if sign or len(magnitude) > 10:  # an exponent of eleven digits cannot bring a record's digits back into range
+        return 0  # zero, whatever its sign
+    shift = int(exponent) - len(fraction) + 2 + len(digits) - len(significant)
+    if sign or shift < 0 or len(significant) + shift > len(str(MAX_CENTS)):
         return None
-    power = int(magnitude or "0") * (-1 if exponent[0] == "-" else 1)
-    shift = power - len(fraction) + 2 + len(digits) - len(significant)
-    if shift < 0 or len(significant) + shift > 18:
-        return None
-    return int(significant) * 10**shift
+    return int(significant + "0" * shift)

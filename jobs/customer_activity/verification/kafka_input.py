@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import ConfigResource
+from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # exported, but not in the way that mypy wants
 
 from customer_activity import kafka
 from customer_activity.errors import BrokerUnavailable, TransientError
@@ -36,8 +36,9 @@ def is_compacted(settings: Settings, topic: str) -> bool:
         BrokerUnavailable: Kafka does not answer.
     """
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = kafka.admin(settings)  # held until the answer is there: it would be given up with the client
     try:
-        answer = kafka.admin(settings).describe_configs([resource], request_timeout=kafka.METADATA_TIMEOUT_SECONDS)
+        answer = admin.describe_configs([resource], request_timeout=kafka.METADATA_TIMEOUT_SECONDS)
         policy = answer[resource].result()["cleanup.policy"].value
     except KafkaException as error:
         raise kafka.unavailable(settings, error) from None
@@ -93,11 +94,11 @@ def _raw(message: Message) -> RawRecord:
     """Take a message apart; one without an error always has its coordinates."""
     headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
     return RawRecord(
-        cast(int, message.partition()),
-        cast(int, message.offset()),
+        cast("int", message.partition()),
+        cast("int", message.offset()),
         message.timestamp()[1],
-        cast("bytes | None", message.key()),
-        cast("bytes | None", message.value()),
+        message.key(),
+        message.value(),
         tuple(headers) if headers else (),
     )
 
@@ -105,7 +106,7 @@ def _raw(message: Message) -> RawRecord:
 def _meet(fault: KafkaError, message: Message, settings: Settings, unread: set[int]) -> None:
     """Take note of a partition's end; give up on what waiting does not mend; let the client retry the rest."""
     if fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client has no public name for it
-        unread.discard(cast(int, message.partition()))
+        unread.discard(cast("int", message.partition()))
     elif fault.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
         raise TransientError(f"{message.topic()}: records were removed by retention while they were being read", remedy="verify again")
     elif fault.fatal() or (fault.code() > 0 and not fault.retriable()):  # below zero: the client's own, it reconnects

@@ -80,7 +80,7 @@ class TopicInput:
                 yield row
 
 
-def compare_landed(name: str, source: TopicInput, kind: type[Purchase] | type[Profile], rows: Iterable[Landed]) -> Check:
+def compare_landed(name: str, source: TopicInput, kind: type[Purchase | Profile], rows: Iterable[Landed]) -> Check:
     """Compare a bronze table with its topic: every valid record exactly once, byte for byte, and read correctly."""
     differences = Differences()
     columns = LANDED_COLUMNS[kind]
@@ -88,8 +88,8 @@ def compare_landed(name: str, source: TopicInput, kind: type[Purchase] | type[Pr
     found = 0
     for topic, raw, fields in source.within(rows):
         found += 1
-        record = source.find(raw)
-        if record is None or topic != source.topic:
+        record = source.find(raw) if topic == source.topic else None
+        if record is None:
             differences.add(_place(topic, raw), "is not on the topic")
             continue
         if raw.offset in seen[raw.partition]:
@@ -101,14 +101,12 @@ def compare_landed(name: str, source: TopicInput, kind: type[Purchase] | type[Pr
             differences.add(_place(topic, raw), "differs from Kafka: key, value, headers or timestamp")
         elif (wanted := _fields(record)) != fields:
             differences.add(_place(topic, raw), "was read wrongly:", unlike(columns, wanted, fields))
-    valid = 0
-    for partition, records in source.log.items():
-        for offset, record in records.items():
-            if type(record) is kind:
-                valid += 1
-                if offset not in seen[partition]:
-                    differences.add(f"{source.topic}-{partition}@{offset} is missing")
-    return differences.check(name, valid, found)
+    valid = {partition: [offset for offset, record in records.items() if type(record) is kind] for partition, records in source.log.items()}
+    for partition, offsets in valid.items():
+        for offset in offsets:
+            if offset not in seen[partition]:
+                differences.add(f"{source.topic}-{partition}@{offset} is missing")
+    return differences.check(name, sum(map(len, valid.values())), found)
 
 
 def quarantined(sources: Iterable[TopicInput], rows: Iterable[Landed]) -> list[tuple[Coordinates, str, int | None]]:

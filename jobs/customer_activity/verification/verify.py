@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from customer_activity.catalog import Query, Table
@@ -91,7 +92,7 @@ def verify(
             on_step(f"reading {settings.view_topic}")
             view.take(settings.view_topic, kafka_input.read(settings, settings.view_topic, positions, ends))
             positions = ends
-            checks, expected = _compare(settings, tables, sources, view, sample, seed, on_step)
+            checks, expected = _compare(settings, tables, sources, view, partial(choose, sample=sample, seed=seed), on_step)
             if all(check.ok or check.impossible for check in checks):
                 break
             deadline = deadline or time.monotonic() + settle_seconds
@@ -133,8 +134,7 @@ def _compare(
     tables: lake.Tables,
     sources: list[TopicInput],
     view: ViewTopic,
-    sample: int | None,
-    seed: int,
+    pick: Callable[[Expected], frozenset[str] | None],
     on_step: OnStep,
 ) -> tuple[list[Check], Expected]:
     """Make every check against the tables as they were opened."""
@@ -160,7 +160,7 @@ def _compare(
     )
     on_step("comparing quarantine, silver and gold")
     checks += comparison.compare_quarantine(expected.quarantine, refused)
-    chosen = None if sample is None else choose(expected, sample, seed)
+    chosen = pick(expected)
     wanted = expected if chosen is None else restrict(expected, chosen)
     for table, columns, rows in (
         (Table.PURCHASES, comparison.PURCHASE_COLUMNS, wanted.purchases),
@@ -170,14 +170,16 @@ def _compare(
         checks.append(compare_rows(table.label, columns, rows, lake.rows(tables[table], columns, chosen)))
     gold, versions = comparison.compare_gold(wanted.gold, lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen))
     checks += [gold, *view.checks(wanted.gold, versions, chosen)]
-    commits = {table: lake.commits(tables[table]) for table in Table if table is not Table.ACTIVITY}
+    commits: dict[Table, comparison.Commits] = {table: lake.commits(tables[table]) for table in Table if table is not Table.ACTIVITY}
     for topic, outcomes in expected.outcomes.items():
         checks.append(comparison.compare_accounting(topic, outcomes, commits))
     return checks, expected
 
 
-def choose(expected: Expected, sample: int, seed: int) -> frozenset[str]:
-    """Choose customers at random, the same for the same input and seed."""
+def choose(expected: Expected, *, sample: int | None, seed: int) -> frozenset[str] | None:
+    """Choose customers at random, the same for the same input and seed; None stands for all."""
+    if sample is None:
+        return None
     customers = sorted(expected.profiles.keys() | expected.summaries.keys())
     return frozenset(random.Random(seed).sample(customers, min(sample, len(customers))))  # noqa: S311 - a sample, not a secret
 
@@ -199,7 +201,7 @@ def restrict(expected: Expected, customers: frozenset[str]) -> Expected:
 
 
 def _state(tables: lake.Tables, view_ends: dict[int, int]) -> tuple[Any, ...]:
-    """What changes whenever the pipeline does something."""
+    """Return what changes whenever the pipeline does something."""
     return tuple(table.version() for table in tables.values()), tuple(sorted(view_ends.items()))
 
 

@@ -1,0 +1,1 @@
+"""The embedded Kafka broker and the topics that the pipeline needs."""

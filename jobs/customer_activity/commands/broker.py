@@ -1,0 +1,45 @@
+"""`activity broker`: the embedded Kafka broker."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from customer_activity import console
+from customer_activity.broker import process, topics
+
+app = typer.Typer(help="A real Kafka broker without Docker, and the topics of infra/kafka/topics.yaml.", no_args_is_help=True)
+
+
+@app.command()
+def start(
+    ctx: typer.Context,
+    *,
+    create_topics: Annotated[bool, typer.Option(help="Create topics that are missing.")] = True,
+) -> None:
+    """Start the broker, wait until it answers, and check the topics."""
+    settings = console.settings_of(ctx)
+    is_new = process.start(settings)
+    created = topics.check(settings, create=create_topics)
+    console.out.print(f"broker {'started' if is_new else 'runs already'} on {settings.kafka_bootstrap_servers}")
+    if created:
+        console.out.print(f"created: {', '.join(created)}")
+
+
+@app.command()
+def stop(ctx: typer.Context) -> None:
+    """Stop the broker; its data stays."""
+    stopped = process.stop(console.settings_of(ctx))
+    console.out.print("broker stopped" if stopped else "no broker was running")
+
+
+@app.command()
+def status(ctx: typer.Context, *, as_json: console.JsonOption = False) -> None:
+    """Tell whether the broker runs, and where."""
+    found = process.status(console.settings_of(ctx))
+    if as_json:
+        console.print_json(found._asdict())
+        return
+    state = f"runs on {found.address} (pid {found.pid})" if found.is_running else "does not run"
+    console.out.print(f"broker {state}; log: {found.log}", soft_wrap=True)

@@ -1,0 +1,44 @@
+"""One Spark session for all; a lake of its own for each test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from customer_activity import delta, session
+from customer_activity.settings import Settings
+from support.pipeline import Pipeline
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Start the product's own session, once."""
+    started = session.start(Settings(driver_memory="2g"), "tests")
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create the tables once; a test takes a copy."""
+    lake = tmp_path_factory.mktemp("lake")
+    delta.ensure_tables(spark, str(lake))
+    return lake
+
+
+@pytest.fixture
+def settings(empty_lake: Path, tmp_path: Path) -> Settings:
+    """Return settings with a lake of the test's own."""
+    lake = tmp_path / "lake"
+    shutil.copytree(empty_lake, lake)
+    return Settings(lake=str(lake), run_dir=tmp_path / "run")
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, settings: Settings) -> Pipeline:
+    """Return the four hops on an empty lake."""
+    return Pipeline(spark, settings)

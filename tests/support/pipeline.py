@@ -1,0 +1,160 @@
+"""The pipeline on real Delta tables without Kafka: the product's own batch functions, fed record by record.
+
+A hop's batch is cut as Structured Streaming cuts it: everything in the change feed since the hop's last batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from customer_activity import delta
+from customer_activity.bronze import stream as bronze
+from customer_activity.bronze.bad_share import BadShareGuard
+from customer_activity.catalog import Query, Table
+from customer_activity.gold import stream as gold
+from customer_activity.microbatch import MicroBatch
+from customer_activity.publish import stream as publish
+from customer_activity.publish.transaction import Marker
+from customer_activity.settings import Settings
+from customer_activity.silver import stream as silver
+from support.records import Log, Record
+
+KAFKA_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def kafka_frame(spark: SparkSession, entries: Iterable[tuple[str, int, int, Record]]) -> DataFrame:
+    """Return records with coordinates as Spark's Kafka source gives them."""
+    rows = [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "timestamp": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
+            "timestampType": 0,
+            "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
+        }
+        for topic, partition, offset, record in entries
+    ]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=KAFKA_SCHEMA))
+
+
+@dataclass
+class ViewTopic:
+    """The view topic as a list; it stands in for the transactional publisher."""
+
+    marker: Marker | None = None
+    records: list[tuple[str, dict[str, Any] | None]] = field(default_factory=list)
+
+    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker) -> int:
+        """Take a batch and its marker together."""
+        batch = [(key.decode(), None if value is None else json.loads(value)) for key, value in records]
+        self.records += batch
+        self.marker = marker
+        return len(batch)
+
+    def latest(self) -> dict[str, dict[str, Any]]:
+        """Return the last value of each key that has one."""
+        return {key: value for key, value in dict(self.records).items() if value is not None}
+
+
+@dataclass
+class Pipeline:
+    """All four hops on one lake."""
+
+    spark: SparkSession
+    settings: Settings
+    guard: BadShareGuard = field(default_factory=lambda: BadShareGuard(1.0))
+    log: Log = field(default_factory=Log)
+    view: ViewTopic = field(default_factory=ViewTopic)
+    clock: gold.ViewClock = field(default_factory=gold.ViewClock)
+    batches: dict[Query, list[MicroBatch]] = field(default_factory=lambda: {query: [] for query in Query})
+    cursors: dict[tuple[Query, Table], int] = field(default_factory=dict)
+    sent: list[tuple[str, int, int, Record]] = field(default_factory=list)
+    last_input: dict[Query, DataFrame] = field(default_factory=dict)
+
+    def send(self, *records: Record) -> None:
+        """Put records on their topics."""
+        self.sent += [self.log.append(record) for record in records]
+
+    def run(self) -> None:
+        """Let every hop take what is there."""
+        for query in Query:
+            self.hop(query)
+
+    def hop(self, query: Query) -> MicroBatch:
+        """Let one hop take what is there, as one batch."""
+        batch = MicroBatch(query, "generation-1", len(self.batches[query]))
+        self.batches[query].append(batch)
+        self.last_input[query] = self._input(query)
+        self._write(query, batch)
+        return batch
+
+    def repeat(self, query: Query) -> MicroBatch:
+        """Give a hop its last batch again, as after a crash before the checkpoint was written."""
+        last = self.batches[query][-1]
+        again = MicroBatch(query, last.generation, last.batch_id)
+        self._write(query, again)
+        return again
+
+    def _write(self, query: Query, batch: MicroBatch) -> None:
+        frame = self.last_input[query]
+        if query is Query.BRONZE:
+            bronze.land(frame, batch, settings=self.settings, guard=self.guard)
+        elif query is Query.SILVER:
+            silver.merge_batch(frame, batch, settings=self.settings)
+        elif query is Query.GOLD:
+            gold.merge_batch(frame, batch, settings=self.settings, clock=self.clock)
+        else:
+            table_id = delta.table_id(self.spark, self.settings.lake, Table.ACTIVITY)
+            publish.publish_batch(frame, batch, settings=self.settings, publisher=self.view, table_id=table_id)  # type: ignore[arg-type]
+
+    def _input(self, query: Query) -> DataFrame:
+        if query is Query.BRONZE:
+            entries, self.sent = self.sent, []
+            return kafka_frame(self.spark, entries)
+        if query is Query.SILVER:
+            feeds = (self._changes(query, table) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS))
+            return silver.landed(*feeds)
+        if query is Query.GOLD:
+            return gold.changed(*(self._changes(query, table) for table in (Table.SUMMARIES, Table.PROFILES)))
+        return publish.states(self._changes(query, Table.ACTIVITY))
+
+    def _changes(self, query: Query, table: Table) -> DataFrame:
+        path = f"{self.settings.lake}/{table.value}"
+        newest = delta.version(self.spark, self.settings.lake, table)
+        start = self.cursors.get((query, table), -1) + 1
+        self.cursors[query, table] = newest
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        if start > newest:  # nothing new: the same columns, no rows
+            return reader.option("startingVersion", newest).load(path).where(F.lit(False))
+        return reader.option("startingVersion", start).option("endingVersion", newest).load(path)
+
+    def rows(self, table: Table, *columns: str) -> list[dict[str, Any]]:
+        """Return a table's rows, some columns of them, in order."""
+        frame = delta.read(self.spark, self.settings.lake, table)
+        return sorted(frame.select(*(columns or frame.columns)).toArrow().to_pylist(), key=str)
+
+    def gold(self) -> dict[str, dict[str, Any]]:
+        """Return gold by customer."""
+        return {row["customer_id"]: row for row in self.rows(Table.ACTIVITY)}

@@ -1,0 +1,55 @@
+"""Builders of Kafka records: they fill in what a case does not care about."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+PURCHASES, PROFILES = "purchase-events", "customer-profile-state"
+NOW_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as a producer hands it over."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = NOW_MS
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def purchase(purchase_id: str, customer_id: str = "C-1", amount: str = "10.00", at: int = 1_000, *, sent: int = NOW_MS, **more: Any) -> Record:
+    """Build a purchase record; `amount` is the JSON number's text."""
+    fields = {"purchaseId": purchase_id, "customerId": customer_id, "currency": "EUR", "occurredAtEpochMillis": at, **more}
+    text = json.dumps(fields)[:-1] + f', "amount": {amount}}}'
+    return Record(PURCHASES, purchase_id.encode(), text.encode(), sent)
+
+
+def profile(customer_id: str = "C-1", updated: int = 1_000, *, sent: int = NOW_MS, name: str = "Ada", address: str | None = "1 Old Street", **more: Any) -> Record:
+    """Build a profile record."""
+    fields = {"customerId": customer_id, "name": name, "address": address, "updatedAtEpochMillis": updated, **more}
+    return Record(PROFILES, customer_id.encode(), json.dumps(fields).encode(), sent)
+
+
+def tombstone(customer_id: str = "C-1", *, sent: int = NOW_MS) -> Record:
+    """Build the record that deletes a profile."""
+    return Record(PROFILES, customer_id.encode(), None, sent)
+
+
+@dataclass
+class Log:
+    """Topics that only remember: a key is always in the same partition, offsets count up."""
+
+    partitions: int = 2
+    entries: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+
+    def append(self, record: Record) -> tuple[str, int, int, Record]:
+        """Give a record its coordinates."""
+        partition = zlib.crc32(record.key or b"") % self.partitions
+        log = self.entries.setdefault((record.topic, partition), [])
+        log.append(record)
+        return record.topic, partition, len(log) - 1, record
