@@ -22,7 +22,7 @@ ivy=$(echo .venv/lib/python3.*/site-packages/pyspark/jars)
 rm -rf "$fetched" && mkdir -p "$jars"
 echo "Fetching the jars that infra/jars/ivy.xml lists (60 MB, once) …"
 # What was fetched before an interruption stays in .jars/.ivy and is not fetched again.
-if ! java -cp "$ivy/*" org.apache.ivy.Main -warn -settings infra/jars/ivysettings.xml -ivy infra/jars/ivy.xml \
+if ! "${JAVA_HOME:+$JAVA_HOME/bin/}java" -cp "$ivy/*" org.apache.ivy.Main -warn -settings infra/jars/ivysettings.xml -ivy infra/jars/ivy.xml \
   -cache "$jars/.ivy" -types jar bundle -retrieve "$fetched/[conf]/[artifact]-[revision].[ext]" >"$jars/resolve.log" 2>&1; then
   grep -E 'not found|download failed|ERROR' "$jars/resolve.log" | head -n 15 >&2 || true
   fail "some jars could not be fetched → check the network and run \`make setup\` again; the whole story: .jars/resolve.log"

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -107,6 +106,15 @@ class Held:
         return self.frame.count() if self.local is None else self.local.num_rows
 
 
+def _each(step: ArrowStep) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Lift a step to iterators; Spark inspects the signature, so it must be a plain function."""
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return map(step, batches)
+
+    return each
+
+
 @contextmanager
 def held(frame: DataFrame, step: ArrowStep | None = None, schema: StructType | None = None) -> Iterator[Held]:
     """Compute a frame once.
@@ -129,7 +137,7 @@ def held(frame: DataFrame, step: ArrowStep | None = None, schema: StructType | N
         yield Held(session.createDataFrame(head, schema or frame.schema), head)
         return
     if step is not None and schema is not None:
-        frame = frame.mapInArrow(partial(map, step), schema)
+        frame = frame.mapInArrow(_each(step), schema)
     frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield Held(frame, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -85,7 +86,6 @@ def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
         **STREAMING,
         **(LOCAL_DISK if settings.is_local_lake else {}),
         **classpath(settings),
-        "spark.pyspark.python": sys.executable,
         # Python workers import the contracts' parser: from this very checkout, installed or not.
         "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),
         "spark.driver.memory": settings.driver_memory,
@@ -93,6 +93,8 @@ def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
+    # pyspark takes its workers' interpreter from the environment alone; without it they run any python3 of the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in options.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -87,7 +87,9 @@ def reason_by_the_schema(contract: Contract, text: str) -> Reason | None:
     if has_lone_surrogate(content):
         return Reason.NOT_UTF8
     kinds = {"type": Reason.WRONG_TYPE, "required": Reason.MISSING_FIELD, "additionalProperties": Reason.WRONG_TYPE}
-    faults = {kinds.get(str(error.validator), Reason.OUT_OF_RANGE) for error in validator(contract).iter_errors(content)}
+    faults = {
+        kinds.get(str(error.validator), Reason.OUT_OF_RANGE) for error in validator(contract).iter_errors(content)
+    }
     return min(faults, key=FAULTS_IN_ORDER.index, default=None)
 
 
@@ -184,7 +186,10 @@ def test_decoder_reads_absent_optional_fields_as_none() -> None:
 
 
 def test_view_contract_takes_no_unknown_fields() -> None:
-    view = {field.name: "null" if field.nullable else "1" if field.kind != "string" else '"EUR"' for field in CUSTOMER_ACTIVITY.fields}
+    view = {
+        field.name: "null" if field.nullable else "1" if field.kind != "string" else '"EUR"'
+        for field in CUSTOMER_ACTIVITY.fields
+    }
 
     assert not isinstance(contracts.examine(CUSTOMER_ACTIVITY, object_text(list(view.items())).encode()), Refusal)
     refused = contracts.examine(CUSTOMER_ACTIVITY, object_text([*view.items(), ("more", "1")]).encode())
@@ -255,8 +260,40 @@ def test_brackets_in_text_are_no_nesting() -> None:
 
 
 FRAGMENTS = st.one_of(
-    st.sampled_from(["null", "true", "false", "[]", "{}", '""', '"12.3"', '"EUR"', '"eur"', '"EUR\\n"', '"ÄÖÜ"', '"\\u00e9"', '"\\ud83d\\ude00"']),
-    st.sampled_from(["0", "-0", "-1", "1.0", "1e3", "1E+2", "12.345", "12.340", "1e-2", "1e-3", "9999999999999999.99", "1e16", "253402300799999"]),
+    st.sampled_from(
+        [
+            "null",
+            "true",
+            "false",
+            "[]",
+            "{}",
+            '""',
+            '"12.3"',
+            '"EUR"',
+            '"eur"',
+            '"EUR\\n"',
+            '"ÄÖÜ"',
+            '"\\u00e9"',
+            '"\\ud83d\\ude00"',
+        ]
+    ),
+    st.sampled_from(
+        [
+            "0",
+            "-0",
+            "-1",
+            "1.0",
+            "1e3",
+            "1E+2",
+            "12.345",
+            "12.340",
+            "1e-2",
+            "1e-3",
+            "9999999999999999.99",
+            "1e16",
+            "253402300799999",
+        ]
+    ),
     st.sampled_from(["253402300800000", "99999999999999999999999999"]),
     st.decimals(min_value=-10, max_value=10**17, places=3).map(str),
     st.integers(-(10**20), 10**20).map(str),
@@ -298,7 +335,9 @@ JSON_TEXTS = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 ).flatmap(lambda content: st.sampled_from([json.dumps(content), json.dumps(content, ensure_ascii=False, indent=1)]))
-SIGNIFICANT = st.sampled_from(list('{}[]",:\\/-+.eE0123456789untrfals \t\n\r\x00\x0c\x1f\x7f\xa0\ufeff\u2028\'') + ["\\u", "\\ud83d", "\\udc00", "NaN"])
+SIGNIFICANT = st.sampled_from(
+    [*"{}[]\",:\\/-+.eE0123456789untrfals \t\n\r\x00\x0c\x1f\x7f\xa0\ufeff\u2028'", "\\u", "\\ud83d", "\\udc00", "NaN"]
+)
 
 
 @st.composite
@@ -354,14 +393,23 @@ def test_both_ways_take_exactly_what_the_standard_parser_takes(text: str) -> Non
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_detail_never_shows_what_the_record_holds(contract: Contract, data: st.DataObject) -> None:
-    secret = "Zq7X"
-    names = st.sampled_from([*GOOD[contract.title], secret])
-    shapes = [f'"{secret}"', f'["{secret}"]', f'{{"{secret}": 1}}', f'"{secret}', secret, "-73310073", "73310073.7331", "7331007300000000000"]
+    told = "Zq7X"
+    names = st.sampled_from([*GOOD[contract.title], told])
+    shapes = [
+        f'"{told}"',
+        f'["{told}"]',
+        f'{{"{told}": 1}}',
+        f'"{told}',
+        told,
+        "-73310073",
+        "73310073.7331",
+        "7331007300000000000",
+    ]
     text = good_text(contract, **data.draw(st.dictionaries(names, st.sampled_from(shapes), min_size=1, max_size=3)))
 
     judged = contracts.examine(contract, text.encode())
 
     if isinstance(judged, Refusal):
-        assert secret not in judged.detail
+        assert told not in judged.detail
         assert "7331" not in judged.detail
         assert len(judged.detail) <= 200

@@ -42,7 +42,9 @@ def write_times(settings: Settings, table: Table, *seconds: int) -> DeltaTable:
     return write(settings, table, [{column: NOON + timedelta(seconds=s)} for s in seconds], **{column: TIMESTAMP})
 
 
-def write_batch(settings: Settings, query: Query, batch_id: int, *sources: dict[str, Any] | str, is_committed: bool = True) -> None:
+def write_batch(
+    settings: Settings, query: Query, batch_id: int, *sources: dict[str, Any] | str, is_committed: bool = True
+) -> None:
     root = Path(catalog.checkpoint_path(settings.lake, query))
     lines = [source if isinstance(source, str) else json.dumps(source) for source in sources]
     (root / "offsets").mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,9 @@ def text(renderable: Any) -> str:
 def kafka(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Topic]:
     """Topics that answer as this dict says."""
     there: dict[str, Topic] = {}
-    monkeypatch.setattr(topics, "topics", lambda _settings, names: {name: there[name] for name in names if name in there})
+    monkeypatch.setattr(
+        topics, "topics", lambda _settings, names: {name: there[name] for name in names if name in there}
+    )
     return there
 
 
@@ -285,6 +289,7 @@ class TestStatus:
         report = status.report(settings)
         assert not report.is_caught_up
         assert of(report, Query.GOLD).is_caught_up
+        assert [query.is_current for query in report.queries] == [True, False, False, False]
         assert of(report, Query.GOLD).freshness_seconds == 100
 
     def test_a_damaged_table_is_a_note(self, settings: Settings) -> None:
@@ -306,8 +311,6 @@ def catch_up(settings: Settings, kafka: dict[str, Topic]) -> None:
 
 
 class TestShow:
-    AT = {"occurred_at": TIMESTAMP, "offset": pa.int64()}
-
     def purchases(self, settings: Settings, number: int, customer_id: str = "C-1") -> None:
         rows = [
             {
@@ -356,7 +359,9 @@ class TestShow:
         assert "no profile has come yet" in found.explanation
         assert "2 purchases wait in silver" in found.explanation
 
-    @pytest.mark.parametrize(("is_tombstone", "says"), [(True, "the profile was deleted"), (False, "silver has still to follow")])
+    @pytest.mark.parametrize(
+        ("is_tombstone", "says"), [(True, "the profile was deleted"), (False, "silver has still to follow")]
+    )
     def test_a_profile_that_is_not_current(self, settings: Settings, is_tombstone: bool, says: str) -> None:
         self.profile(settings, is_tombstone=is_tombstone)
         found = show.customer(settings.lake, "C-1")

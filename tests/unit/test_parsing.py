@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 def kafka_batch(records: Sequence[Record]) -> pa.RecordBatch:
-    """Build a batch as Spark's Kafka source gives it, at offsets 100, 101, …"""
+    """Build a batch as Spark's Kafka source gives it, from offset 100 on."""
     rows = [
         {
             "key": record.key,
@@ -74,7 +74,7 @@ def parse_one(record: Record) -> dict[str, Any]:
     return parsed
 
 
-GOOD_PURCHASE = {
+GOOD_PURCHASE: dict[str, str | None] = {
     "purchaseId": '"P-1"',
     "customerId": '"C-1"',
     "productId": '"A-1"',
@@ -82,7 +82,7 @@ GOOD_PURCHASE = {
     "currency": '"EUR"',
     "occurredAtEpochMillis": str(KAFKA_MILLIS),
 }
-GOOD_PROFILE = {
+GOOD_PROFILE: dict[str, str | None] = {
     "customerId": '"C-1"',
     "name": '"Ada"',
     "email": '"ada@example.org"',
@@ -164,7 +164,11 @@ def test_tombstone_has_the_key_as_customer_and_nothing_else() -> None:
     parsed = parse_one(raw_profile(None, key="Zoë".encode()))
 
     assert (parsed["reason"], parsed["customer_id"], parsed["is_tombstone"]) == (None, "Zoë", True)
-    assert {parsed[column] for column in (*PURCHASE_COLUMNS, *PROFILE_COLUMNS) if column not in ("customer_id", "is_tombstone")} == {None}
+    assert {
+        parsed[column]
+        for column in (*PURCHASE_COLUMNS, *PROFILE_COLUMNS)
+        if column not in ("customer_id", "is_tombstone")
+    } == {None}
 
 
 @pytest.mark.parametrize(
@@ -178,14 +182,35 @@ def test_tombstone_has_the_key_as_customer_and_nothing_else() -> None:
         pytest.param(purchase(more='{"a": [1, 1e400, "x"]}'), "purchase_id", "P-1", id="unknown field"),
         pytest.param(purchase(more="1" * 5000), "purchase_id", "P-1", id="unknown number of any size"),
         pytest.param(purchase(more="[" * 200 + "]" * 200), "purchase_id", "P-1", id="unknown field nested 200 deep"),
-        pytest.param(purchase(more=json.dumps("[{" * 9000)), "purchase_id", "P-1", id="brackets in text are no nesting"),
+        pytest.param(
+            purchase(more=json.dumps("[{" * 9000)), "purchase_id", "P-1", id="brackets in text are no nesting"
+        ),
         pytest.param(raw_purchase(b" \r\n\t" + GOOD + b"\n "), "purchase_id", "P-1", id="white space around"),
-        pytest.param(raw_purchase(GOOD.replace(b"purchaseId", b"purchase\\u0049d")), "purchase_id", "P-1", id="escaped field name"),
-        pytest.param(purchase(customerId='"\\u00e9\\ud83d\\ude00"'), "customer_id", "é😀", id="escapes and surrogate pairs"),
+        pytest.param(
+            raw_purchase(GOOD.replace(b"purchaseId", b"purchase\\u0049d")),
+            "purchase_id",
+            "P-1",
+            id="escaped field name",
+        ),
+        pytest.param(
+            purchase(customerId='"\\u00e9\\ud83d\\ude00"'), "customer_id", "é😀", id="escapes and surrogate pairs"
+        ),
         pytest.param(purchase(customerId='"a\\u0000b"'), "customer_id", "a\0b", id="escaped NUL"),
-        pytest.param(purchase(key="Zoë".encode(), purchaseId='"Zo\\u00eb"'), "purchase_id", "Zoë", id="key equals the id as text"),
-        pytest.param(raw_purchase(b'{"amount":"x",' + GOOD[1:]), "amount", Decimal("12.34"), id="repeated field: the last one counts"),
-        pytest.param(raw_purchase(GOOD[:-1] + b',"amount":2}'), "amount", Decimal("2.00"), id="repeated good field: the last one counts"),
+        pytest.param(
+            purchase(key="Zoë".encode(), purchaseId='"Zo\\u00eb"'), "purchase_id", "Zoë", id="key equals the id as text"
+        ),
+        pytest.param(
+            raw_purchase(b'{"amount":"x",' + GOOD[1:]),
+            "amount",
+            Decimal("12.34"),
+            id="repeated field: the last one counts",
+        ),
+        pytest.param(
+            raw_purchase(GOOD[:-1] + b',"amount":2}'),
+            "amount",
+            Decimal("2.00"),
+            id="repeated good field: the last one counts",
+        ),
         pytest.param(purchase(amount="0"), "amount", Decimal("0.00"), id="amount 0"),
         pytest.param(purchase(amount="-0"), "amount", Decimal("0.00"), id="amount -0"),
         pytest.param(purchase(amount="-0.0e5"), "amount", Decimal("0.00"), id="amount -0.0e5"),
@@ -193,7 +218,9 @@ def test_tombstone_has_the_key_as_customer_and_nothing_else() -> None:
         pytest.param(purchase(amount="1.5E-1"), "amount", Decimal("0.15"), id="amount with negative exponent"),
         pytest.param(purchase(amount="1.5000000000"), "amount", Decimal("1.50"), id="amount with zeros after it"),
         pytest.param(purchase(amount="0.29"), "amount", Decimal("0.29"), id="amount no float holds"),
-        pytest.param(purchase(amount="9999999999999999.99"), "amount", Decimal("9999999999999999.99"), id="greatest amount"),
+        pytest.param(
+            purchase(amount="9999999999999999.99"), "amount", Decimal("9999999999999999.99"), id="greatest amount"
+        ),
         pytest.param(purchase(occurredAtEpochMillis="0"), "occurred_at", datetime(1970, 1, 1, tzinfo=UTC), id="time 0"),
         pytest.param(
             purchase(occurredAtEpochMillis=str(KAFKA_MILLIS + FIVE_MINUTES)),
@@ -201,7 +228,12 @@ def test_tombstone_has_the_key_as_customer_and_nothing_else() -> None:
             KAFKA_TIME + timedelta(minutes=5),
             id="exactly 5 minutes ahead",
         ),
-        pytest.param(purchase(occurredAtEpochMillis="1499999999999"), "occurred_at", KAFKA_TIME - timedelta(milliseconds=1), id="milliseconds kept"),
+        pytest.param(
+            purchase(occurredAtEpochMillis="1499999999999"),
+            "occurred_at",
+            KAFKA_TIME - timedelta(milliseconds=1),
+            id="milliseconds kept",
+        ),
     ],
 )
 def test_accepted(record: Record, column: str, expected: object) -> None:
@@ -216,20 +248,62 @@ def test_accepted(record: Record, column: str, expected: object) -> None:
         pytest.param(purchase(key=None), Reason.MISSING_KEY, "key: missing or empty", id="purchase without key"),
         pytest.param(purchase(key=b""), Reason.MISSING_KEY, "key: missing or empty", id="purchase with empty key"),
         pytest.param(profile(key=None), Reason.MISSING_KEY, "key: missing or empty", id="profile without key"),
-        pytest.param(raw_profile(None, key=None), Reason.MISSING_KEY, "key: missing or empty", id="tombstone without key"),
-        pytest.param(raw_profile(None, key=b""), Reason.MISSING_KEY, "key: missing or empty", id="tombstone with empty key"),
+        pytest.param(
+            raw_profile(None, key=None), Reason.MISSING_KEY, "key: missing or empty", id="tombstone without key"
+        ),
+        pytest.param(
+            raw_profile(None, key=b""), Reason.MISSING_KEY, "key: missing or empty", id="tombstone with empty key"
+        ),
         pytest.param(raw_purchase(None), Reason.MISSING_VALUE, "value: missing", id="purchase without value"),
         pytest.param(purchase(key=b"P-\xff"), Reason.NOT_UTF8, "key: not UTF-8 at byte 2", id="key is not UTF-8"),
-        pytest.param(raw_profile(None, key=b"\xc3"), Reason.NOT_UTF8, "key: not UTF-8 at byte 0", id="tombstone's key is not UTF-8"),
-        pytest.param(raw_purchase(GOOD.replace(b"C-1", b"\xe9")), Reason.NOT_UTF8, "value: not UTF-8 at byte 34", id="Latin-1 text"),
-        pytest.param(raw_purchase(GOOD[:-1] + b',"x":"\xff"}'), Reason.NOT_UTF8, "value: not UTF-8", id="unknown field is not UTF-8"),
-        pytest.param(raw_purchase(GOOD.replace(b"C-1", b"\xed\xa0\x80")), Reason.NOT_UTF8, "value: not UTF-8", id="surrogate in bytes"),
-        pytest.param(raw_purchase(GOOD.replace(b"C-1", b"\xc0\x80")), Reason.NOT_UTF8, "value: not UTF-8", id="overlong form"),
-        pytest.param(raw_purchase(GOOD.decode().encode("utf-16")), Reason.NOT_UTF8, "value: not UTF-8 at byte 0", id="UTF-16"),
-        pytest.param(purchase(customerId='"\\ud800"'), Reason.NOT_UTF8, "value: a string holds half", id="high surrogate alone"),
-        pytest.param(purchase(customerId='"\\udc00x"'), Reason.NOT_UTF8, "value: a string holds half", id="low surrogate alone"),
-        pytest.param(purchase(more='"\\udc00\\ud800"'), Reason.NOT_UTF8, "value: a string holds half", id="surrogates the wrong way round, unknown field"),
-        pytest.param(profile(name='"\\ud83d\\u0041"'), Reason.NOT_UTF8, "value: a string holds half", id="half a pair in a profile"),
+        pytest.param(
+            raw_profile(None, key=b"\xc3"),
+            Reason.NOT_UTF8,
+            "key: not UTF-8 at byte 0",
+            id="tombstone's key is not UTF-8",
+        ),
+        pytest.param(
+            raw_purchase(GOOD.replace(b"C-1", b"\xe9")),
+            Reason.NOT_UTF8,
+            "value: not UTF-8 at byte 34",
+            id="Latin-1 text",
+        ),
+        pytest.param(
+            raw_purchase(GOOD[:-1] + b',"x":"\xff"}'),
+            Reason.NOT_UTF8,
+            "value: not UTF-8",
+            id="unknown field is not UTF-8",
+        ),
+        pytest.param(
+            raw_purchase(GOOD.replace(b"C-1", b"\xed\xa0\x80")),
+            Reason.NOT_UTF8,
+            "value: not UTF-8",
+            id="surrogate in bytes",
+        ),
+        pytest.param(
+            raw_purchase(GOOD.replace(b"C-1", b"\xc0\x80")), Reason.NOT_UTF8, "value: not UTF-8", id="overlong form"
+        ),
+        pytest.param(
+            raw_purchase(GOOD.decode().encode("utf-16")), Reason.NOT_UTF8, "value: not UTF-8 at byte 0", id="UTF-16"
+        ),
+        pytest.param(
+            purchase(customerId='"\\ud800"'), Reason.NOT_UTF8, "value: a string holds half", id="high surrogate alone"
+        ),
+        pytest.param(
+            purchase(customerId='"\\udc00x"'), Reason.NOT_UTF8, "value: a string holds half", id="low surrogate alone"
+        ),
+        pytest.param(
+            purchase(more='"\\udc00\\ud800"'),
+            Reason.NOT_UTF8,
+            "value: a string holds half",
+            id="surrogates the wrong way round, unknown field",
+        ),
+        pytest.param(
+            profile(name='"\\ud83d\\u0041"'),
+            Reason.NOT_UTF8,
+            "value: a string holds half",
+            id="half a pair in a profile",
+        ),
         pytest.param(raw_purchase(b""), Reason.NOT_JSON, "value: ", id="empty value"),
         pytest.param(raw_profile(b""), Reason.NOT_JSON, "value: ", id="empty profile is no tombstone"),
         pytest.param(raw_purchase(b" "), Reason.NOT_JSON, "value: ", id="white space only"),
@@ -251,58 +325,213 @@ def test_accepted(record: Record, column: str, expected: object) -> None:
         pytest.param(purchase(amount="+1"), Reason.NOT_JSON, "value: ", id="plus sign"),
         pytest.param(purchase(amount="[1,]"), Reason.NOT_JSON, "value: ", id="comma at the end"),
         pytest.param(raw_purchase(b"{'purchaseId':'P-1'}"), Reason.NOT_JSON, "value: ", id="single quotes"),
-        pytest.param(raw_purchase(b'{"x":' * 100_000), Reason.NOT_JSON, "value: nested deeper than 256 levels", id="100,000 objects deep"),
         pytest.param(
-            purchase(more="[" * 100_000 + "]" * 100_000), Reason.NOT_JSON, "value: nested deeper than 256 levels", id="100,000 arrays deep, well formed"
+            raw_purchase(b'{"x":' * 100_000),
+            Reason.NOT_JSON,
+            "value: nested deeper than 256 levels",
+            id="100,000 objects deep",
         ),
-        pytest.param(purchase(amount="[" * 300 + "]" * 300), Reason.NOT_JSON, "value: nested deeper than 256 levels", id="amount 300 arrays deep"),
+        pytest.param(
+            purchase(more="[" * 100_000 + "]" * 100_000),
+            Reason.NOT_JSON,
+            "value: nested deeper than 256 levels",
+            id="100,000 arrays deep, well formed",
+        ),
+        pytest.param(
+            purchase(amount="[" * 300 + "]" * 300),
+            Reason.NOT_JSON,
+            "value: nested deeper than 256 levels",
+            id="amount 300 arrays deep",
+        ),
         pytest.param(raw_purchase(b"null"), Reason.WRONG_TYPE, f"$: {OBJECT}, got null", id="null in text"),
-        pytest.param(raw_profile(b"null"), Reason.WRONG_TYPE, f"$: {OBJECT}, got null", id="null in text is no tombstone"),
+        pytest.param(
+            raw_profile(b"null"), Reason.WRONG_TYPE, f"$: {OBJECT}, got null", id="null in text is no tombstone"
+        ),
         pytest.param(raw_purchase(b"[" + GOOD + b"]"), Reason.WRONG_TYPE, f"$: {OBJECT}, got an array", id="an array"),
         pytest.param(raw_purchase(b'"text"'), Reason.WRONG_TYPE, f"$: {OBJECT}, got a string", id="a string"),
         pytest.param(raw_purchase(b"12"), Reason.WRONG_TYPE, f"$: {OBJECT}, got a number", id="a number"),
         pytest.param(raw_purchase(b"true"), Reason.WRONG_TYPE, f"$: {OBJECT}, got a boolean", id="a boolean"),
-        pytest.param(purchase(amount='"12.34"'), Reason.WRONG_TYPE, f"$.amount: {NUMBER}, got a string", id="amount as text"),
+        pytest.param(
+            purchase(amount='"12.34"'), Reason.WRONG_TYPE, f"$.amount: {NUMBER}, got a string", id="amount as text"
+        ),
         pytest.param(purchase(amount="null"), Reason.WRONG_TYPE, f"$.amount: {NUMBER}, got null", id="amount null"),
-        pytest.param(purchase(amount="true"), Reason.WRONG_TYPE, f"$.amount: {NUMBER}, got a boolean", id="amount true"),
-        pytest.param(purchase(amount="[\n1\n]"), Reason.WRONG_TYPE, f"$.amount: {NUMBER}, got an array", id="amount in an array of several lines"),
-        pytest.param(purchase(amount='{"value":1}'), Reason.WRONG_TYPE, f"$.amount: {NUMBER}, got an object", id="amount in an object"),
-        pytest.param(purchase(customerId="7"), Reason.WRONG_TYPE, "$.customerId: expected a string, got a number", id="customer as number"),
-        pytest.param(purchase(customerId="null"), Reason.WRONG_TYPE, "$.customerId: expected a string, got null", id="customer null"),
-        pytest.param(purchase(productId="[]"), Reason.WRONG_TYPE, "$.productId: expected a string, got an array", id="product as array"),
-        pytest.param(purchase(occurredAtEpochMillis='"1"'), Reason.WRONG_TYPE, f"$.occurredAtEpochMillis: {INTEGER}, got a string", id="time as text"),
-        pytest.param(purchase(occurredAtEpochMillis="1.0"), Reason.WRONG_TYPE, f"$.occurredAtEpochMillis: {INTEGER}, got a number with", id="time 1.0"),
-        pytest.param(purchase(occurredAtEpochMillis="1e3"), Reason.WRONG_TYPE, f"$.occurredAtEpochMillis: {INTEGER}, got a number with", id="time 1e3"),
+        pytest.param(
+            purchase(amount="true"), Reason.WRONG_TYPE, f"$.amount: {NUMBER}, got a boolean", id="amount true"
+        ),
+        pytest.param(
+            purchase(amount="[\n1\n]"),
+            Reason.WRONG_TYPE,
+            f"$.amount: {NUMBER}, got an array",
+            id="amount in an array of several lines",
+        ),
+        pytest.param(
+            purchase(amount='{"value":1}'),
+            Reason.WRONG_TYPE,
+            f"$.amount: {NUMBER}, got an object",
+            id="amount in an object",
+        ),
+        pytest.param(
+            purchase(customerId="7"),
+            Reason.WRONG_TYPE,
+            "$.customerId: expected a string, got a number",
+            id="customer as number",
+        ),
+        pytest.param(
+            purchase(customerId="null"),
+            Reason.WRONG_TYPE,
+            "$.customerId: expected a string, got null",
+            id="customer null",
+        ),
+        pytest.param(
+            purchase(productId="[]"),
+            Reason.WRONG_TYPE,
+            "$.productId: expected a string, got an array",
+            id="product as array",
+        ),
+        pytest.param(
+            purchase(occurredAtEpochMillis='"1"'),
+            Reason.WRONG_TYPE,
+            f"$.occurredAtEpochMillis: {INTEGER}, got a string",
+            id="time as text",
+        ),
+        pytest.param(
+            purchase(occurredAtEpochMillis="1.0"),
+            Reason.WRONG_TYPE,
+            f"$.occurredAtEpochMillis: {INTEGER}, got a number with",
+            id="time 1.0",
+        ),
+        pytest.param(
+            purchase(occurredAtEpochMillis="1e3"),
+            Reason.WRONG_TYPE,
+            f"$.occurredAtEpochMillis: {INTEGER}, got a number with",
+            id="time 1e3",
+        ),
         pytest.param(profile(name="null"), Reason.WRONG_TYPE, "$.name: expected a string, got null", id="name null"),
-        pytest.param(profile(email="false"), Reason.WRONG_TYPE, "$.email: expected a string, got a boolean", id="email false"),
-        pytest.param(raw_purchase(GOOD[:-1] + b',"amount":"2"}'), Reason.WRONG_TYPE, "$.amount", id="repeated field: the last one is text"),
+        pytest.param(
+            profile(email="false"), Reason.WRONG_TYPE, "$.email: expected a string, got a boolean", id="email false"
+        ),
+        pytest.param(
+            raw_purchase(GOOD[:-1] + b',"amount":"2"}'),
+            Reason.WRONG_TYPE,
+            "$.amount",
+            id="repeated field: the last one is text",
+        ),
         pytest.param(raw_purchase(b"{}"), Reason.MISSING_FIELD, "$.purchaseId: missing", id="an empty object"),
         pytest.param(purchase(amount=None), Reason.MISSING_FIELD, "$.amount: missing", id="amount missing"),
         pytest.param(purchase(currency=None), Reason.MISSING_FIELD, "$.currency: missing", id="currency missing"),
         pytest.param(profile(name=None), Reason.MISSING_FIELD, "$.name: missing", id="name missing"),
-        pytest.param(profile(updatedAtEpochMillis=None), Reason.MISSING_FIELD, "$.updatedAtEpochMillis: missing", id="update time missing"),
-        pytest.param(purchase(purchaseId='""'), Reason.OUT_OF_RANGE, "$.purchaseId: expected at least 1 character", id="empty purchase id"),
-        pytest.param(purchase(customerId='""'), Reason.OUT_OF_RANGE, "$.customerId: expected at least 1 character", id="empty customer id"),
-        pytest.param(purchase(amount="-0.01"), Reason.OUT_OF_RANGE, "$.amount: expected at least 0", id="negative amount"),
-        pytest.param(purchase(amount="-1e2"), Reason.OUT_OF_RANGE, "$.amount: expected at least 0", id="negative amount with exponent"),
-        pytest.param(purchase(amount="0.001"), Reason.OUT_OF_RANGE, "$.amount: expected a multiple of 0.01", id="3 decimals"),
-        pytest.param(purchase(amount="1.00000000000000000001"), Reason.OUT_OF_RANGE, "$.amount: expected a multiple", id="decimals beyond a float's"),
-        pytest.param(purchase(amount="10000000000000000"), Reason.OUT_OF_RANGE, "$.amount: expected at most", id="17 integer digits"),
+        pytest.param(
+            profile(updatedAtEpochMillis=None),
+            Reason.MISSING_FIELD,
+            "$.updatedAtEpochMillis: missing",
+            id="update time missing",
+        ),
+        pytest.param(
+            purchase(purchaseId='""'),
+            Reason.OUT_OF_RANGE,
+            "$.purchaseId: expected at least 1 character",
+            id="empty purchase id",
+        ),
+        pytest.param(
+            purchase(customerId='""'),
+            Reason.OUT_OF_RANGE,
+            "$.customerId: expected at least 1 character",
+            id="empty customer id",
+        ),
+        pytest.param(
+            purchase(amount="-0.01"), Reason.OUT_OF_RANGE, "$.amount: expected at least 0", id="negative amount"
+        ),
+        pytest.param(
+            purchase(amount="-1e2"),
+            Reason.OUT_OF_RANGE,
+            "$.amount: expected at least 0",
+            id="negative amount with exponent",
+        ),
+        pytest.param(
+            purchase(amount="0.001"), Reason.OUT_OF_RANGE, "$.amount: expected a multiple of 0.01", id="3 decimals"
+        ),
+        pytest.param(
+            purchase(amount="1.00000000000000000001"),
+            Reason.OUT_OF_RANGE,
+            "$.amount: expected a multiple",
+            id="decimals beyond a float's",
+        ),
+        pytest.param(
+            purchase(amount="10000000000000000"),
+            Reason.OUT_OF_RANGE,
+            "$.amount: expected at most",
+            id="17 integer digits",
+        ),
         pytest.param(purchase(amount="1e400"), Reason.OUT_OF_RANGE, "$.amount: expected at most", id="amount 1e400"),
-        pytest.param(purchase(amount="1E-400"), Reason.OUT_OF_RANGE, "$.amount: expected a multiple of 0.01", id="amount 1E-400"),
-        pytest.param(purchase(amount="1e999999999999"), Reason.OUT_OF_RANGE, "$.amount: expected at most", id="exponent of a trillion"),
-        pytest.param(purchase(amount="1e" + "9" * 90), Reason.OUT_OF_RANGE, "$.amount: expected an exponent", id="exponent of 90 digits"),
-        pytest.param(purchase(amount="9" * 1_000_000), Reason.OUT_OF_RANGE, "$.amount: expected a number of at most", id="a million digits"),
-        pytest.param(purchase(currency='"eur"'), Reason.OUT_OF_RANGE, "$.currency: expected text that matches", id="currency in small letters"),
-        pytest.param(purchase(currency='"EURO"'), Reason.OUT_OF_RANGE, "$.currency: expected text that matches", id="currency of 4 letters"),
-        pytest.param(purchase(currency='"EUR\\n"'), Reason.OUT_OF_RANGE, "$.currency: expected text that matches", id="currency and a line break"),
-        pytest.param(purchase(occurredAtEpochMillis="-1"), Reason.OUT_OF_RANGE, "$.occurredAtEpochMillis: expected at least 0", id="time before 1970"),
-        pytest.param(purchase(occurredAtEpochMillis="253402300800000"), Reason.OUT_OF_RANGE, "$.occurredAtEpochMillis: expected at most", id="year 10000"),
-        pytest.param(purchase(occurredAtEpochMillis="9" * 5000), Reason.OUT_OF_RANGE, "$.occurredAtEpochMillis: expected", id="time of 5,000 digits"),
-        pytest.param(purchase(key=b"P-2"), Reason.KEY_MISMATCH, "key: differs from $.purchaseId", id="purchase under another key"),
-        pytest.param(profile(key=b"c-1"), Reason.KEY_MISMATCH, "key: differs from $.customerId", id="profile under another key"),
-        pytest.param(purchase(key=b'"P-1"'), Reason.KEY_MISMATCH, "key: differs from $.purchaseId", id="key as JSON text"),
-        pytest.param(purchase(currency='"USD"'), Reason.CURRENCY_MISMATCH, "$.currency: expected EUR", id="another currency"),
+        pytest.param(
+            purchase(amount="1E-400"), Reason.OUT_OF_RANGE, "$.amount: expected a multiple of 0.01", id="amount 1E-400"
+        ),
+        pytest.param(
+            purchase(amount="1e999999999999"),
+            Reason.OUT_OF_RANGE,
+            "$.amount: expected at most",
+            id="exponent of a trillion",
+        ),
+        pytest.param(
+            purchase(amount="1e" + "9" * 90),
+            Reason.OUT_OF_RANGE,
+            "$.amount: expected an exponent",
+            id="exponent of 90 digits",
+        ),
+        pytest.param(
+            purchase(amount="9" * 1_000_000),
+            Reason.OUT_OF_RANGE,
+            "$.amount: expected a number of at most",
+            id="a million digits",
+        ),
+        pytest.param(
+            purchase(currency='"eur"'),
+            Reason.OUT_OF_RANGE,
+            "$.currency: expected text that matches",
+            id="currency in small letters",
+        ),
+        pytest.param(
+            purchase(currency='"EURO"'),
+            Reason.OUT_OF_RANGE,
+            "$.currency: expected text that matches",
+            id="currency of 4 letters",
+        ),
+        pytest.param(
+            purchase(currency='"EUR\\n"'),
+            Reason.OUT_OF_RANGE,
+            "$.currency: expected text that matches",
+            id="currency and a line break",
+        ),
+        pytest.param(
+            purchase(occurredAtEpochMillis="-1"),
+            Reason.OUT_OF_RANGE,
+            "$.occurredAtEpochMillis: expected at least 0",
+            id="time before 1970",
+        ),
+        pytest.param(
+            purchase(occurredAtEpochMillis="253402300800000"),
+            Reason.OUT_OF_RANGE,
+            "$.occurredAtEpochMillis: expected at most",
+            id="year 10000",
+        ),
+        pytest.param(
+            purchase(occurredAtEpochMillis="9" * 5000),
+            Reason.OUT_OF_RANGE,
+            "$.occurredAtEpochMillis: expected",
+            id="time of 5,000 digits",
+        ),
+        pytest.param(
+            purchase(key=b"P-2"), Reason.KEY_MISMATCH, "key: differs from $.purchaseId", id="purchase under another key"
+        ),
+        pytest.param(
+            profile(key=b"c-1"), Reason.KEY_MISMATCH, "key: differs from $.customerId", id="profile under another key"
+        ),
+        pytest.param(
+            purchase(key=b'"P-1"'), Reason.KEY_MISMATCH, "key: differs from $.purchaseId", id="key as JSON text"
+        ),
+        pytest.param(
+            purchase(currency='"USD"'), Reason.CURRENCY_MISMATCH, "$.currency: expected EUR", id="another currency"
+        ),
         pytest.param(
             purchase(occurredAtEpochMillis=str(KAFKA_MILLIS + FIVE_MINUTES + 1)),
             Reason.TIMESTAMP_IN_FUTURE,
@@ -310,7 +539,10 @@ def test_accepted(record: Record, column: str, expected: object) -> None:
             id="5 minutes and 1 ms ahead",
         ),
         pytest.param(
-            profile(updatedAtEpochMillis="253402300799999"), Reason.TIMESTAMP_IN_FUTURE, "$.updatedAtEpochMillis: more than", id="update in year 9999"
+            profile(updatedAtEpochMillis="253402300799999"),
+            Reason.TIMESTAMP_IN_FUTURE,
+            "$.updatedAtEpochMillis: more than",
+            id="update in year 9999",
         ),
     ],
 )
@@ -329,7 +561,10 @@ FAULTS_IN_ORDER = [
     (Reason.MISSING_VALUE, raw_purchase(None, key=b"\xff")),
     (Reason.NOT_UTF8, raw_purchase(b"{nothing", key=b"\xff")),
     (Reason.NOT_JSON, raw_purchase(b'{"amount":"1", "currency":1 nothing')),
-    (Reason.WRONG_TYPE, purchase(b"other", purchaseId=None, customerId='""', amount='"1"', occurredAtEpochMillis=FUTURE)),
+    (
+        Reason.WRONG_TYPE,
+        purchase(b"other", purchaseId=None, customerId='""', amount='"1"', occurredAtEpochMillis=FUTURE),
+    ),
     (Reason.MISSING_FIELD, purchase(b"other", customerId='""', currency=None, occurredAtEpochMillis=FUTURE)),
     (Reason.OUT_OF_RANGE, purchase(b"other", currency='"usd"', occurredAtEpochMillis=FUTURE)),
     (Reason.KEY_MISMATCH, purchase(b"other", currency='"USD"', occurredAtEpochMillis=FUTURE)),
@@ -338,7 +573,9 @@ FAULTS_IN_ORDER = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "record"), [pytest.param(reason, record, id=reason) for reason, record in FAULTS_IN_ORDER])
+@pytest.mark.parametrize(
+    ("reason", "record"), [pytest.param(reason, record, id=reason) for reason, record in FAULTS_IN_ORDER]
+)
 def test_first_reason_counts_when_later_ones_apply_too(reason: Reason, record: Record) -> None:
     assert parse_one(record)["reason"] == reason
 
@@ -419,7 +656,9 @@ def test_another_deployment_has_another_currency() -> None:
 
 
 KEYS = st.none() | st.binary(max_size=4) | st.sampled_from([b"P-1", b"C-1"])
-ANY_BYTES = st.none() | st.binary(max_size=40) | st.text(alphabet='{}[]":,\\u0d8e1-.ntf \n', max_size=40).map(str.encode)
+ANY_BYTES = (
+    st.none() | st.binary(max_size=40) | st.text(alphabet='{}[]":,\\u0d8e1-.ntf \n', max_size=40).map(str.encode)
+)
 MUTATED = st.builds(
     lambda text, at, put, drop: text[:at] + put + text[at + drop :],
     st.sampled_from([GOOD, text_of(GOOD_PROFILE)]),
@@ -430,7 +669,9 @@ MUTATED = st.builds(
 
 
 @settings(deadline=None, max_examples=150)
-@given(records=st.lists(st.builds(Record, st.sampled_from([PURCHASES, PROFILES]), KEYS, ANY_BYTES | MUTATED), max_size=8))
+@given(
+    records=st.lists(st.builds(Record, st.sampled_from([PURCHASES, PROFILES]), KEYS, ANY_BYTES | MUTATED), max_size=8)
+)
 def test_any_bytes_are_accepted_or_refused_for_one_of_the_reasons(records: list[Record]) -> None:
     parsed = parse(kafka_batch(records))
 
@@ -455,7 +696,9 @@ def test_batch_and_single_examination_agree(values: list[bytes], topic: str) -> 
     contract = PURCHASE_EVENT if topic == PURCHASES else CUSTOMER_PROFILE
     later = {Reason.KEY_MISMATCH, Reason.CURRENCY_MISMATCH, Reason.TIMESTAMP_IN_FUTURE}
 
-    rows = parse(kafka_batch([Record(topic, b"P-1" if topic == PURCHASES else b"C-1", value) for value in values])).to_pylist()
+    rows = parse(
+        kafka_batch([Record(topic, b"P-1" if topic == PURCHASES else b"C-1", value) for value in values])
+    ).to_pylist()
 
     for value, row in zip(values, rows, strict=True):
         judged = examine(contract, value)

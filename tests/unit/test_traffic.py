@@ -429,7 +429,7 @@ class Broker:
     def poll(self, _timeout: float) -> int:
         for key, report in self.queued:
             if key in self.failing:
-                report(KafkaError(KafkaError._MSG_TIMED_OUT), None)  # noqa: SLF001 - the client's public name
+                report(KafkaError(KafkaError._MSG_TIMED_OUT), None)
         self.queued.clear()
         return 0
 

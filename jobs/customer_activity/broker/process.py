@@ -1,40 +1,30 @@
-"""A real Kafka broker in KRaft mode from jars, for laptops and tests: start, stop, and whether it runs."""
+"""A real Kafka broker in KRaft mode from jars, for laptops and tests: start, stop, and whether it runs.
+
+It is a process of its own session with its number, log, configuration and data in `ACTIVITY_BROKER_DIR`.
+"""
 
 from __future__ import annotations
 
-import base64
-import ipaddress
-import os
-import shutil
-import signal
-import socket
+import fcntl
 import subprocess
-import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 from confluent_kafka import KafkaException
-from tenacity import RetryError, Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from customer_activity import kafka
-from customer_activity.errors import BrokerUnavailable, EnvironmentFault, SettingsError
+from customer_activity.broker import node
+from customer_activity.errors import BrokerUnavailable, EnvironmentFault
 from customer_activity.settings import Settings
 
-START_SECONDS = 60.0  # a cold start on a busy laptop; a warm one takes three
-STOP_SECONDS = 30.0  # a clean shutdown writes the log's recovery points; killed after that
+START_SECONDS = 60.0  # a cold start on a busy laptop; a warm one takes four
+STOP_SECONDS = 30.0  # a clean shutdown writes the recovery points of the log; killed after that
 POLL_SECONDS = 0.2
-HEAP = "1g"
-
-LOG4J = """\
-status = error
-rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1} %m%n
-"""
+LAST_LINES = 5
 
 
 class BrokerStatus(NamedTuple):
@@ -42,207 +32,187 @@ class BrokerStatus(NamedTuple):
 
     Attributes:
         is_running: its process is alive.
-        pid: of the process, when alive.
+        is_answering: it answers a client.
+        pid: number of its process; None when it does not run.
         address: host:port that it serves.
         log: its log file.
     """
 
     is_running: bool
+    is_answering: bool
     pid: int | None
     address: str
     log: Path
 
 
-def address(settings: Settings) -> tuple[str, int]:
-    """Return where the broker listens: the bootstrap address, which must be on this machine.
-
-    Raises:
-        SettingsError: it is a list, has no port, or is another machine's.
-    """
-    host, _, port = settings.kafka_bootstrap_servers.rpartition(":")
-    if "," in settings.kafka_bootstrap_servers or not host or not port.isdecimal():
-        raise SettingsError(
-            f"ACTIVITY_KAFKA_BOOTSTRAP_SERVERS={settings.kafka_bootstrap_servers}: the embedded broker listens on one host:port",
-            remedy="set one loopback address, such as localhost:9092",
-        )
-    if host != "localhost" and not (_is_ip(host) and ipaddress.ip_address(host).is_loopback):
-        raise SettingsError(
-            f"ACTIVITY_KAFKA_BOOTSTRAP_SERVERS={settings.kafka_bootstrap_servers} is not on this machine",
-            remedy="the embedded broker serves loopback only; use the cluster that is there, or set localhost:9092",
-        )
-    return ("127.0.0.1" if host == "localhost" else host), int(port)
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def status(settings: Settings) -> BrokerStatus:
-    """Tell whether the embedded broker runs."""
-    process = _process(settings)
-    return BrokerStatus(process is not None, process.pid if process else None, settings.kafka_bootstrap_servers, _log(settings))
+    """Tell whether the embedded broker of these settings runs and answers."""
+    process = find(settings)
+    return BrokerStatus(
+        is_running=process is not None,
+        is_answering=process is not None and is_answering(settings),
+        pid=process.pid if process else None,
+        address=settings.kafka_bootstrap_servers,
+        log=log_path(settings),
+    )
 
 
 def start(settings: Settings) -> bool:
     """Start the broker and wait until it answers; return False when it ran already.
 
     Raises:
-        EnvironmentFault: no Java, no jars, or the port is somebody else's.
-        BrokerUnavailable: it did not come up; the message has the end of its log.
+        SettingsError: the bootstrap address is not one that it can listen on.
+        EnvironmentFault: no Java, no jars, the port is taken, or Kafka ended; carries the end of its log.
+        BrokerUnavailable: it does not answer in time.
     """
-    host, port = address(settings)
-    if _process(settings) is not None:
-        _wait_until_it_answers(settings)
-        return False
-    classpath = settings.jars_dir / "broker"
-    if not any(classpath.glob("kafka_*.jar")):
-        raise EnvironmentFault(f"no broker jars in {classpath}", remedy="run `make setup`")
-    if shutil.which("java") is None:
-        raise EnvironmentFault("no java on the PATH", remedy="install Java 17 or later")
-    if _is_taken(host, port):
-        raise EnvironmentFault(f"port {port} is taken by another process", remedy="free it, or set ACTIVITY_KAFKA_BOOTSTRAP_SERVERS to another port")
+    host, port = node.address(settings)
     settings.broker_dir.mkdir(parents=True, exist_ok=True)
-    properties = _write_properties(settings.broker_dir, host, port)
-    _format_once(settings, properties)
-    with _log(settings).open("ab") as log:
-        broker = subprocess.Popen(  # noqa: S603 - our own command line
-            [*_java(settings), f"-Xmx{HEAP}", "kafka.Kafka", str(properties)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # it outlives the command that started it
-        )
-    _pid_file(settings).write_text(str(broker.pid), encoding="utf-8")
-    _wait_until_it_answers(settings)
-    return True
+    with _one_at_a_time(settings):
+        process = find(settings)
+        if process is None:
+            if node.is_taken(host, port):
+                raise port_taken(host, port)
+            process = _launch(settings)
+            is_new = True
+        else:
+            is_new = False
+        try:
+            _wait_for_answer(settings, process)
+        except BaseException:
+            if is_new:  # a start that failed or was interrupted leaves nothing behind
+                _end(process)
+            raise
+        return is_new
 
 
 def stop(settings: Settings) -> bool:
     """Stop the broker and wait for its end; return False when it did not run."""
-    process = _process(settings)
+    process = find(settings)
     if process is not None:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except psutil.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_SECONDS)
-    _pid_file(settings).unlink(missing_ok=True)
+        _end(process)
+    pid_path(settings).unlink(missing_ok=True)
     return process is not None
 
 
 def kill(settings: Settings) -> None:
     """End the broker at once, as a crash would."""
-    process = _process(settings)
+    process = find(settings)
     if process is not None:
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait(STOP_SECONDS)
 
 
-def _process(settings: Settings) -> psutil.Process | None:
-    """Return the broker's process; a pid that now belongs to something else is not it."""
+def find(settings: Settings) -> psutil.Process | None:
+    """Return the broker's process; one that only inherited its number is not it."""
     try:
-        process = psutil.Process(int(_pid_file(settings).read_text(encoding="utf-8")))
-        if process.status() != psutil.STATUS_ZOMBIE and str(settings.broker_dir) in " ".join(process.cmdline()):
-            return process
-    except (OSError, ValueError, psutil.NoSuchProcess):
+        process = psutil.Process(int(pid_path(settings).read_text(encoding="utf-8")))
+        is_ours = str(settings.broker_dir / "server.properties") in process.cmdline()
+        return process if is_ours and process.status() != psutil.STATUS_ZOMBIE else None
+    except (OSError, ValueError, psutil.Error):
         return None
-    return None
 
 
-def _pid_file(settings: Settings) -> Path:
+def is_answering(settings: Settings) -> bool:
+    """Whether a Kafka broker, ours or not, answers at the bootstrap address."""
+    try:
+        return bool(kafka.admin(settings).list_topics(timeout=1.0).brokers)
+    except KafkaException:
+        return False
+
+
+def port_taken(host: str, port: int) -> EnvironmentFault:
+    """Make the error that says who has the port."""
+    return EnvironmentFault(
+        f"port {port} of {host} is taken by {_listener(port)}",
+        remedy=f"stop that, or set {node.BOOTSTRAP} to another port, such as localhost:{port + 100}",
+    )
+
+
+def pid_path(settings: Settings) -> Path:
+    """Where the number of the broker's process is."""
     return settings.broker_dir / "broker.pid"
 
 
-def _log(settings: Settings) -> Path:
+def log_path(settings: Settings) -> Path:
+    """Where the broker logs."""
     return settings.broker_dir / "broker.log"
 
 
-def _java(settings: Settings) -> list[str]:
-    log4j = settings.broker_dir / "log4j2.properties"
-    log4j.write_text(LOG4J, encoding="utf-8")
-    return ["java", "-cp", f"{settings.jars_dir / 'broker'}/*", f"-Dlog4j2.configurationFile={log4j.as_uri()}"]
+def _launch(settings: Settings) -> psutil.Process:
+    properties = node.configure(settings)
+    node.format_once(settings, properties)
+    log = log_path(settings)
+    if log.exists():
+        log.replace(log.with_name(f"{log.name}.1"))
+    with log.open("wb") as output:
+        broker = subprocess.Popen(  # noqa: S603 - our own command line
+            [*node.java(settings), f"-Xmx{node.HEAP}", "kafka.Kafka", str(properties)],
+            cwd=settings.broker_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # it outlives the command that started it
+        )
+    pid_path(settings).write_text(str(broker.pid), encoding="utf-8")
+    return psutil.Process(broker.pid)
 
 
-def _is_taken(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return True
-    return False
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
-def _write_properties(folder: Path, host: str, port: int) -> Path:
-    """Write server.properties: one node that is broker and controller, everything on loopback."""
-    path = folder / "server.properties"
-    controller = _free_port(host)
-    lines = {
-        "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@{host}:{controller}",
-        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
-        "controller.listener.names": "CONTROLLER",
-        "log.dirs": folder / "data",
-        "auto.create.topics.enable": "false",
-        "default.replication.factor": 1,
-        "offsets.topic.replication.factor": 1,
-        "offsets.topic.num.partitions": 1,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-        "transaction.state.log.num.partitions": 1,
-        "group.initial.rebalance.delay.ms": 0,
-        "log.retention.hours": -1,
-    }
-    path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()), encoding="utf-8")
-    return path
-
-
-def _format_once(settings: Settings, properties: Path) -> None:
-    if (settings.broker_dir / "data" / "meta.properties").exists():
-        return
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    formatted = subprocess.run(  # noqa: S603 - our own command line
-        [*_java(settings), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if formatted.returncode != 0:
-        raise EnvironmentFault(f"the broker's storage could not be formatted: {formatted.stdout}{formatted.stderr}", remedy=f"look at {settings.broker_dir}")
-
-
-def _wait_until_it_answers(settings: Settings) -> None:
-    """Wait until the broker tells its topics, or its process has died."""
-
-    def answers() -> bool:
-        if _process(settings) is None:
-            raise BrokerUnavailable(f"the broker ended while starting: {_tail(_log(settings))}", remedy=f"see {_log(settings)}")
-        return bool(kafka.admin(settings).list_topics(timeout=1.0).brokers)
-
+def _wait_for_answer(settings: Settings, process: psutil.Process) -> None:
     waiting = Retrying(
-        retry=retry_if_exception_type(KafkaException) | retry_if_result(lambda ready: not ready),
+        retry=retry_if_exception_type(BrokerUnavailable),
         stop=stop_after_delay(START_SECONDS),
         wait=wait_fixed(POLL_SECONDS),
     )
+    log = log_path(settings)
     try:
-        waiting(answers)
+        waiting(_expect_answer, settings, process)
     except RetryError:
-        raise BrokerUnavailable(f"the broker does not answer after {START_SECONDS:.0f} s: {_tail(_log(settings))}", remedy=f"see {_log(settings)}") from None
+        raise BrokerUnavailable(
+            f"the broker does not answer after {START_SECONDS:.0f} s: {_last_lines(log)}", remedy=f"see {log}"
+        ) from None
 
 
-def _tail(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:] if log.exists() else []
+def _expect_answer(settings: Settings, process: psutil.Process) -> None:
+    if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+        log = log_path(settings)
+        raise EnvironmentFault(
+            f"the broker ended while starting: {_last_lines(log)}",
+            remedy=f"see {log}; `activity doctor` checks Java, jars and disk",
+        )
+    if not is_answering(settings):
+        raise BrokerUnavailable(f"no answer yet from {settings.kafka_bootstrap_servers}")
+
+
+def _end(process: psutil.Process) -> None:
+    try:
+        process.terminate()
+        process.wait(STOP_SECONDS)
+    except psutil.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_SECONDS)
+    except psutil.NoSuchProcess:  # it ended by itself meanwhile
+        return
+
+
+@contextmanager
+def _one_at_a_time(settings: Settings) -> Iterator[None]:
+    """Hold the folder's lock, so that of two starts at once the second finds the broker of the first."""
+    with (settings.broker_dir / "start.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _listener(port: int) -> str:
+    """Name the process that listens on a port, as far as the system lets us see."""
+    try:
+        found = psutil.net_connections(kind="tcp")
+        pids = {c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port and c.pid}
+        names = [f"{psutil.Process(pid).name()} (pid {pid})" for pid in sorted(pids)]
+    except psutil.Error:
+        names = []
+    return ", ".join(names) or "another process"
+
+
+def _last_lines(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
     return " | ".join(lines) or "its log is empty"

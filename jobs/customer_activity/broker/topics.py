@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity import kafka
-from customer_activity.errors import TopicMismatch
+from customer_activity.errors import SettingsError, TopicMismatch
 from customer_activity.settings import PROJECT, Settings
 
 TOPICS_FILE = PROJECT / "infra" / "kafka" / "topics.yaml"
+FILE_NAME = "infra/kafka/topics.yaml"
 ADMIN_TIMEOUT_SECONDS = 20.0
-BROKER_DEFAULT = -1  # replication: what the cluster is set to
+POLL_SECONDS = 0.1
+BROKER_DEFAULT = -1  # replication factor: what the cluster is set to
 
 
-@dataclass(frozen=True)
-class Topic:
+class Topic(NamedTuple):
     """One topic as the file wants it.
 
     Attributes:
@@ -37,16 +39,25 @@ def declared(settings: Settings, path: Path = TOPICS_FILE) -> dict[str, Topic]:
     """Read the file: topic by role.
 
     Raises:
-        TopicMismatch: roles that must be aligned have different partition counts.
+        SettingsError: two roles have the same topic name.
+        TopicMismatch: the file lacks a role, or roles that must be aligned have different partition counts.
     """
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    topics = {
-        role: Topic(settings.topics[role], entry["partitions"], {k: str(v) for k, v in entry["config"].items()})
-        for role, entry in content["topics"].items()
-    }
+    names = settings.topics
+    if len(set(names.values())) < len(names):
+        raise SettingsError(f"one topic has two roles: {names}", remedy="give each ACTIVITY_…_TOPIC a name of its own")
+    if set(content["topics"]) != set(names):
+        raise TopicMismatch(
+            f"{FILE_NAME} describes {sorted(content['topics'])}, the pipeline has {sorted(names)}",
+            remedy="describe exactly these roles",
+        )
+    topics = {role: _topic(names[role], entry) for role, entry in content["topics"].items()}
     counts = {role: topics[role].partitions for role in content["aligned"]}
     if len(set(counts.values())) > 1:
-        raise TopicMismatch(f"{path.name}: aligned topics have different partition counts: {counts}", remedy="give them the same count")
+        raise TopicMismatch(
+            f"{FILE_NAME}: aligned topics have different partition counts: {counts}",
+            remedy="give them the same count, so that a customer's records keep their order end to end",
+        )
     return topics
 
 
@@ -59,7 +70,8 @@ def check(settings: Settings, *, create: bool) -> list[str]:
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
-        TopicMismatch: a topic is missing, or its partitions or settings differ; the message names both values.
+        SettingsError: two roles have the same topic name.
+        TopicMismatch: a topic is missing or cannot be created, or its partitions or settings differ; names both values.
     """
     wanted = declared(settings)
     admin = kafka.admin(settings)
@@ -69,37 +81,77 @@ def check(settings: Settings, *, create: bool) -> list[str]:
         if missing and not create:
             raise TopicMismatch(
                 f"missing on {settings.kafka_bootstrap_servers}: {', '.join(topic.name for topic in missing)}",
-                remedy="create them as infra/kafka/topics.yaml says, or start with --create-topics",
+                remedy=f"start with --create-topics, or create them as {FILE_NAME} says",
+            )
+        present = [topic for topic in wanted.values() if topic.name in existing]
+        differences = [words for topic in present for words in _differences(admin, topic, existing[topic.name])]
+        if differences:
+            raise TopicMismatch(
+                "; ".join(differences), remedy="alter the topic or the file: the pipeline changes no topic that exists"
             )
         _create(admin, missing)
-        for topic in wanted.values():
-            if topic not in missing:
-                _compare(admin, topic, len(existing[topic.name].partitions))
     except KafkaException as error:
         raise kafka.unavailable(settings, error) from None
     return [topic.name for topic in missing]
 
 
+def _topic(name: str, entry: dict[str, Any]) -> Topic:
+    return Topic(name, entry["partitions"], {key: str(value) for key, value in entry["config"].items()})
+
+
+def _differences(admin: AdminClient, topic: Topic, found: TopicMetadata) -> list[str]:
+    """Say in what a topic differs from the file, with both values."""
+    differences = []
+    if len(found.partitions) != topic.partitions:
+        differences.append(
+            f"topic {topic.name} has {len(found.partitions)} partitions, {FILE_NAME} says {topic.partitions}"
+        )
+    resource = ConfigResource(ResourceType.TOPIC, topic.name)
+    actual = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_SECONDS)
+    return differences + [
+        f"topic {topic.name} has {name}={actual[name].value}, {FILE_NAME} says {name}={value}"
+        for name, value in topic.config.items()
+        if actual[name].value != value
+    ]
+
+
 def _create(admin: AdminClient, topics: list[Topic]) -> None:
+    """Create topics and wait until every one can be used."""
     if not topics:
         return
-    new = [NewTopic(t.name, num_partitions=t.partitions, replication_factor=BROKER_DEFAULT, config=t.config) for t in topics]
-    for created in admin.create_topics(new, operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
+    requests = [
+        NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=BROKER_DEFAULT, config=topic.config)
+        for topic in topics
+    ]
+    for name, created in admin.create_topics(requests, operation_timeout=ADMIN_TIMEOUT_SECONDS).items():
         try:
             created.result(ADMIN_TIMEOUT_SECONDS)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another start was faster
-                raise
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:  # another start was faster
+                continue
+            raise TopicMismatch(
+                f"topic {name} cannot be created: {error.args[0].str()}",
+                remedy=f"have it created as {FILE_NAME} says, or allow this client to",
+            ) from None
+    names = [topic.name for topic in topics]
+    waiting = Retrying(
+        retry=retry_if_result(lambda usable: not usable),
+        stop=stop_after_delay(ADMIN_TIMEOUT_SECONDS),
+        wait=wait_fixed(POLL_SECONDS),
+    )
+    try:
+        waiting(_are_usable, admin, names)
+    except RetryError:
+        raise TopicMismatch(
+            f"created, but without leaders after {ADMIN_TIMEOUT_SECONDS:.0f} s: {', '.join(names)}",
+            remedy="look at the brokers' logs",
+        ) from None
 
 
-def _compare(admin: AdminClient, topic: Topic, partitions: int) -> None:
-    differences = []
-    if partitions != topic.partitions:
-        differences.append(f"has {partitions} partitions, infra/kafka/topics.yaml says {topic.partitions}")
-    resource = ConfigResource(ResourceType.TOPIC, topic.name)
-    actual = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_SECONDS)
-    for name, value in topic.config.items():
-        if actual[name].value != value:
-            differences.append(f"has {name}={actual[name].value}, infra/kafka/topics.yaml says {value}")
-    if differences:
-        raise TopicMismatch(f"topic {topic.name} {'; '.join(differences)}", remedy="alter the topic or the file: the pipeline will not guess")
+def _are_usable(admin: AdminClient, names: list[str]) -> bool:
+    """Whether each topic is known and each of its partitions has a leader: so a moment after it was made."""
+    known = admin.list_topics(timeout=kafka.METADATA_TIMEOUT_SECONDS).topics
+    return all(
+        name in known and known[name].partitions and all(p.leader >= 0 for p in known[name].partitions.values())
+        for name in names
+    )

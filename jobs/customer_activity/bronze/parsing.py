@@ -59,7 +59,11 @@ PARSED_SCHEMA = pa.schema(
         **{column: data_type for column, (_, data_type) in _CARRIED.items()},
         "reason": pa.string(),
         "detail": pa.string(),
-        **{field.column: _arrow_type(field) for contract in (PURCHASE_EVENT, CUSTOMER_PROFILE) for field in contract.fields},
+        **{
+            field.column: _arrow_type(field)
+            for contract in (PURCHASE_EVENT, CUSTOMER_PROFILE)
+            for field in contract.fields
+        },
         "is_tombstone": pa.bool_(),
     }
 )
@@ -102,7 +106,10 @@ def parse_batch(batch: pa.RecordBatch, *, purchase_topic: str, profile_topic: st
     if len(topics) <= 1:
         return _parse_records(batch, contracts[topics[0] if topics else purchase_topic], currency)
     rows_by_topic = [pc.indices_nonzero(pc.equal(batch.column("topic"), topic)) for topic in topics]
-    parts = [_parse_records(batch.take(rows), contracts[topic], currency) for topic, rows in zip(topics, rows_by_topic, strict=True)]
+    parts = [
+        _parse_records(batch.take(rows), contracts[topic], currency)
+        for topic, rows in zip(topics, rows_by_topic, strict=True)
+    ]
     return pa.concat_batches(parts).take(pc.array_sort_indices(pa.concat_arrays(rows_by_topic)))
 
 
@@ -111,9 +118,13 @@ def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str) -> 
     carried = {column: batch.column(source).cast(data_type) for column, (source, data_type) in _CARRIED.items()}
     key, value = carried["key"], carried["value"]
     refusals = _Refusals()
-    refusals.add_where(pc.fill_null(pc.equal(pc.binary_length(key), 0), fill_value=True), Reason.MISSING_KEY, "key: missing or empty")
+    refusals.add_where(
+        pc.fill_null(pc.equal(pc.binary_length(key), 0), fill_value=True), Reason.MISSING_KEY, "key: missing or empty"
+    )
     if not contract.null_deletes:
-        refusals.add_where(value.is_null(), Reason.MISSING_VALUE, "value: missing, and a null value has no meaning on this topic")
+        refusals.add_where(
+            value.is_null(), Reason.MISSING_VALUE, "value: missing, and a null value has no meaning on this topic"
+        )
     key_text = _as_text("key", key, refusals)
     _as_text("value", value, refusals)
     values = value.to_pylist()
@@ -124,9 +135,15 @@ def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str) -> 
         values[row] = None
     fields = _decode(values, contract, refusals)
 
-    refusals.add_where(pc.not_equal(key_text, fields[contract.field(contract.key).column]), Reason.KEY_MISMATCH, f"key: differs from $.{contract.key}")
+    refusals.add_where(
+        pc.not_equal(key_text, fields[contract.field(contract.key).column]),
+        Reason.KEY_MISMATCH,
+        f"key: differs from $.{contract.key}",
+    )
     if contract is PURCHASE_EVENT:
-        refusals.add_where(pc.not_equal(fields["currency"], currency), Reason.CURRENCY_MISMATCH, f"$.currency: expected {currency}")
+        refusals.add_where(
+            pc.not_equal(fields["currency"], currency), Reason.CURRENCY_MISMATCH, f"$.currency: expected {currency}"
+        )
     latest = pc.add(carried["kafka_timestamp"], pa.scalar(CLOCK_TOLERANCE, pa.duration("us")))
     refusals.add_where(
         pc.greater(fields[contract.field(contract.event_time).column], latest),
@@ -154,7 +171,9 @@ def _as_text(part: str, column: pa.Array, refusals: _Refusals) -> pa.Array:
 
 def _decode(values: list[bytes | None], contract: Contract, refusals: _Refusals) -> dict[str, pa.Array]:
     """Decode the values into the contract's columns; null where a value is None or refused."""
-    blank = record_type(contract)(**{field.column: EMPTY if field.kind is Kind.NUMBER else None for field in contract.fields})
+    blank = record_type(contract)(
+        **{field.column: EMPTY if field.kind is Kind.NUMBER else None for field in contract.fields}
+    )
     decode = decoder(contract).decode
     collected: list[list[Any]] = [[] for _ in contract.fields]
     for start in range(0, len(values), CHUNK):
@@ -181,7 +200,9 @@ def _decode(values: list[bytes | None], contract: Contract, refusals: _Refusals)
     return columns
 
 
-def _decimals(field: Field, raw: list[msgspec.Raw], contract: Contract, values: list[bytes | None], refusals: _Refusals) -> pa.Array:
+def _decimals(
+    field: Field, raw: list[msgspec.Raw], contract: Contract, values: list[bytes | None], refusals: _Refusals
+) -> pa.Array:
     """Turn number texts into exact decimals; null where the value is None or refused."""
     texts = _raw_texts(raw)
     # Up to so many digits before and after the point, a text fits its decimal type as it stands.

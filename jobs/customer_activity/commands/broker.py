@@ -8,8 +8,11 @@ import typer
 
 from customer_activity import console
 from customer_activity.broker import process, topics
+from customer_activity.errors import EXIT_CHECK_FAILED
 
-app = typer.Typer(help="A real Kafka broker without Docker, and the topics of infra/kafka/topics.yaml.", no_args_is_help=True)
+app = typer.Typer(
+    help="A real Kafka broker without Docker, and the topics of infra/kafka/topics.yaml.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -35,11 +38,17 @@ def stop(ctx: typer.Context) -> None:
 
 
 @app.command()
-def status(ctx: typer.Context, *, as_json: console.JsonOption = False) -> None:
-    """Tell whether the broker runs, and where."""
+def status(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
+    """Tell whether the broker runs and answers, and where; exit 1 when it does not."""
     found = process.status(console.settings_of(ctx))
-    if as_json:
+    if json:
         console.print_json(found._asdict())
-        return
-    state = f"runs on {found.address} (pid {found.pid})" if found.is_running else "does not run"
-    console.out.print(f"broker {state}; log: {found.log}", soft_wrap=True)
+    elif found.is_running:
+        answers = "answers" if found.is_answering else "does not answer"
+        console.out.print(
+            f"broker runs on {found.address} (pid {found.pid}) and {answers}; log: {found.log}", soft_wrap=True
+        )
+    else:
+        console.out.print("broker does not run; `activity broker start` starts it")
+    if not found.is_answering:
+        raise typer.Exit(EXIT_CHECK_FAILED)

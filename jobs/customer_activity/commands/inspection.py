@@ -141,7 +141,10 @@ def _settings_text(listed: list[dict[str, Any]]) -> Text:
     """Show each setting on a line of its own, one that was set in bold, and below it what it is."""
     text = Text()
     for setting in listed:
-        text.append(f"{setting['variable']}={setting['value'] if setting['value'] is not None else ''}", "bold" * (not setting["is_default"]))
+        text.append(
+            f"{setting['variable']}={setting['value'] if setting['value'] is not None else ''}",
+            "bold" * (not setting["is_default"]),
+        )
         if not setting["is_default"]:
             text.append(f"  (default {setting['default'] if setting['default'] is not None else 'none'})", "dim")
         text.append(f"\n    {setting['description']}\n", "dim")

@@ -70,4 +70,4 @@ def _print_what_next(customer_id: str | None, *, stays: bool) -> None:
         **({"make stop": "stop broker and streams"} if stays else {}),
     }
     for command, meaning in steps.items():
-        console.out.print(f"  {command:<36} {meaning}", highlight=False, markup=False)
+        console.out.print(f"  {command:<36} {meaning}", highlight=False, markup=False, soft_wrap=True)

@@ -37,7 +37,7 @@ class DatasetName(StrEnum):
     COMPLETEJOURNEY = "completejourney"
 
 
-def produce(  # noqa: PLR0913 - one parameter for each option of the command line
+def produce(
     ctx: typer.Context,
     *,
     name: Annotated[DatasetName | None, typer.Option("--dataset", help="Real data; without it, generated.")] = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from customer_activity import console
 from customer_activity.errors import EXIT_CHECK_FAILED
@@ -21,11 +21,9 @@ def verify(
     *,
     json: console.JsonOption = False,
     settle: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long a pipeline at work may take to catch up with the input.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long a pipeline at work may take to catch up.")
     ] = 60.0,
-    sample: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Compare silver, gold and the view of N random customers only.")
-    ] = None,
+    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Compare N random customers only.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
 ) -> None:
     """Recompute the view from Kafka in plain Python and compare bronze, silver, gold and the view topic with it.
@@ -45,21 +43,22 @@ def verify(
 
 def show(report: Report) -> None:
     """Print the checks, the differences, the figures, and the verdict as the last line."""
-    table = Table("check", "expected", "found", "verdict", title_justify="left")
+    table = Table(Column("check", overflow="fold"), "expected", "found", "verdict")
     for check in report.checks:
         table.add_row(check.name, figures(check.expected), figures(check.observed), verdict_of(check))
     console.out.print(table)
     for check in report.checks:
         for example in check.examples:
             console.out.print(f"  [red]{escape(check.name)}:[/] {escape(example)}", highlight=False, soft_wrap=True)
-        if check.differences > len(check.examples):
-            console.out.print(f"  {escape(check.name)}: and {check.differences - len(check.examples):,} more", highlight=False)
+        if more := check.differences - len(check.examples):
+            console.out.print(f"  {escape(check.name)}: and {more:,} more", highlight=False)
         if check.impossible:
             note = f"[yellow]{escape(check.name)}:[/] not possible: {escape(check.impossible)}"
             console.out.print(f"  {note}", highlight=False, soft_wrap=True)
     for line in figure_lines(report):
         console.out.print(line, highlight=False, soft_wrap=True)
-    console.out.print(verdict(report), style="bold red" if report.differences else "bold green", highlight=False, soft_wrap=True)
+    style = "bold red" if report.differences else "bold green"
+    console.out.print(verdict(report), style=style, highlight=False, soft_wrap=True)
 
 
 def figure_lines(report: Report) -> list[str]:
@@ -81,8 +80,12 @@ def figure_lines(report: Report) -> list[str]:
 def verdict(report: Report) -> str:
     """Sum the report up: the last line."""
     if report.differences:
-        growing = f"; {report.growth:,} records arrived meanwhile: traffic is running: stop it and verify again" if report.growth else ""
-        return f"{report.differences:,} difference{'s' if report.differences > 1 else ''}{growing}"
+        counted = f"{report.differences:,} difference{'s' if report.differences > 1 else ''}"
+        if report.growth:
+            return (
+                f"{counted}; {report.growth:,} records arrived meanwhile: traffic is running: stop it and verify again"
+            )
+        return counted
     impossible = sum(bool(check.impossible) for check in report.checks)
     if impossible:
         return f"equal ({impossible} check{'s were' if impossible > 1 else ' was'} not possible)"

@@ -3,9 +3,26 @@
 `schema` reads them, `decoding` turns them into strict decoders, `pages` into tables for people.
 """
 
-from customer_activity.contracts.decoding import MAX_NESTING, Refusal, decoder, examine, is_nested_too_deeply, record_type, utf8_refusal
+from customer_activity.contracts.decoding import (
+    MAX_NESTING,
+    Refusal,
+    decoder,
+    examine,
+    is_nested_too_deeply,
+    record_type,
+    utf8_refusal,
+)
 from customer_activity.contracts.pages import markdown_table
-from customer_activity.contracts.schema import CONTRACTS, CUSTOMER_ACTIVITY, CUSTOMER_PROFILE, PURCHASE_EVENT, Contract, Field, Kind, column_name
+from customer_activity.contracts.schema import (
+    CONTRACTS,
+    CUSTOMER_ACTIVITY,
+    CUSTOMER_PROFILE,
+    PURCHASE_EVENT,
+    Contract,
+    Field,
+    Kind,
+    column_name,
+)
 
 __all__ = [
     "CONTRACTS",

@@ -167,7 +167,9 @@ def _judge(field: Field, content: dict[str, Any]) -> Any:
     if field.kind is Kind.STRING:
         return _judge_text(field, found)
     if field.kind is Kind.INTEGER and not re.fullmatch("-?[0-9]+", found):
-        return Refusal(Reason.WRONG_TYPE, f"$.{field.name}: expected an integer, got a number with a fraction or an exponent")
+        return Refusal(
+            Reason.WRONG_TYPE, f"$.{field.name}: expected an integer, got a number with a fraction or an exponent"
+        )
     return _judge_number(field, found)
 
 
@@ -181,26 +183,34 @@ def _judge_text(field: Field, found: str) -> str | Refusal:
 
 
 def _judge_number(field: Field, found: str) -> int | msgspec.Raw | Refusal:
-    def out_of_range(expected: str) -> Refusal:
+    expected = _expected_number(field, found)
+    if expected:
         return Refusal(Reason.OUT_OF_RANGE, f"$.{field.name}: expected {expected}")
+    if field.kind is Kind.INTEGER:
+        return int(found)
+    return msgspec.Raw(str(_rounded(Decimal(found), field)).encode())
 
+
+def _expected_number(field: Field, found: str) -> str | None:
+    """Say what was expected of a number that is out of range; None when it is within."""
     if len(found) > LONGEST_NUMBER:
-        return out_of_range(f"a number of at most {LONGEST_NUMBER} characters")
+        return f"a number of at most {LONGEST_NUMBER} characters"
     try:
         number = Decimal(found)  # exact, whatever its exponent, up to 18 digits of exponent
     except InvalidOperation:
-        return out_of_range("an exponent of at most 18 digits")
+        return "an exponent of at most 18 digits"
     # Comparing is exact and never expands an exponent; after it the number is small enough to compute with.
     if field.minimum is not None and number < field.minimum:
-        return out_of_range(f"at least {field.minimum}")
+        return f"at least {field.minimum}"
     if field.maximum is not None and number > field.maximum:
-        return out_of_range(f"at most {field.maximum}")
-    if field.kind is Kind.INTEGER:
-        return int(number)
-    plain = number.quantize(Decimal(1).scaleb(-field.scale), context=Context(prec=2 * LONGEST_NUMBER))
-    if field.step is not None and plain != number:
-        return out_of_range(f"a multiple of {field.step}")
-    return msgspec.Raw(str(plain).encode())
+        return f"at most {field.maximum}"
+    if field.step is not None and _rounded(number, field) != number:
+        return f"a multiple of {field.step}"
+    return None
+
+
+def _rounded(number: Decimal, field: Field) -> Decimal:
+    return number.quantize(Decimal(1).scaleb(-field.scale), context=Context(prec=2 * LONGEST_NUMBER))
 
 
 def _type_of(found: object) -> str:

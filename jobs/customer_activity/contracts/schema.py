@@ -114,7 +114,9 @@ def _field(name: str, schema: dict[str, Any], *, required: bool) -> Field:
         step=exact("multipleOf"),
     )
     if field.kind is Kind.NUMBER and (field.maximum is None or field.step != Decimal(1).scaleb(-field.scale)):
-        raise ValueError(f"{name}: a number needs a maximum and a multipleOf that is a power of ten: they make its decimal column")
+        raise ValueError(
+            f"{name}: a number needs a maximum and a multipleOf that is a power of ten: they make its decimal column"
+        )
     return field
 
 
@@ -125,7 +127,9 @@ def _load(file: str) -> Contract:
     return Contract(
         title=schema["title"],
         description=schema["description"],
-        fields=tuple(_field(name, field, required=name in schema["required"]) for name, field in schema["properties"].items()),
+        fields=tuple(
+            _field(name, field, required=name in schema["required"]) for name, field in schema["properties"].items()
+        ),
         key=schema["x-kafka"]["key"],
         event_time=schema["x-kafka"]["eventTime"],
         null_deletes=schema["x-kafka"]["nullValue"] == "deletes",

@@ -1,4 +1,4 @@
-"""`activity describe`: the topology of this deployment, from `catalog.FLOWS` and the settings. Also logged at every start."""
+"""`activity describe`: the topology of this deployment, from `catalog.FLOWS` and settings; logged at every start."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def queries(reports: Iterable[QueryReport]) -> Grid:
             _batch(query),
             f"{query.rows_per_second:,.0f}" if query.rows_per_second is not None else "-",
             lag(query),
-            behind(query.freshness_seconds),
+            freshness(query),
         )
         if query.message:
             grid.add_row("", "", Text(query.message, style="yellow"))
@@ -53,16 +53,17 @@ def queries(reports: Iterable[QueryReport]) -> Grid:
 
 def lag(query: QueryReport) -> str:
     """Say how much a query has left to read, and of what."""
-    if query.lag_records is not None:
-        return f"{query.lag_records:,} records"
-    if query.lag_versions is not None:
-        return f"{query.lag_versions:,} commits"
-    return "unknown"
+    left, unit = (query.lag_records, "record") if query.lag_records is not None else (query.lag_versions, "commit")
+    return "unknown" if left is None else f"{left:,} {unit}{'' if left == 1 else 's'}"
 
 
-def behind(seconds: float | None) -> str:
+def freshness(query: QueryReport) -> str:
     """Say how far a layer is behind the newest input."""
-    return "unknown" if seconds is None else f"{seconds:,.0f} s behind" if seconds else "current"
+    if query.freshness_seconds is None:
+        return "unknown"
+    if query.is_current:
+        return "current"
+    return f"{query.freshness_seconds:,.0f} s behind" if query.freshness_seconds >= 1 else "< 1 s behind"
 
 
 def ago(moment: str | None) -> str:
@@ -79,7 +80,7 @@ def customer(found: Customer) -> RenderableType:
     parts += [_record("silver.customer_profiles", found.profile)] if found.profile else []
     parts += [_record("silver.purchase_summaries", found.summary)] if found.summary and not found.gold else []
     if found.purchases:
-        columns = ["purchase_id", "product_id", "amount", "currency", "occurred_at", "kafka_timestamp"]
+        columns = ["purchase_id", "product_id", "amount", "currency", "occurred_at"]
         total = found.summary["purchase_count"] if found.summary else len(found.purchases)
         grid = Grid(
             *columns,
@@ -109,7 +110,7 @@ def _batch(query: QueryReport) -> str:
     if "rows" not in query.batch:
         return f"{query.batch['id']}, {ago(query.batch['at'])}"
     return (
-        f"{query.batch['id']}: {query.batch['rows']:,} rows in {query.batch['seconds']:.1f} s, {ago(query.batch['at'])}"
+        f"{query.batch['id']}: {query.batch['rows']:,} rows, {query.batch['seconds']:.1f} s, {ago(query.batch['at'])}"
     )
 
 

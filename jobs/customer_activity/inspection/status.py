@@ -46,7 +46,8 @@ class QueryReport:
         lag_records: Kafka records not yet landed (bronze); None when unknown.
         lag_versions: commits of upstream tables not yet read (the others); None when unknown.
         lag: the same by topic or table.
-        freshness_seconds: how much newer the newest input is than what this layer reflects; 0 when it is caught up.
+        is_current: whether it and every query before it have read everything.
+        freshness_seconds: how much newer the newest input is than what this layer reflects; 0 when it is current.
     """
 
     query: Query
@@ -59,6 +60,7 @@ class QueryReport:
     lag_records: int | None = None
     lag_versions: int | None = None
     lag: dict[str, int] = field(default_factory=dict)
+    is_current: bool = False
     freshness_seconds: float | None = None
 
     @property
@@ -122,13 +124,13 @@ def report(settings: Settings) -> Report:
             published = _published(settings, progress)
     held = {table: found for table in Table if (found := _contents(settings, table, notes)) is not None}
     newest = {table: contents.newest for table, contents in held.items()}
-    is_caught_up = True
+    is_current = True
     for query in queries:
-        is_caught_up = is_caught_up and query.is_caught_up
+        is_current = query.is_current = is_current and query.is_caught_up
         reflected = {role: newest.get(table) for role, table in REFLECTED.get(query.query, {}).items()}
         if query.query is Query.PUBLISH:
             reflected = dict.fromkeys((PURCHASES_ROLE, PROFILES_ROLE), published)
-        query.freshness_seconds = 0.0 if is_caught_up else _behind(reflected, by_role)
+        query.freshness_seconds = 0.0 if is_current else _behind(reflected, by_role)
     return Report(datetime.now(UTC), settings.lake, queries, list(held.values()), by_role, notes)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from customer_activity import kafka
@@ -72,12 +72,14 @@ def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
 
 
 def _is_settling(error: BaseException) -> bool:
-    """Whether a partition has no leader that everybody knows of: so for a moment after a topic is made or a leader goes."""
+    """Whether a partition has no known leader: so it is for a moment after a topic is made or a leader goes."""
     fault = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return isinstance(fault, KafkaError) and fault.code() in SETTLING
 
 
-@retry(retry=retry_if_exception(_is_settling), stop=stop_after_delay(REQUEST_SECONDS), wait=wait_fixed(0.2), reraise=True)
+@retry(
+    retry=retry_if_exception(_is_settling), stop=stop_after_delay(REQUEST_SECONDS), wait=wait_fixed(0.2), reraise=True
+)
 def _described(settings: Settings, names: list[str]) -> dict[str, Topic]:
     client = kafka.admin(settings)
     known = client.list_topics(timeout=REQUEST_SECONDS).topics
@@ -87,7 +89,9 @@ def _described(settings: Settings, names: list[str]) -> dict[str, Topic]:
         name: Topic(
             name,
             {p: (begins[name, p].offset, ends[name, p].offset) for p in sorted(known[name].partitions)},
-            max((t for p in known[name].partitions if (t := _time(newest[name, p].timestamp)) is not None), default=None),
+            max(
+                (t for p in known[name].partitions if (t := _time(newest[name, p].timestamp)) is not None), default=None
+            ),
         )
         for name in names
         if name in known

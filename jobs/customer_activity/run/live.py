@@ -129,7 +129,7 @@ def watch(settings: Settings, console: Console, under_way: Run) -> None:
                 raise TransientError(
                     f"nothing has moved for {STALL_SECONDS:.0f} s; the streams' last words:\n"
                     + processes.last_lines(settings, parts.STREAM),
-                    remedy="`activity status` says which hop stands still, `activity doctor` what is wrong with the machine",
+                    remedy="`activity status` tells which hop stands still, `activity doctor` what is wrong",
                 )
             time.sleep(LOOK_SECONDS)
 
@@ -165,20 +165,25 @@ def shown(console: Console) -> Iterator[Show]:
         with Live(console=console, auto_refresh=False) as live:
             yield lambda frame: live.update(view.screen(frame), refresh=True)
         return
-    due, newest = float("-inf"), None
+    due, unshown, is_gold_told = 0.0, None, False
 
     def show(frame: view.Frame) -> None:
-        nonlocal due, newest
-        newest = None
-        if frame.seconds < due and not frame.report.is_caught_up:
-            newest = frame
-            return
-        due = frame.seconds + LINE_SECONDS
-        console.print(view.line(frame), soft_wrap=True, highlight=False)
+        nonlocal due, unshown, is_gold_told
+        unshown = frame
+        if frame.seconds >= due:
+            due, unshown = frame.seconds + LINE_SECONDS, None
+            _print(console, view.line(frame))
+        if frame.first_gold and not is_gold_told:
+            is_gold_told = True
+            _print(console, frame.first_gold)
 
     yield show
-    if newest is not None:
-        console.print(view.line(newest), soft_wrap=True, highlight=False)
+    if unshown is not None:  # how it ended
+        _print(console, view.line(unshown))
+
+
+def _print(console: Console, words: str) -> None:
+    console.print(words, soft_wrap=True, highlight=False, markup=False)
 
 
 @contextmanager

@@ -8,7 +8,10 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from rich.console import Console
+from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
+from customer_activity.broker import process as broker
+from customer_activity.broker import topics as declared
 from customer_activity.catalog import PURCHASES_ROLE
 from customer_activity.errors import ActivityError, TransientError
 from customer_activity.inspection import status, topics
@@ -26,6 +29,7 @@ BURST = ["--customers", "500", "--purchases", str(BURST_PURCHASES), "--profile-c
 
 STREAM_STOP_SECONDS = 30.0  # promised: a batch in progress is finished, then the session closes
 TRAFFIC_STOP_SECONDS = 5.0
+TOPICS_SECONDS = 10.0  # until every client sees a topic that was just made
 LIVE_STATES = ("starting", "running", "silent")
 
 
@@ -44,21 +48,32 @@ class Traffic(NamedTuple):
 
 
 def start_broker(settings: Settings, console: Console, started: ExitStack) -> None:
-    """Start the broker, or make the topics of one that runs; leave alone one that has them all.
+    """Start the embedded broker with its topics, or use what answers: on somebody else's broker nothing is made.
 
     Raises:
-        ActivityError: it does not start; says why.
+        ActivityError: it does not start, or its topics are not as declared; says why.
     """
-    is_up = topics.is_reachable(settings)
-    if is_up and len(topics.topics(settings, list(settings.topics.values()))) == len(settings.topics):
-        console.print(f"broker: up already at {settings.kafka_bootstrap_servers}")
-        return
-    if not is_up:
-        started.callback(activity, settings, "broker", "stop")
-    answer = activity(settings, "broker", "start")
-    if answer.returncode:
-        raise _ended("broker start", answer.returncode, answer.stdout.strip())
-    console.print(f"broker: up at {settings.kafka_bootstrap_servers}")
+    is_embedded = broker.status(settings).is_running
+    if is_embedded or not topics.is_reachable(settings):
+        started.callback(_stop_broker, settings, was_running=is_embedded)
+        broker.start(settings)
+    declared.check(settings, create=is_embedded or broker.status(settings).is_running)
+    wait_for_topics(settings)
+    console.print(
+        f"broker: {'up already' if is_embedded else 'up'} at {settings.kafka_bootstrap_servers}", highlight=False
+    )
+
+
+@retry(
+    retry=retry_if_result(lambda is_there: not is_there),
+    stop=stop_after_delay(TOPICS_SECONDS),
+    wait=wait_fixed(0.1),
+    retry_error_callback=lambda state: bool(state.outcome and state.outcome.result()),
+)
+def wait_for_topics(settings: Settings) -> bool:
+    """Wait until every topic shows; a topic just made takes a moment. Return whether they all do."""
+    names = list(settings.topics.values())
+    return len(topics.topics(settings, names)) == len(names)
 
 
 def start_stream(settings: Settings, console: Console, started: ExitStack) -> subprocess.Popen[bytes] | None:
@@ -105,7 +120,7 @@ def is_sent(settings: Settings, traffic: Traffic) -> bool:
         return processes.running(settings, TRAFFIC) is None
     code = traffic.process.poll()
     if code:
-        raise _ended(TRAFFIC, code, processes.last_lines(settings, TRAFFIC), settings)
+        raise _ended(settings, TRAFFIC, code)
     return code == 0
 
 
@@ -117,7 +132,7 @@ def check_stream(settings: Settings, child: subprocess.Popen[bytes] | None) -> N
     """
     code = child.poll() if child is not None else None
     if code:
-        raise _ended(STREAM, code, processes.last_lines(settings, STREAM), settings)
+        raise _ended(settings, STREAM, code)
     if code == 0 or not stream_pids(settings):
         raise TransientError(
             "the streams were stopped while the run was going on", remedy="`activity run` goes on from there"
@@ -125,11 +140,7 @@ def check_stream(settings: Settings, child: subprocess.Popen[bytes] | None) -> N
 
 
 def stop(settings: Settings) -> list[str]:
-    """End traffic, streams and broker, in this order; return what was ended. Fine when nothing runs.
-
-    Raises:
-        ActivityError: the broker does not stop; says why.
-    """
+    """End traffic, streams and broker, in this order; return what was ended. Fine when nothing runs."""
     ended = []
     if (sender := processes.running(settings, TRAFFIC)) is not None:
         processes.stop(sender.pid, seconds=TRAFFIC_STOP_SECONDS)
@@ -139,11 +150,7 @@ def stop(settings: Settings) -> list[str]:
         ended.append("streams" if is_graceful else "streams (killed: they did not stop in time; nothing is lost by it)")
     for name in (TRAFFIC, STREAM):
         processes.pid_path(settings, name).unlink(missing_ok=True)
-    was_up = topics.is_reachable(settings)
-    answer = activity(settings, "broker", "stop")
-    if answer.returncode:
-        raise _ended("broker stop", answer.returncode, answer.stdout.strip())
-    return [*ended, "broker"] if was_up and not topics.is_reachable(settings) else ended
+    return [*ended, "broker"] if broker.stop(settings) else ended
 
 
 def end(child: subprocess.Popen[bytes], seconds: float) -> None:
@@ -164,22 +171,15 @@ def stream_pids(settings: Settings, *, left_overs: bool = False) -> list[int]:
     return sorted(pid for pid in {*pids, *([leader] if leader is not None else [])} if processes.ours(pid))
 
 
-def activity(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours to its end and return its code and what it said."""
-    return subprocess.run(  # noqa: S603 - our own interpreter and our own arguments
-        processes.command(*arguments),
-        env=processes.environment(settings),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+def _stop_broker(settings: Settings, *, was_running: bool) -> None:
+    if not was_running:
+        broker.stop(settings)
 
 
-def _ended(name: str, code: int, words: str, settings: Settings | None = None) -> ActivityError:
-    """Make the error for a part that ended: its last lines, and its exit code as ours."""
-    remedy = f"the whole log is {processes.log_path(settings, name)}" if settings else ""
+def _ended(settings: Settings, name: str, code: int) -> ActivityError:
+    """Make the error for a part that ended: its last words, and its exit code as ours."""
+    words = processes.last_lines(settings, name)
+    remedy = f"the whole log is {processes.log_path(settings, name)}"
     error = ActivityError(f"`activity {name}` ended with exit code {code}:\n{words}", remedy=remedy)
     error.exit_code = code if code > 0 else 128 - code  # a signal's number comes negative; a shell says 128 + it
     return error

@@ -10,6 +10,11 @@ from customer_activity import catalog
 from customer_activity.catalog import Table
 from customer_activity.settings import Settings
 
+BY_LOYALTY = (
+    "SELECT loyalty_status, count(*) AS customers, sum(total_amount) AS total "
+    "FROM gold GROUP BY loyalty_status ORDER BY total DESC"
+)
+
 
 class OneLiner(NamedTuple):
     """A shell command that queries gold with one engine."""
@@ -21,23 +26,24 @@ class OneLiner(NamedTuple):
 def one_liners(settings: Settings, folder: Path) -> list[OneLiner]:
     """Return a command for each engine; paths below `folder` are printed relative to it."""
     gold = near(catalog.table_path(settings.lake, Table.ACTIVITY), folder)
-    best = (
-        "SELECT customer_id, loyalty_status, purchase_count, total_amount FROM gold ORDER BY total_amount DESC LIMIT 5"
-    )
     columns = "['customer_id', 'loyalty_status', 'purchase_count', 'total_amount']"
     programs = {
         "DuckDB": (
-            "import duckdb; from deltalake import DeltaTable; "
-            f"gold = DeltaTable('{gold}').to_pyarrow_dataset(); print(duckdb.sql('{best}'))"
+            f"import duckdb; from deltalake import DeltaTable; gold = DeltaTable('{gold}').to_pyarrow_dataset(); "
+            f"print(duckdb.sql('{BY_LOYALTY}'))"
         ),
-        "Polars": f"import polars as pl; print(pl.scan_delta('{gold}').select({columns}).top_k(5, by='total_amount').collect())",
+        "Polars": (
+            "import polars as pl; "
+            f"print(pl.scan_delta('{gold}').select({columns}).top_k(5, by='total_amount').collect())"
+        ),
         "pandas": (
-            "from deltalake import DeltaTable; "
-            f"print(DeltaTable('{gold}').to_pandas(columns={columns}).sort_values('total_amount', ascending=False).head())"
+            f"from deltalake import DeltaTable; gold = DeltaTable('{gold}').to_pandas(columns={columns}); "
+            "print(gold.sort_values('total_amount', ascending=False).head())"
         ),
         "Spark": (
             "from customer_activity import session, settings; spark = session.start(settings.load()); "
-            f"spark.read.format('delta').load('{gold}').select({columns}).orderBy('total_amount', ascending=False).show(5)"
+            f"gold = spark.read.format('delta').load('{gold}').select({columns}); "
+            "gold.orderBy('total_amount', ascending=False).show(5)"
         ),
     }
     python = near(sys.executable, folder)

@@ -53,7 +53,7 @@ def screen(frame: Frame) -> RenderableType:
         _input(frame),
         Text(),
         _layers(frame),
-        Text(frame.first_gold or "the first gold row is still to come", style="green" if frame.first_gold else "dim"),
+        Text(frame.first_gold or "gold has still to move", style="green" if frame.first_gold else "dim"),
         Text(),
         *([_changes(frame.changes)] if frame.changes else []),
         *(Text(f"note: {note}", style="yellow") for note in frame.report.notes),
@@ -68,11 +68,11 @@ def line(frame: Frame) -> str:
 
 def _layer(frame: Frame, query: QueryReport) -> str:
     words = f"{query.query} {_rows(frame, query):,}"
-    if query.is_caught_up and query.freshness_seconds == 0:
+    if query.is_current:
         return f"{words} (current)"
     if query.lag_records is None and query.lag_versions is None:
         return words
-    freshness = f", {screens.behind(query.freshness_seconds)}" if query.freshness_seconds is not None else ""
+    freshness = f", {screens.freshness(query)}" if query.freshness_seconds is not None else ""
     return f"{words} ({screens.lag(query)} to read{freshness})"
 
 
@@ -97,7 +97,7 @@ def _layers(frame: Frame) -> Grid:
             f"{_rows(frame, query):,}",
             f"{query.rows_per_second:,.0f}" if query.rows_per_second is not None else "-",
             screens.lag(query),
-            screens.behind(query.freshness_seconds),
+            screens.freshness(query),
         )
     return grid
 

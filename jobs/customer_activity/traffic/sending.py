@@ -91,7 +91,7 @@ def send(
         producer.purge()
         raise BrokerUnavailable(
             f"Kafka at {settings.kafka_bootstrap_servers} did not confirm every record ({failures[0].str()})",
-            remedy="look at `activity broker status`; then produce again with the same seed: repeats are dropped",
+            remedy="see `activity broker status`; then produce again with the same seed: purchases count once",
         )
     tally.seconds = monotonic() - started
     return tally

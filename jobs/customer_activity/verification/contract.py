@@ -1,4 +1,4 @@
-"""The input contracts once more, in plain Python: whether a record is valid, and else what is the first thing wrong with it.
+"""The input contracts once more, in plain Python: whether a record is valid, and else the first thing wrong with it.
 
 Standard library only. Numbers with a fraction or an exponent stay the text that they were on the wire, so that money
 becomes whole cents without ever being a binary float.
@@ -17,7 +17,8 @@ from customer_activity.catalog import Reason
 
 LATEST_MILLIS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last instant that four-digit years can say
 FUTURE_MILLIS = 5 * 60 * 1000  # how far an event may be ahead of its Kafka timestamp
-MAX_CENTS = 10**18 - 1  # 16 integer digits and 2 decimals
+WHOLE_DIGITS = 16
+MAX_CENTS = 10 ** (WHOLE_DIGITS + 2) - 1
 MAX_NUMBER_LENGTH = 100  # characters; a longer one is out of range, whatever it says
 MAX_EXPONENT_LENGTH = 18  # digits
 MAX_NESTING = 256  # levels of objects and arrays; anything deeper is refused as not JSON
@@ -40,7 +41,7 @@ PROFILE_TYPES: Mapping[str, str] = {
 }
 
 PurchaseFields = tuple[str, str, str | None, int, str, int]
-ProfileFields = tuple[str, str, str | None, str | None, str | None, int]
+ProfileFields = tuple[str, str | None, str | None, str | None, str | None, int | None]
 
 
 class NumberText(str):
@@ -99,7 +100,7 @@ def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
 
 def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules
     key: bytes | None, value: bytes | None, timestamp: int
-) -> ProfileFields | str | Reason:
+) -> ProfileFields | Reason:
     """Read a profile record.
 
     Args:
@@ -108,14 +109,14 @@ def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules
         timestamp: its Kafka timestamp, milliseconds.
 
     Returns:
-        Customer id, name, e-mail, address, loyalty status, time of update in milliseconds; the customer id alone for a
+        Customer id, name, e-mail, address, loyalty status, time of update in milliseconds, all but the first null for a
         tombstone; or why the record is refused.
     """
     if not key:
         return Reason.MISSING_KEY
     if value is None:
         try:
-            return str(key, "utf-8")
+            return str(key, "utf-8"), None, None, None, None, None
         except UnicodeDecodeError:
             return Reason.NOT_UTF8
     decoded = _decode(key, value)
@@ -125,7 +126,9 @@ def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules
     customer_id, name, updated_at = fields.get("customerId"), fields.get("name"), fields.get("updatedAtEpochMillis")
     optional = fields.get("email"), fields.get("address"), fields.get("loyaltyStatus")
     if not (
-        type(customer_id) is type(name) is str and type(updated_at) is int and all(text is None or type(text) is str for text in optional)
+        type(customer_id) is type(name) is str
+        and type(updated_at) is int
+        and all(text is None or type(text) is str for text in optional)
     ):
         return _first_fault(fields, PROFILE_TYPES)
     if not customer_id or not 0 <= updated_at <= LATEST_MILLIS:
@@ -143,7 +146,7 @@ def cents_of(number: int | NumberText) -> int | None:
     if type(number) is int:
         return number * 100 if 0 <= number <= MAX_CENTS // 100 else None
     whole, _, fraction = str(number).partition(".")
-    if 1 <= len(fraction) <= 2 and len(whole) <= 16 and whole.isdigit() and fraction.isdigit():
+    if len(fraction) in (1, 2) and len(whole) <= WHOLE_DIGITS and whole.isdigit() and fraction.isdigit():
         return int(whole + fraction.ljust(2, "0"))
     return _cents_of_unusual(str(number))
 
@@ -168,13 +171,13 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _wide_integer(text: str) -> int:
     """Read an integer of any length; those that Python refuses to convert are far outside every range."""
-    return int(text) if len(text) <= 30 else int(text[:30])
+    return int(text[:MAX_NUMBER_LENGTH])
 
 
 _DECODER = json.JSONDecoder(parse_float=NumberText, parse_constant=_refuse_constant)
 _WIDE_DECODER = json.JSONDecoder(parse_float=NumberText, parse_int=_wide_integer, parse_constant=_refuse_constant)
-# What decode() calls between its two searches for white space.
-_scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
+# What decode() calls between its two searches for white space; typeshed leaves it out.
+_scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
 _PAIRS_DECODER = json.JSONDecoder(object_pairs_hook=list, parse_float=NumberText, parse_int=NumberText)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CURRENCY_CODE = re.compile(r"[A-Z]{3}")
@@ -219,7 +222,7 @@ def _nesting(text: str) -> int:
 
 
 def _has_lone_surrogate(text: str) -> bool:
-    """Whether any string or name in a JSON text cannot be written as UTF-8, those that a later name replaces included."""
+    """Whether any string or name in a JSON text cannot be written as UTF-8, even one that a later name replaces."""
     waiting = [_PAIRS_DECODER.decode(text)]
     while waiting:
         value = waiting.pop()
@@ -251,7 +254,7 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def _cents_of_unusual(text: str) -> int | None:
-    """Do the same for numbers with a sign, an exponent or more than two digits after the point; by value, not by looks."""
+    """Do the same for numbers with a sign, an exponent or more digits after the point; by value, not by looks."""
     match = _NUMBER.fullmatch(text)
     if match is None or len(text) > MAX_NUMBER_LENGTH:
         return None

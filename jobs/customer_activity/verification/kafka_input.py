@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # exported, but not in the way that mypy wants
+from confluent_kafka.admin import ConfigResource
 
 from customer_activity import kafka
 from customer_activity.errors import BrokerUnavailable, TransientError
@@ -15,7 +15,7 @@ from customer_activity.settings import Settings
 from customer_activity.verification.oracle import RawRecord
 
 BATCH_RECORDS = 10_000
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.1  # a batch that does not fill up is handed out after this
 SILENCE_SECONDS = 30.0  # a healthy broker hands out records within milliseconds; an election is over by then
 
 
@@ -90,24 +90,25 @@ def _consume(consumer: Consumer, settings: Settings) -> list[Message]:
         raise kafka.unavailable(settings, error) from None
 
 
-def _raw(message: Message) -> RawRecord:
-    """Take a message apart; one without an error always has its coordinates."""
-    headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
+def _raw(message: Any) -> RawRecord:
+    """Take a message apart; one without an error always has its coordinates, whatever its type hints say."""
     return RawRecord(
-        cast("int", message.partition()),
-        cast("int", message.offset()),
+        message.partition(),
+        message.offset(),
         message.timestamp()[1],
         message.key(),
         message.value(),
-        tuple(headers) if headers else (),
+        tuple(message.headers() or ()),
     )
 
 
-def _meet(fault: KafkaError, message: Message, settings: Settings, unread: set[int]) -> None:
+def _meet(fault: KafkaError, message: Any, settings: Settings, unread: set[int]) -> None:
     """Take note of a partition's end; give up on what waiting does not mend; let the client retry the rest."""
     if fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client has no public name for it
-        unread.discard(cast("int", message.partition()))
+        unread.discard(message.partition())
     elif fault.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
-        raise TransientError(f"{message.topic()}: records were removed by retention while they were being read", remedy="verify again")
+        raise TransientError(
+            f"{message.topic()}: records were removed by retention while they were being read", remedy="verify again"
+        )
     elif fault.fatal() or (fault.code() > 0 and not fault.retriable()):  # below zero: the client's own, it reconnects
         raise kafka.unavailable(settings, KafkaException(fault))

@@ -1,4 +1,4 @@
-"""Read Delta tables without Spark: rows as tuples with amounts in cents and times in milliseconds, and commit metadata."""
+"""Read Delta tables without Spark: rows as tuples, amounts in cents, times in milliseconds; and commits' metadata."""
 
 from __future__ import annotations
 
@@ -46,15 +46,22 @@ def open_tables(settings: Settings) -> dict[Table, DeltaTable]:
     if missing and len(missing) == len(Table):
         raise TerminalError(f"no lake at {settings.lake}", remedy="run `activity stream`, or correct ACTIVITY_LAKE")
     if missing:
-        raise TerminalError(f"{settings.lake}: no table {', '.join(missing)}", remedy="run `activity stream`: it creates every table")
+        what = f"{settings.lake}: no table {', '.join(missing)}"
+        raise TerminalError(what, remedy="run `activity stream`: it creates every table")
     return tables
 
 
-def rows(table: DeltaTable, columns: Sequence[str], customers: frozenset[str] | None = None) -> Iterator[tuple[Any, ...]]:
+def rows(
+    table: DeltaTable, columns: Sequence[str], customers: frozenset[str] | None = None
+) -> Iterator[tuple[Any, ...]]:
     """Yield a table's rows with the columns in the order given, of certain customers where they are given."""
-    dataset = table.to_pyarrow_dataset()
-    chosen = None if customers is None else pc.field("customer_id").isin(list(customers))
-    batches = dataset.to_batches(columns=list(columns), filter=chosen, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=2)
+    batches = table.to_pyarrow_dataset().to_batches(
+        columns=list(columns),
+        filter=None if customers is None else pc.field("customer_id").isin(list(customers)),
+        batch_size=BATCH_ROWS,
+        batch_readahead=1,
+        fragment_readahead=1,
+    )
     for batch in batches:
         yield from zip(*(_values(column) for column in batch.columns), strict=True)
 
@@ -80,7 +87,7 @@ def commits(table: DeltaTable) -> Commits:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return an Arrow column as Python values: decimals of scale 2 as cents, timestamps as milliseconds, headers as tuples."""
+    """Return an Arrow column as Python values: decimals as cents, timestamps as milliseconds, headers as tuples."""
     if pa.types.is_decimal(column.type):
         cents = pc.multiply(column, pa.scalar(100, pa.decimal128(3, 0)))
         return list(pc.cast(cents, pa.int64()).to_pylist())
@@ -94,11 +101,12 @@ def _values(column: Any) -> list[Any]:
 
 
 def _millis(micros: Any) -> list[Any]:
-    """Return microseconds as milliseconds; what is finer stays a fraction, so that it is never rounded away before a comparison."""
+    """Return microseconds as milliseconds; what is finer stays a fraction: rounded away it would compare equal."""
     millis = pc.divide(micros, 1000)
     if pc.all(pc.equal(pc.multiply(millis, 1000), micros), min_count=0).as_py():
         return list(millis.to_pylist())
-    return [None if value is None else value // 1000 if value % 1000 == 0 else value / 1000 for value in micros.to_pylist()]
+    values = micros.to_pylist()
+    return [value if value is None else value / 1000 if value % 1000 else value // 1000 for value in values]
 
 
 def _headers(value: list[dict[str, Any]] | None) -> Headers:

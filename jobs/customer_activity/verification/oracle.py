@@ -32,7 +32,7 @@ class RawRecord(NamedTuple):
 
     @property
     def fingerprint(self) -> int:
-        """A 64-bit hash of the bytes, keyed anew in every process: equal for equal records, as good as never otherwise."""
+        """A 64-bit hash of the bytes, keyed anew in every process: equal for equal records, else as good as never."""
         return hash(self[2:])
 
 
@@ -142,10 +142,7 @@ def judge_profile(raw: RawRecord) -> Profile | Refused:
     fields = contract.profile(raw.key, raw.value, raw.timestamp)
     if isinstance(fields, Reason):
         return Refused(fields, raw.partition, raw.offset, raw.fingerprint)
-    position = (raw.partition, raw.offset, raw.timestamp)
-    if isinstance(fields, str):
-        return Profile(fields, None, None, None, None, None, *position, True, raw.fingerprint)
-    return Profile(*fields, *position, False, raw.fingerprint)
+    return Profile(*fields, raw.partition, raw.offset, raw.timestamp, raw.value is None, raw.fingerprint)
 
 
 def expect(purchase_log: Log, profile_log: Log, *, purchase_topic: str, profile_topic: str, currency: str) -> Expected:
@@ -233,22 +230,21 @@ def fold_profiles(log: Log) -> tuple[dict[str, Profile], list[Refused], Counter[
         if type(record) is not Profile:
             outcomes[QUARANTINED] += 1
             refused.append(cast("Refused", record))
-        elif record.updated_at is None:  # a tombstone
+        elif record.is_tombstone:
             current.pop(record.customer_id, None)
             outcomes[ACCEPTED] += 1
         else:
-            outcomes[_place(record, record.updated_at, current)] += 1
+            outcomes[_place(record, current)] += 1
     return current, refused, outcomes
 
 
-def _place(update: Profile, updated_at: int, current: dict[str, Profile]) -> str:
+def _place(update: Profile, current: dict[str, Profile]) -> str:
     """Let an update become current unless it is older than, or a repeat of, what is; return its outcome."""
     held = current.get(update.customer_id)
-    if held is not None and held.updated_at is not None:
-        if updated_at < held.updated_at:
-            return STALE
-        if update[:6] == held[:6]:
-            return DUPLICATE
+    if held is not None and (update.updated_at or 0) < (held.updated_at or 0):
+        return STALE
+    if held is not None and update[:6] == held[:6]:
+        return DUPLICATE
     current[update.customer_id] = update
     return ACCEPTED
 
@@ -262,7 +258,8 @@ def join(profiles: Mapping[str, Profile], summaries: Mapping[str, Summary], curr
             gold[customer_id] = Activity(*profile[:6], 0, 0, currency, None, None, profile.kafka_timestamp)
             continue
         _, count, total, first, last, newest = bought
-        gold[customer_id] = Activity(*profile[:6], count, total, currency, first, last, max(newest, profile.kafka_timestamp))
+        as_of = max(newest, profile.kafka_timestamp)
+        gold[customer_id] = Activity(*profile[:6], count, total, currency, first, last, as_of)
     return gold
 
 

@@ -64,7 +64,12 @@ class Report:
 
 
 def verify(
-    settings: Settings, *, settle_seconds: float, sample: int | None = None, seed: int = 0, on_step: OnStep = lambda _: None
+    settings: Settings,
+    *,
+    settle_seconds: float,
+    sample: int | None = None,
+    seed: int = 0,
+    on_step: OnStep = lambda _: None,
 ) -> Report:
     """Recompute the view from the input and compare every table and the view topic with it.
 
@@ -92,7 +97,9 @@ def verify(
             on_step(f"reading {settings.view_topic}")
             view.take(settings.view_topic, kafka_input.read(settings, settings.view_topic, positions, ends))
             positions = ends
-            checks, expected = _compare(settings, tables, sources, view, partial(choose, sample=sample, seed=seed), on_step)
+            checks, expected = _compare(
+                settings, tables, sources, view, partial(choose, sample=sample, seed=seed), on_step
+            )
             if all(check.ok or check.impossible for check in checks):
                 break
             deadline = deadline or time.monotonic() + settle_seconds
@@ -108,19 +115,26 @@ def verify(
         turnover=sum(summary.total_amount for summary in expected.summaries.values()),
         currency=settings.currency,
         sample=sample,
-        growth=sum(sum(kafka_input.ends(settings, source.topic).values()) - sum(source.end.values()) for source in sources),
+        growth=sum(_growth(settings, source) for source in sources),
         seconds=time.monotonic() - started,
     )
 
 
+def _growth(settings: Settings, source: TopicInput) -> int:
+    """How many records have been added to a topic since its end was noted."""
+    return sum(kafka_input.ends(settings, source.topic).values()) - sum(source.end.values())
+
+
 def _judges(settings: Settings) -> dict[str, Callable[[oracle.RawRecord], oracle.Record]]:
     return {
-        settings.purchase_topic: lambda raw: oracle.judge_purchase(raw, settings.currency),
+        settings.purchase_topic: partial(oracle.judge_purchase, currency=settings.currency),
         settings.profile_topic: oracle.judge_profile,
     }
 
 
-def _read(settings: Settings, topic: str, judge: Callable[[oracle.RawRecord], oracle.Record], on_step: OnStep) -> TopicInput:
+def _read(
+    settings: Settings, topic: str, judge: Callable[[oracle.RawRecord], oracle.Record], on_step: OnStep
+) -> TopicInput:
     """Read an input topic up to its present end."""
     on_step(f"reading {topic}")
     begin, end = kafka_input.begins(settings, topic), kafka_input.ends(settings, topic)
@@ -168,9 +182,11 @@ def _compare(
         (Table.PROFILES, comparison.PROFILE_COLUMNS, wanted.profiles),
     ):
         checks.append(compare_rows(table.label, columns, rows, lake.rows(tables[table], columns, chosen)))
-    gold, versions = comparison.compare_gold(wanted.gold, lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen))
+    gold_rows = lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen)
+    gold, versions = comparison.compare_gold(wanted.gold, gold_rows)
     checks += [gold, *view.checks(wanted.gold, versions, chosen)]
-    commits: dict[Table, comparison.Commits] = {table: lake.commits(tables[table]) for table in Table if table is not Table.ACTIVITY}
+    counted: list[Table] = [table for table in Table if table is not Table.ACTIVITY]
+    commits = {table: lake.commits(tables[table]) for table in counted}
     for topic, outcomes in expected.outcomes.items():
         checks.append(comparison.compare_accounting(topic, outcomes, commits))
     return checks, expected

@@ -76,7 +76,11 @@ class ViewTopic:
         self, expected: Mapping[str, Activity], versions: Mapping[str, Any], customers: Collection[str] | None = None
     ) -> list[Check]:
         """Compare the last values with the rows expected and gold's versions; report on the records one by one."""
-        live = {key: state for key, state in self.last.items() if state is not None and (customers is None or key in customers)}
+        live = {
+            key: state
+            for key, state in self.last.items()
+            if state is not None and (customers is None or key in customers)
+        }
         differences = Differences()
         for customer_id, wanted in expected.items():
             state = live.get(customer_id)

@@ -1,0 +1,45 @@
+# Every target does the set-up it needs; what is up to date is not done again.
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check stop clean preflight jars
+export UV_PYTHON_DOWNLOADS := never
+unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
+
+setup: .venv/.ready .venv-airflow/.ready jars ## set everything up: both Python environments and the jars
+
+run: setup ## set up and run the main job: broker, streams and 1.47 million real purchases, live
+	.venv/bin/activity run
+
+test: setup ## set up and pass the tests: unit, spark, integration
+	.venv/bin/pytest
+
+check: .venv/.ready ## lock file, format, lint, types, layers
+	infra/uv.sh lock --check
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+stop: ## stop whatever runs: traffic, streams, broker
+	@if [ -x .venv/bin/activity ]; then .venv/bin/activity stop; fi
+
+clean: stop ## stop, and remove the data in var/ (set-up stays)
+	rm -rf var
+
+preflight:
+	@infra/preflight.sh
+
+.venv/.ready: pyproject.toml uv.lock | preflight
+	infra/uv.sh sync --frozen
+	@touch $@
+
+# Airflow's own environment: its Spark provider writes into the same import package as pyspark.
+.venv-airflow/.ready: pyproject.toml uv.lock | preflight
+	UV_PROJECT_ENVIRONMENT=.venv-airflow infra/uv.sh sync --frozen --only-group airflow
+	@touch $@
+
+jars: .venv/.ready
+	@infra/jars/resolve.sh

@@ -1,0 +1,236 @@
+"""What is wrong with this machine, this set-up or these settings, and what to do about it. Looks, changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from customer_activity import kafka
+from customer_activity.broker import node, process
+from customer_activity.broker import topics as broker_topics
+from customer_activity.errors import ActivityError
+from customer_activity.inspection import topics
+from customer_activity.settings import PREFIX, PROJECT, Settings
+
+PYTHON = ((3, 11), (3, 14))  # at least, below: requires-python in pyproject.toml
+JAVA = 17  # Spark 4 and Kafka 4.1 run on no older one
+JAVA_SECONDS = 5.0
+PINS = PROJECT / "infra" / "jars" / "SHA256SUMS"
+FREE_BYTES = 2 * 1024**3  # tables, Kafka's log and checkpoints of the real data take 1 GB; compaction needs room, too
+SET_UP = "run `make setup`"
+JAR = re.compile(r"(?P<name>.+?)(_(?P<spark>\d+\.\d+)(_\d+\.\d+)?)?-(?P<version>\d[\w.]*)\.jar")
+
+
+class Finding(NamedTuple):
+    """What one check found.
+
+    Attributes:
+        check: its name.
+        ok: nothing has to be done.
+        found: what is there.
+        remedy: what to do; empty when `ok`.
+    """
+
+    check: str
+    ok: bool
+    found: str
+    remedy: str
+
+
+class _Fault(Exception):
+    """The way out of a check that found something wrong; never seen outside."""
+
+    def __init__(self, found: str, remedy: str) -> None:
+        super().__init__(found)
+        self.found = found
+        self.remedy = remedy
+
+
+def diagnose(settings: Settings) -> list[Finding]:
+    """Make every check; a broker that is down costs seconds, not a minute."""
+    # Asked once: a broker that is down is told by the connection, within a second or two.
+    is_answering = topics.is_reachable(settings) and process.is_answering(settings)
+    checks: dict[str, Callable[[Settings], str]] = {
+        "settings": _settings,
+        "python": _python,
+        "java": _java,
+        "versions": _versions,
+        "jars": _jars,
+        "lake": _lake,
+        "disk": _disk,
+        "port": partial(_port, is_answering=is_answering),
+        "broker": partial(_broker, is_answering=is_answering),
+        "topics": partial(_topics, is_answering=is_answering),
+    }
+    return [_finding(name, check, settings) for name, check in checks.items()]
+
+
+def _finding(name: str, check: Callable[[Settings], str], settings: Settings) -> Finding:
+    try:
+        return Finding(name, ok=True, found=check(settings), remedy="")
+    except _Fault as fault:
+        return Finding(name, ok=False, found=fault.found, remedy=fault.remedy)
+    except ActivityError as error:
+        return Finding(name, ok=False, found=error.what, remedy=error.remedy)
+
+
+def _settings(settings: Settings) -> str:
+    """Values were checked when they were read; here, what they say together."""
+    kafka.security(settings)
+    broker_topics.declared(settings)
+    changed = sorted(f"{PREFIX}{name.upper()}" for name in settings.model_fields_set)
+    return f"valid; not default: {', '.join(changed)}" if changed else "valid; all default"
+
+
+def _python(_: Settings) -> str:
+    least, below = PYTHON
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    if not least <= sys.version_info[:2] < below:
+        raise _Fault(found, f"use Python 3.{least[1]} to 3.{below[1] - 1}: remove .venv, then {SET_UP}")
+    return found
+
+
+def _java(_: Settings) -> str:
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which(f"{home}/bin/java" if home else "java")
+    remedy = f"install Java {JAVA} or later; put it on the PATH or set JAVA_HOME"
+    if program is None:
+        raise _Fault(f"none in JAVA_HOME={home}" if home else "none on the PATH", remedy)
+    try:
+        answer = subprocess.run(  # noqa: S603 - the Java that Spark would run
+            [program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _Fault(f"{program} does not run: {type(error).__name__}", remedy) from None
+    version = re.search(r'version "(\d+)[^"]*"', answer.stderr + answer.stdout)
+    if version is None:
+        raise _Fault(f"{program} does not tell its version", remedy)
+    if int(version[1]) < JAVA:
+        raise _Fault(f"{program} is Java {version[1]}", remedy)
+    return f"{version[0].removeprefix('version ').strip(chr(34))} ({program})"
+
+
+def _versions(settings: Settings) -> str:
+    """Python packages and jars must be of one release: Spark refuses nothing at start, it fails in the middle."""
+    try:
+        spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
+    except metadata.PackageNotFoundError as error:
+        raise _Fault(f"the package {error.name} is not installed", SET_UP) from None
+    found = {
+        jar["name"]: jar for path in (settings.jars_dir / "spark").glob("*.jar") if (jar := JAR.fullmatch(path.name))
+    }
+    if "delta-spark" not in found or "spark-sql-kafka-0-10" not in found:
+        raise _Fault(f"Delta's or Kafka's jar for Spark is not in {settings.jars_dir / 'spark'}", SET_UP)
+    line = ".".join(spark.split(".")[:2])
+    jar = found["delta-spark"]
+    connector = found["spark-sql-kafka-0-10"]["version"]
+    if jar["version"] != delta or jar["spark"] != line:
+        raise _Fault(
+            f"delta-spark is {delta} for pyspark {spark}, its jar is {jar['version']} for Spark {jar['spark']}",
+            f"pin one release in pyproject.toml and infra/jars/ivy.xml, then {SET_UP}",
+        )
+    if not connector.startswith(f"{line}."):
+        raise _Fault(
+            f"pyspark is {spark}, Kafka's connector {connector}",
+            f"pin one release in pyproject.toml and infra/jars/ivy.xml, then {SET_UP}",
+        )
+    return f"pyspark {spark}, delta-spark {delta}, Kafka connector {connector}"
+
+
+def _jars(settings: Settings) -> str:
+    """Exactly the jars that are pinned, each with the pinned content."""
+    if not PINS.exists():
+        raise _Fault(f"no list of checksums: {PINS}", "run from a checkout of the project")
+    pins = {name: digest for digest, name in (line.split() for line in PINS.read_text(encoding="utf-8").splitlines())}
+    folders = ("spark", "broker")
+    present = {
+        f"{folder}/{path.name}": path for folder in folders for path in (settings.jars_dir / folder).glob("*.jar")
+    }
+    if wrong := [
+        *(f"{name} is missing" for name in sorted(pins.keys() - present.keys())),
+        *(f"{name} is not listed" for name in sorted(present.keys() - pins.keys())),
+        *(
+            f"{name} has other content"
+            for name in sorted(pins.keys() & present.keys())
+            if _digest(present[name]) != pins[name]
+        ),
+    ]:
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise _Fault(f"{settings.jars_dir}: {wrong[0]}{more}", SET_UP)
+    return f"{len(pins)} jars in {settings.jars_dir}, all as infra/jars/SHA256SUMS says"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _lake(settings: Settings) -> str:
+    if not settings.is_local_lake:
+        return f"{settings.lake}: not a folder of this machine, seen when a stream starts"
+    folder = _existing(Path(settings.lake))
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return f"{settings.lake} is writable"
+    except OSError as error:
+        raise _Fault(
+            f"{folder}: {error.strerror}", "make it a folder that this user may write, or set ACTIVITY_LAKE to another"
+        ) from None
+
+
+def _disk(settings: Settings) -> str:
+    """Least free disk among the places that grow."""
+    places = [settings.broker_dir, settings.run_dir, *([Path(settings.lake)] if settings.is_local_lake else [])]
+    free, place = min((shutil.disk_usage(_existing(place)).free, place) for place in places)
+    found = f"{free / 1024**3:.1f} GiB free at {place}"
+    if free < FREE_BYTES:
+        raise _Fault(found, f"free some disk: less than {FREE_BYTES // 1024**3} GiB does not hold the real data")
+    return found
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists: where it would be made."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _port(settings: Settings, *, is_answering: bool) -> str:
+    """Whether the embedded broker could listen where clients look for it."""
+    servers = settings.kafka_bootstrap_servers
+    if not node.is_embedded(settings):
+        return f"{servers} is a cluster elsewhere"
+    if (broker := process.find(settings)) is not None:
+        return f"{servers} is the embedded broker's (pid {broker.pid})"
+    host, port = node.address(settings)
+    if not node.is_taken(host, port):
+        return f"{servers} is free"
+    if is_answering:
+        return f"{servers} is another Kafka broker's, which is used as it is"
+    fault = process.port_taken(host, port)
+    raise _Fault(fault.what, fault.remedy)
+
+
+def _broker(settings: Settings, *, is_answering: bool) -> str:
+    if not is_answering:
+        start = "start it: `activity broker start`" if node.is_embedded(settings) else "see whether the cluster is up"
+        raise _Fault(
+            f"no answer from Kafka at {settings.kafka_bootstrap_servers}",
+            f"{start}, or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
+        )
+    return f"answers at {settings.kafka_bootstrap_servers}"
+
+
+def _topics(settings: Settings, *, is_answering: bool) -> str:
+    if not is_answering:
+        raise _Fault("not seen: the broker does not answer", "see to the broker first")
+    broker_topics.check(settings, create=False)
+    return f"{', '.join(settings.topics.values())}: as {broker_topics.FILE_NAME} says"

@@ -1,0 +1,56 @@
+"""One real broker for all, started by the product's own code; topics, lake and run folder of its own for each test."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from customer_activity.broker import process, topics
+from customer_activity.settings import Settings
+
+
+@pytest.fixture
+def free_address() -> str:
+    """Return an address that nothing listens on."""
+    return _free_address()
+
+
+def _free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Start the embedded broker once; its settings name no topics of any test."""
+    settings = Settings(
+        kafka_bootstrap_servers=_free_address(), kafka_config=None, broker_dir=tmp_path_factory.mktemp("kafka")
+    )
+    process.start(settings)
+    yield settings
+    process.stop(settings)
+
+
+@pytest.fixture
+def settings(kafka: Settings, tmp_path: Path) -> Settings:
+    """Return settings with topics of the test's own (4, 4, 4 and 1 partitions), made as infra/kafka/topics.yaml says."""
+    test = uuid4().hex[:8]
+    own = Settings(
+        kafka_bootstrap_servers=kafka.kafka_bootstrap_servers,
+        kafka_config=None,
+        broker_dir=kafka.broker_dir,
+        purchase_topic=f"purchases-{test}",
+        profile_topic=f"profiles-{test}",
+        view_topic=f"view-{test}",
+        progress_topic=f"progress-{test}",
+        lake=str(tmp_path / "lake"),
+        run_dir=tmp_path / "run",
+        driver_memory="2g",
+    )
+    topics.check(own, create=True)
+    return own

@@ -1,0 +1,137 @@
+"""The embedded broker and the topic checks, on a real broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from customer_activity import kafka as clients
+from customer_activity.broker import process, topics
+from customer_activity.errors import BrokerUnavailable, EnvironmentFault, TopicMismatch
+from customer_activity.inspection import doctor
+from customer_activity.settings import Settings
+
+
+def create(settings: Settings, name: str, partitions: int, **config: str) -> None:
+    admin: AdminClient = clients.admin(settings)
+    topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    admin.create_topics([topic])[name].result(20)
+
+
+def send(settings: Settings, topic: str, value: bytes) -> None:
+    producer = clients.producer(settings)
+    producer.produce(topic, value, key=b"k", partition=0)
+    assert producer.flush(20) == 0
+
+
+def test_topics_are_made_as_the_file_says(settings: Settings) -> None:
+    assert [len(clients.partitions(settings, name)) for name in settings.topics.values()] == [4, 4, 4, 1]
+    assert topics.check(settings, create=False) == []
+    assert topics.check(settings, create=True) == []
+
+
+def test_missing_topics_are_named_and_made_only_when_told(settings: Settings) -> None:
+    missing = settings.model_copy(update={"view_topic": f"{settings.view_topic}-b"})
+    with pytest.raises(TopicMismatch, match=f"missing on .*: {missing.view_topic}$") as raised:
+        topics.check(missing, create=False)
+    assert "--create-topics" in raised.value.remedy
+    assert topics.check(missing, create=True) == [missing.view_topic]
+    assert topics.check(missing, create=False) == []
+
+
+def test_another_partition_count_is_refused_with_both_values(settings: Settings) -> None:
+    name = f"{settings.purchase_topic}-two"
+    create(settings, name, 2, cleanup_policy="delete", retention_ms="-1")
+    with pytest.raises(
+        TopicMismatch, match=rf"topic {name} has 2 partitions, infra/kafka/topics\.yaml says 4"
+    ) as raised:
+        topics.check(settings.model_copy(update={"purchase_topic": name}), create=True)
+    assert ";" not in raised.value.what  # nothing else differs
+
+
+def test_another_cleanup_policy_is_refused_with_both_values(settings: Settings) -> None:
+    name = f"{settings.view_topic}-deletes"
+    create(settings, name, 4, cleanup_policy="delete", delete_retention_ms="604800000")
+    with pytest.raises(
+        TopicMismatch,
+        match=rf"topic {name} has cleanup\.policy=delete, infra/kafka/topics\.yaml says cleanup\.policy=compact",
+    ):
+        topics.check(settings.model_copy(update={"view_topic": name}), create=True)
+
+
+def test_nothing_is_made_while_something_differs(settings: Settings) -> None:
+    wrong, missing = f"{settings.view_topic}-one", f"{settings.profile_topic}-missing"
+    create(settings, wrong, 1, cleanup_policy="compact", delete_retention_ms="604800000")
+    with pytest.raises(TopicMismatch):
+        topics.check(settings.model_copy(update={"view_topic": wrong, "profile_topic": missing}), create=True)
+    assert missing not in clients.admin(settings).list_topics(timeout=10).topics
+
+
+def test_a_topic_that_kafka_refuses_is_no_outage(settings: Settings) -> None:
+    refused = settings.model_copy(update={"view_topic": ".."})  # the broker allows no such name
+    with pytest.raises(TopicMismatch, match=r"topic \.\. cannot be created"):
+        topics.check(refused, create=True)
+
+
+def test_a_topic_nobody_declared_is_not_made_by_writing_to_it(settings: Settings) -> None:
+    producer = clients.producer(settings, message_timeout_ms=3000)
+    failures = []
+    producer.produce("undeclared", b"v", on_delivery=lambda error, _: failures.append(error))
+    producer.flush(20)
+    assert failures[0] is not None
+    assert "undeclared" not in clients.admin(settings).list_topics(timeout=10).topics
+
+
+def test_a_second_start_finds_the_first(kafka: Settings) -> None:
+    before = process.status(kafka)
+    assert (before.is_running, before.is_answering) == (True, True)
+    assert process.start(kafka) is False
+    assert process.status(kafka).pid == before.pid
+
+
+def test_the_port_of_another_broker_is_refused(kafka: Settings, tmp_path: Path) -> None:
+    other = kafka.model_copy(update={"broker_dir": tmp_path / "other"})
+    port = kafka.kafka_bootstrap_servers.rpartition(":")[2]
+    with pytest.raises(EnvironmentFault, match=f"port {port} of .* is taken by"):
+        process.start(other)
+    assert not process.status(other).is_running
+
+
+def test_the_doctor_finds_nothing_wrong(settings: Settings) -> None:
+    assert [finding for finding in doctor.diagnose(settings) if not finding.ok] == []
+
+
+def test_the_doctor_names_a_topic_that_differs(settings: Settings) -> None:
+    name = f"{settings.progress_topic}-three"
+    create(settings, name, 3, cleanup_policy="compact")
+    wrong = [
+        finding for finding in doctor.diagnose(settings.model_copy(update={"progress_topic": name})) if not finding.ok
+    ]
+    assert [finding.check for finding in wrong] == ["topics"]
+    assert "has 3 partitions" in wrong[0].found
+
+
+def test_data_outlives_a_stop_and_a_crash(kafka: Settings, tmp_path: Path, free_address: str) -> None:
+    own = kafka.model_copy(update={"kafka_bootstrap_servers": free_address, "broker_dir": tmp_path / "kafka"})
+    try:
+        assert process.start(own) is True
+        topics.check(own, create=True)
+        send(own, own.purchase_topic, b"before the stop")
+        assert process.stop(own) is True
+        assert process.stop(own) is False
+        assert not process.status(own).is_running
+        with pytest.raises(BrokerUnavailable):
+            clients.partitions(own, own.purchase_topic)
+
+        process.start(own)
+        send(own, own.purchase_topic, b"before the crash")
+        process.kill(own)
+        assert not process.status(own).is_running
+
+        process.start(own)
+        assert topics.check(own, create=False) == []
+        assert clients.offset_range(own, own.purchase_topic)[0] == (0, 2)
+    finally:
+        process.stop(own)
