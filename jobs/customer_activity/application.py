@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from customer_activity import delta, session
+from customer_activity.broker import topics
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
-from customer_activity.broker import topics
 from customer_activity.catalog import Query, Table, checkpoint_path
 from customer_activity.errors import ActivityError, CheckpointMismatch, OffsetsLost, QueryAlreadyRunning, TransientError
 from customer_activity.gold import stream as gold
@@ -47,8 +47,8 @@ class Plan(NamedTuple):
     write: Callable[[DataFrame, MicroBatch], None]
 
 
-class Stopping(Exception):  # noqa: N818 - not an error: how a batch is turned away while the application stops
-    """Raised inside a batch that must not begin any more."""
+class Stopping(Exception):
+    """Raised inside a batch that must not begin any more: no error, but how it is turned away."""
 
 
 class RunningQuery:
@@ -114,9 +114,15 @@ def explain(query: Query, error: StreamingQueryException, cause: BaseException |
     text = str(cause or error)
     if "failOnDataLoss" in text or "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text:
         first = next((line for line in text.splitlines() if "offset" in line.lower()), text.splitlines()[0])
-        return OffsetsLost(f"{query}: Kafka no longer has offsets that were never landed: {first}", remedy="find out what removed them; nothing was skipped")
+        return OffsetsLost(
+            f"{query}: Kafka no longer has offsets that were never landed: {first}",
+            remedy="find out what removed them; nothing was skipped",
+        )
     log.error("query=%s failed", query, exc_info=cause or error)
-    return TransientError(f"{query} stopped: {text.splitlines()[0][:300]}", remedy="start again: it resumes where it stopped; the log above has the whole error")
+    return TransientError(
+        f"{query} stopped: {text.splitlines()[0][:300]}",
+        remedy="start again: it resumes where it stopped; the log above has the whole error",
+    )
 
 
 @contextmanager
@@ -135,12 +141,15 @@ def locks(spark: SparkSession, settings: Settings, queries: Sequence[Query]) -> 
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         for query in queries:
-            handle = spark._jvm.java.io.RandomAccessFile(str(folder / f"{query}.lock"), "rw")  # noqa: SLF001
+            handle = session.jvm(spark).java.io.RandomAccessFile(str(folder / f"{query}.lock"), "rw")
             held.callback(handle.close)
             deadline = time.monotonic() + LOCK_WAIT_SECONDS
             while handle.getChannel().tryLock() is None:
                 if time.monotonic() > deadline:
-                    raise QueryAlreadyRunning(f"{query} already runs on {settings.lake}", remedy="stop that driver first (`activity stop`), or run other queries here")
+                    raise QueryAlreadyRunning(
+                        f"{query} already runs on {settings.lake}",
+                        remedy="stop that driver first (`activity stop`), or run other queries here",
+                    )
                 time.sleep(WATCH_SECONDS)
         yield
 
@@ -151,17 +160,20 @@ def check_checkpoints(spark: SparkSession, settings: Settings, queries: Sequence
     Raises:
         CheckpointMismatch: a query that adds to its tables has rows there but no checkpoint.
     """
-    adds_to = {Query.BRONZE: (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS), Query.SILVER: (Table.PURCHASES, Table.PROFILES)}
-    jvm = spark._jvm  # noqa: SLF001
+    adds_to = {
+        Query.BRONZE: (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS),
+        Query.SILVER: (Table.PURCHASES, Table.PROFILES),
+    }
+    java = session.jvm(spark)
     for query in set(queries) & set(adds_to):
-        path = jvm.org.apache.hadoop.fs.Path(checkpoint_path(settings.lake, query), "metadata")
+        path = java.org.apache.hadoop.fs.Path(checkpoint_path(settings.lake, query), "metadata")
         if path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path):  # noqa: SLF001
             continue
         for table in adds_to[query]:
             if not delta.read(spark, settings.lake, table).isEmpty():
                 raise CheckpointMismatch(
-                    f"{query}: {table.label} has rows, but there is no checkpoint at {checkpoint_path(settings.lake, query)}; "
-                    "starting would take everything in a second time",
+                    f"{query}: {table.label} has rows, but there is no checkpoint at "
+                    f"{checkpoint_path(settings.lake, query)}; starting would take everything in a second time",
                     remedy="put the checkpoint back, or move the lake away to build it anew from Kafka",
                 )
 
@@ -173,7 +185,7 @@ def plans(spark: SparkSession, settings: Settings, publisher: Publisher | None) 
         if publisher is None:
             raise ValueError("publish needs its publisher")
         table_id = delta.table_id(spark, settings.lake, Table.ACTIVITY)
-        write = partial(publish.publish_batch, settings=settings, publisher=publisher, table_id=table_id)
+        write = partial(publish.publish_batch, publisher=publisher, table_id=table_id)
         return Plan(publish.read(spark, settings, publisher), write)
 
     guard = BadShareGuard(settings.max_bad_share)
@@ -188,7 +200,9 @@ def plans(spark: SparkSession, settings: Settings, publisher: Publisher | None) 
     }
 
 
-def run(settings: Settings, queries: Sequence[Query], *, available_now: bool = False, create_topics: bool = False) -> None:
+def run(
+    settings: Settings, queries: Sequence[Query], *, available_now: bool = False, create_topics: bool = False
+) -> None:
     """Run the queries until they have drained (`available_now`), fail, or the process is told to stop.
 
     Raises:
@@ -214,23 +228,30 @@ def run(settings: Settings, queries: Sequence[Query], *, available_now: bool = F
         make = plans(spark, settings, publisher)
         if available_now:
             for query in queries:
-                supervise([RunningQuery(query, make[query](), stopping)], settings, stopping, available_now=True)
+                if not stopping.is_set():
+                    supervise([RunningQuery(query, make[query](), stopping)], settings, stopping, available_now=True)
         else:
-            supervise([RunningQuery(query, make[query](), stopping) for query in queries], settings, stopping, available_now=False)
+            together = [RunningQuery(query, make[query](), stopping) for query in queries]
+            supervise(together, settings, stopping, available_now=False)
 
 
-def supervise(running: Sequence[RunningQuery], settings: Settings, stopping: threading.Event, *, available_now: bool) -> None:
+def supervise(
+    running: Sequence[RunningQuery], settings: Settings, stopping: threading.Event, *, available_now: bool
+) -> None:
     """Start the queries and watch them until all have ended, one has failed, or the application must stop."""
     try:
         for query in running:
             query.start(settings.lake, available_now=available_now)
-        while not stopping.is_set() and not all([query.ended() for query in running]):  # a list: look at every one
+        while not stopping.is_set():
+            ended = [query.ended() for query in running]
             write_status(running, settings)
+            if all(ended):
+                break
             stopping.wait(WATCH_SECONDS)
+    except ActivityError:
+        stopping.set()  # the others begin no new batch
+        raise
     finally:
-        stopping_now = not available_now or stopping.is_set()
-        if stopping_now:
-            stopping.set()
         stop_gracefully(running)
         write_status(running, settings)
 

@@ -15,10 +15,11 @@ from delta.tables import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.schemas import SCHEMAS, STATISTICS
+from customer_activity.session import jvm
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from customer_activity.microbatch import MicroBatch
 
@@ -65,10 +66,11 @@ def table_id(spark: SparkSession, lake: str, table: Table) -> str:
 
 def _snapshot(spark: SparkSession, lake: str, table: Table) -> JavaObject:
     """Delta's newest snapshot of a table. Its Python API tells versions only through a job (`history`)."""
-    jvm = spark._jvm  # noqa: SLF001
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table_path(lake, table))  # noqa: SLF001
-    nothing = jvm.scala.Option.empty()
-    return log.update(False, nothing, nothing)
+    java = jvm(spark)
+    log = java.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table_path(lake, table))  # noqa: SLF001
+    nothing = java.scala.Option.empty()
+    stale_is_acceptable = False
+    return log.update(stale_is_acceptable, nothing, nothing)
 
 
 def read(spark: SparkSession, lake: str, table: Table, *, as_of: int | None = None) -> DataFrame:
@@ -95,6 +97,7 @@ def read_changes(spark: SparkSession, lake: str, table: Table, *, starting_versi
 
 def append(frame: DataFrame, lake: str, table: Table, batch: MicroBatch) -> None:
     """Append a frame's rows to a table, once for this batch."""
+    batch.commits += 1
     (
         frame.select(*SCHEMAS[table].fieldNames())
         .write.format("delta")
@@ -104,6 +107,12 @@ def append(frame: DataFrame, lake: str, table: Table, batch: MicroBatch) -> None
         .option("userMetadata", batch.metadata())
         .save(table_path(lake, table))
     )
+
+
+def account(spark: SparkSession, lake: str, table: Table, batch: MicroBatch) -> None:
+    """Commit the accounting of a batch that had records but nothing to write; it rides on the others' commits."""
+    if batch.counts and not batch.commits:
+        append(spark.createDataFrame([], SCHEMAS[table]), lake, table, batch)
 
 
 @contextmanager
@@ -151,11 +160,14 @@ def merge(
         delete_when: condition on the source for a delete; such a row is never inserted.
     """
     session = source.sparkSession
-    columns = {name: f"s.{name}" for name in SCHEMAS[table].fieldNames()}
-    builder = DeltaTable.forPath(session, table_path(lake, table)).alias("t").merge(source.alias("s"), f"t.{key} = s.{key}")
+    columns: dict[str, str | Column] = {name: f"s.{name}" for name in SCHEMAS[table].fieldNames()}
+    builder = (
+        DeltaTable.forPath(session, table_path(lake, table)).alias("t").merge(source.alias("s"), f"t.{key} = s.{key}")
+    )
     if delete_when is not None:
         builder = builder.whenMatchedDelete(condition=delete_when)
-    builder = builder.whenMatchedUpdate(condition=update_when, set=dict(update or columns))
-    builder = builder.whenNotMatchedInsert(condition=None if delete_when is None else f"NOT ({delete_when})", values=columns)
+    builder = builder.whenMatchedUpdate(condition=update_when, set={**(update or columns)})
+    builder = builder.whenNotMatchedInsert(condition=f"NOT ({delete_when or 'false'})", values=columns)
+    batch.commits += 1
     with _once(session, batch, table, local_source=local_source):
         builder.execute()

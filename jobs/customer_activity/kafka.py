@@ -31,14 +31,19 @@ def security(settings: Settings) -> dict[str, str]:
     try:
         lines = settings.kafka_config.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise SettingsError(f"ACTIVITY_KAFKA_CONFIG: {error.strerror}: {settings.kafka_config}", remedy="name a readable properties file") from None
+        raise SettingsError(
+            f"ACTIVITY_KAFKA_CONFIG: {error.strerror}: {settings.kafka_config}",
+            remedy="name a readable properties file",
+        ) from None
     properties = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith(("#", "!")):
             continue
         name, separator, value = line.partition("=")
         if not separator:  # the line itself may hold a secret: name only its number
-            raise SettingsError(f"ACTIVITY_KAFKA_CONFIG: line {number} is not name=value", remedy=f"correct {settings.kafka_config}")
+            raise SettingsError(
+                f"ACTIVITY_KAFKA_CONFIG: line {number} is not name=value", remedy=f"correct {settings.kafka_config}"
+            )
         properties[name.strip()] = value.strip()
     return properties
 
@@ -63,7 +68,9 @@ def admin(settings: Settings) -> AdminClient:
 
 def producer(settings: Settings, **extra: Any) -> Producer:
     """Return an idempotent producer that puts a key where a Java producer would (murmur2)."""
-    return Producer(client_config(settings, enable_idempotence=True, partitioner="murmur2_random", compression_type="lz4", **extra))
+    return Producer(
+        client_config(settings, enable_idempotence=True, partitioner="murmur2_random", compression_type="lz4", **extra)
+    )
 
 
 def reader(settings: Settings) -> Consumer:
@@ -101,7 +108,10 @@ def partitions(settings: Settings, topic: str) -> list[int]:
     except KafkaException as error:
         raise unavailable(settings, error) from None
     if metadata.error is not None:
-        raise TopicMismatch(f"topic {topic}: {metadata.error.str()}", remedy="`activity broker start` creates the topics of infra/kafka/topics.yaml")
+        raise TopicMismatch(
+            f"topic {topic}: {metadata.error.str()}",
+            remedy="`activity broker start` creates the topics of infra/kafka/topics.yaml",
+        )
     return sorted(metadata.partitions)
 
 
@@ -116,7 +126,9 @@ def offset_range(settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
     try:
         ranges = {}
         for partition in partitions(settings, topic):
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=METADATA_TIMEOUT_SECONDS)
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=METADATA_TIMEOUT_SECONDS
+            )
             ranges[partition] = (low, high)
     except KafkaException as error:
         raise unavailable(settings, error) from None

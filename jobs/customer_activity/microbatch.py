@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +39,8 @@ class MicroBatch:
         batch_id: Spark's number of the batch within the generation.
         counts: records by topic and outcome, stored with every commit of the batch.
         rows: how many rows came in.
+        commits: how many writes it has made.
+        extra: what else its commits tell, such as the versions that it read.
     """
 
     query: Query
@@ -46,6 +48,7 @@ class MicroBatch:
     batch_id: int
     counts: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     rows: int = 0
+    commits: int = 0
     extra: dict[str, int] = field(default_factory=dict)
 
     def application_id(self, table: Table) -> str:
@@ -106,10 +109,10 @@ class Held:
         return self.frame.count() if self.local is None else self.local.num_rows
 
 
-def _each(step: ArrowStep) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _each(step: ArrowStep) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """Lift a step to iterators; Spark inspects the signature, so it must be a plain function."""
 
-    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def each(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         return map(step, batches)
 
     return each

@@ -16,7 +16,9 @@ log = logging.getLogger("customer_activity")
 
 def configure_logging() -> None:
     """Log to standard error, one line an event, times in UTC."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z", level=logging.INFO)
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z", level=logging.INFO
+    )
     for chatty in ("py4j", "pyspark"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
@@ -64,7 +66,14 @@ class QueryStatus:
         self.rows_per_second = round(rows / seconds, 1) if seconds else 0.0
         self.rows_total += rows
         self.last_batch_at = now()
-        log.info("query=%s batch_id=%d rows=%d seconds=%.3f rows_per_second=%.0f", self.query, batch_id, rows, seconds, self.rows_per_second)
+        log.info(
+            "query=%s batch_id=%d rows=%d seconds=%.3f rows_per_second=%.0f",
+            self.query,
+            batch_id,
+            rows,
+            seconds,
+            self.rows_per_second,
+        )
 
     def write(self, run_dir: Path) -> None:
         """Write the status file; a reader never sees half of one."""

@@ -19,7 +19,13 @@ from customer_activity.catalog import Table
 
 AMOUNT = DecimalType(18, 2)
 
-COORDINATES = StructType().add("topic", StringType()).add("partition", IntegerType()).add("offset", LongType()).add("kafka_timestamp", TimestampType())
+COORDINATES = (
+    StructType()
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("kafka_timestamp", TimestampType())
+)
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 RAW = StructType().add("key", BinaryType()).add("value", BinaryType()).add("headers", HEADERS)
 
@@ -41,7 +47,9 @@ PROFILE_FIELDS = (
     .add("loyalty_status", StringType())
     .add("updated_at", TimestampType())
 )
-POSITION = StructType().add("partition", IntegerType()).add("offset", LongType()).add("kafka_timestamp", TimestampType())
+POSITION = (
+    StructType().add("partition", IntegerType()).add("offset", LongType()).add("kafka_timestamp", TimestampType())
+)
 
 
 def _joined(*parts: StructType) -> StructType:
@@ -50,12 +58,12 @@ def _joined(*parts: StructType) -> StructType:
 
 SCHEMAS: dict[Table, StructType] = {
     Table.PURCHASE_EVENTS: _joined(PURCHASE_FIELDS, RAW, COORDINATES).add("ingested_at", TimestampType()),
-    Table.PROFILE_EVENTS: _joined(PROFILE_FIELDS, StructType().add("is_tombstone", BooleanType()), RAW, COORDINATES).add(
-        "ingested_at", TimestampType()
-    ),
-    Table.QUARANTINE: _joined(StructType().add("reason", StringType()).add("detail", StringType()), RAW, COORDINATES).add(
-        "quarantined_at", TimestampType()
-    ),
+    Table.PROFILE_EVENTS: _joined(
+        PROFILE_FIELDS, StructType().add("is_tombstone", BooleanType()), RAW, COORDINATES
+    ).add("ingested_at", TimestampType()),
+    Table.QUARANTINE: _joined(
+        StructType().add("reason", StringType()).add("detail", StringType()), RAW, COORDINATES
+    ).add("quarantined_at", TimestampType()),
     Table.PURCHASES: _joined(PURCHASE_FIELDS, POSITION),
     Table.SUMMARIES: StructType()
     .add("customer_id", StringType())

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from py4j.java_gateway import JVMView
 from pyspark.sql import SparkSession
 
 from customer_activity.errors import EnvironmentFault
@@ -76,6 +77,14 @@ def classpath(settings: Settings) -> dict[str, str]:
     if settings.spark_master.startswith("local"):
         return {"spark.driver.extraClassPath": ":".join(str(jar) for jar in found)}
     return {"spark.jars": ",".join(str(jar) for jar in found)}
+
+
+def jvm(spark: SparkSession) -> JVMView:
+    """Return the door to Java for what Spark's Python API lacks."""
+    view = spark._jvm  # noqa: SLF001
+    if view is None:
+        raise RuntimeError("the Spark session has ended")
+    return view
 
 
 def start(settings: Settings, name: str = "customer-activity") -> SparkSession:

@@ -26,15 +26,30 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
-    lake: str = Field("./var/lake", description="Where the Delta tables and checkpoints are: a path or s3a://bucket/prefix.")
-    kafka_bootstrap_servers: str = Field("localhost:9092", min_length=1, description="Kafka brokers, host:port, comma separated.")
-    kafka_config: Path | None = Field(None, description="A properties file with Kafka security settings; never on a command line.")
+    lake: str = Field(
+        "./var/lake", description="Where the Delta tables and checkpoints are: a path or s3a://bucket/prefix."
+    )
+    kafka_bootstrap_servers: str = Field(
+        "localhost:9092", min_length=1, description="Kafka brokers, host:port, comma separated."
+    )
+    kafka_config: Path | None = Field(
+        None, description="A properties file with Kafka security settings; never on a command line."
+    )
     purchase_topic: TopicName = Field("purchase-events", description="Topic of the purchases.")
     profile_topic: TopicName = Field("customer-profile-state", description="Topic of the profiles; compacted.")
     view_topic: TopicName = Field("customer-activity-view", description="Topic that gold is published to; compacted.")
-    progress_topic: TopicName = Field("customer-activity-progress", description="Topic of the publisher's progress markers; compacted.")
-    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field("EUR", description="The one currency of this deployment, ISO 4217.")
-    max_bad_share: float = Field(0.05, ge=0, le=1, description="Share of bad records over 10 minutes above which bronze stops; 1 switches the stop off.")
+    progress_topic: TopicName = Field(
+        "customer-activity-progress", description="Topic of the publisher's progress markers; compacted."
+    )
+    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
+        "EUR", description="The one currency of this deployment, ISO 4217."
+    )
+    max_bad_share: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="Share of bad records over 10 minutes above which bronze stops; 1 switches the stop off.",
+    )
     max_offsets_per_trigger: int = Field(2_000_000, ge=1, description="Records that one bronze batch takes at most.")
     driver_memory: str = Field("3g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master to run on.")
@@ -82,10 +97,15 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
     for variable in sorted(v for v in environ if v.startswith(PREFIX) and v not in known):
         near = get_close_matches(variable, known, n=1)
-        raise SettingsError(f"{variable} is not a setting", remedy=f"did you mean {near[0]}?" if near else "`activity doctor --settings` lists them")
+        raise SettingsError(
+            f"{variable} is not a setting",
+            remedy=f"did you mean {near[0]}?" if near else "`activity doctor --settings` lists them",
+        )
     try:
         return Settings()
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         variable = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
-        raise SettingsError(f"{variable}: {re.sub('^Value error, ', '', first['msg'])}", remedy="correct it in the environment") from None
+        raise SettingsError(
+            f"{variable}: {re.sub('^Value error, ', '', first['msg'])}", remedy="correct it in the environment"
+        ) from None

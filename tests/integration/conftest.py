@@ -38,7 +38,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 @pytest.fixture
 def settings(kafka: Settings, tmp_path: Path) -> Settings:
-    """Return settings with topics of the test's own (4, 4, 4 and 1 partitions), made as infra/kafka/topics.yaml says."""
+    """Return settings with topics of the test's own, made as infra/kafka/topics.yaml says: 4, 4, 4 and 1 partitions."""
     test = uuid4().hex[:8]
     own = Settings(
         kafka_bootstrap_servers=kafka.kafka_bootstrap_servers,

@@ -18,6 +18,7 @@ def create(settings: Settings, name: str, partitions: int, **config: str) -> Non
     admin: AdminClient = clients.admin(settings)
     topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
     admin.create_topics([topic])[name].result(20)
+    topics.wait_until_usable(admin, [name])
 
 
 def send(settings: Settings, topic: str, value: bytes) -> None:
@@ -34,7 +35,7 @@ def test_topics_are_made_as_the_file_says(settings: Settings) -> None:
 
 def test_missing_topics_are_named_and_made_only_when_told(settings: Settings) -> None:
     missing = settings.model_copy(update={"view_topic": f"{settings.view_topic}-b"})
-    with pytest.raises(TopicMismatch, match=f"missing on .*: {missing.view_topic}$") as raised:
+    with pytest.raises(TopicMismatch, match=f"missing on .*: {missing.view_topic}\n") as raised:
         topics.check(missing, create=False)
     assert "--create-topics" in raised.value.remedy
     assert topics.check(missing, create=True) == [missing.view_topic]
@@ -59,6 +60,15 @@ def test_another_cleanup_policy_is_refused_with_both_values(settings: Settings) 
         match=rf"topic {name} has cleanup\.policy=delete, infra/kafka/topics\.yaml says cleanup\.policy=compact",
     ):
         topics.check(settings.model_copy(update={"view_topic": name}), create=True)
+
+
+def test_a_topic_that_somebody_just_made_otherwise_is_refused(settings: Settings) -> None:
+    topic = topics.Topic(f"{settings.purchase_topic}-raced", 4, {"cleanup.policy": "delete"})
+    create(settings, topic.name, 2)
+    admin = clients.admin(settings)
+    topics._create(admin, [topic])  # it was not there when this start looked
+    with pytest.raises(TopicMismatch, match="has 2 partitions"):
+        topics._compare(admin, [topic])
 
 
 def test_nothing_is_made_while_something_differs(settings: Settings) -> None:

@@ -42,8 +42,14 @@ def test_every_order_of_a_life_ends_in_the_right_row(pipeline: Pipeline, batches
     pipeline.run()
 
     rows = pipeline.gold()
-    actual = {f"C-{n}": (row["address"], row["purchase_count"], str(row["total_amount"])) for n in range(24) if (row := rows.get(f"C-{n}"))}
-    expected = {f"C-{n}": (address, 1, "12.30") for n, order in enumerate(ORDERS) if (address := expected_address(order))}
+    actual = {
+        f"C-{n}": (row["address"], row["purchase_count"], str(row["total_amount"]))
+        for n in range(24)
+        if (row := rows.get(f"C-{n}"))
+    }
+    expected = {
+        f"C-{n}": (address, 1, "12.30") for n, order in enumerate(ORDERS) if (address := expected_address(order))
+    }
     assert actual == expected
     assert set(pipeline.view.latest()) == set(expected)
     assert len(pipeline.rows(Table.SUMMARIES)) == 24  # purchases wait for their profile; a tombstone does not undo them

@@ -24,7 +24,9 @@ def frame(spark: SparkSession, schema: StructType, rows: Sequence[dict[str, Any]
     return spark.createDataFrame([tuple(row.get(name) for name in schema.fieldNames()) for row in rows], schema)
 
 
-def bought(offset: int, purchase_id: str = "P-1", amount: str = "10.00", partition: int = 0, **more: Any) -> dict[str, Any]:
+def bought(
+    offset: int, purchase_id: str = "P-1", amount: str = "10.00", partition: int = 0, **more: Any
+) -> dict[str, Any]:
     return {
         "purchase_id": purchase_id,
         "customer_id": "C-1",
@@ -44,14 +46,22 @@ def bought(offset: int, purchase_id: str = "P-1", amount: str = "10.00", partiti
     [
         pytest.param([bought(0)], [], {0: "accepted"}, id="new"),
         pytest.param([bought(0), bought(1)], [], {0: "accepted", 1: "duplicate"}, id="repeated in the batch"),
-        pytest.param([bought(1), bought(0)], [], {0: "accepted", 1: "duplicate"}, id="the lowest offset wins, not the first row"),
+        pytest.param(
+            [bought(1), bought(0)], [], {0: "accepted", 1: "duplicate"}, id="the lowest offset wins, not the first row"
+        ),
         pytest.param([bought(1)], [bought(0)], {1: "duplicate"}, id="repeated in a later batch"),
         pytest.param([bought(1, amount="9.00")], [bought(0)], {1: "quarantined"}, id="other amount"),
-        pytest.param([bought(0), bought(1, customer_id="C-2")], [], {0: "accepted", 1: "quarantined"}, id="other customer"),
+        pytest.param(
+            [bought(0), bought(1, customer_id="C-2")], [], {0: "accepted", 1: "quarantined"}, id="other customer"
+        ),
         pytest.param([bought(1, product_id="X")], [bought(0)], {1: "quarantined"}, id="a product where there was none"),
         pytest.param([bought(1, occurred_at=at(101))], [bought(0)], {1: "quarantined"}, id="other time"),
-        pytest.param([bought(0), bought(1)], [bought(0)], {0: "accepted", 1: "duplicate"}, id="the batch again after its append"),
-        pytest.param([bought(0), bought(1, "P-2")], [bought(7, "P-3")], {0: "accepted", 1: "accepted"}, id="others do no harm"),
+        pytest.param(
+            [bought(0), bought(1)], [bought(0)], {0: "accepted", 1: "duplicate"}, id="the batch again after its append"
+        ),
+        pytest.param(
+            [bought(0), bought(1, "P-2")], [bought(7, "P-3")], {0: "accepted", 1: "accepted"}, id="others do no harm"
+        ),
     ],
 )
 def test_purchase_verdicts(
@@ -64,12 +74,20 @@ def test_purchase_verdicts(
 
 
 def test_summary_of_a_batch(spark: SparkSession) -> None:
-    rows = [bought(0, "P-1", "0.10"), bought(1, "P-2", "0.20", occurred_at=at(50)), bought(2, "P-3", "1.00", customer_id="C-2")]
+    rows = [
+        bought(0, "P-1", "0.10"),
+        bought(1, "P-2", "0.20", occurred_at=at(50)),
+        bought(2, "P-3", "1.00", customer_id="C-2"),
+    ]
     summary = purchases.summarise(frame(spark, SCHEMAS[Table.PURCHASES], rows))
     assert summary.schema.fieldNames() == SCHEMAS[Table.SUMMARIES].fieldNames()
     (row,) = summary.where("customer_id = 'C-1'").toArrow().to_pylist()
     assert (row["purchase_count"], row["total_amount"]) == (2, Decimal("0.30"))
-    assert (row["first_purchase_at"], row["last_purchase_at"], row["last_kafka_timestamp"]) == (at(50), at(100), at(1001))
+    assert (row["first_purchase_at"], row["last_purchase_at"], row["last_kafka_timestamp"]) == (
+        at(50),
+        at(100),
+        at(1001),
+    )
 
 
 EVENTS = StructType(list(SCHEMAS[Table.PROFILES].fields)).add("is_tombstone", "boolean")
@@ -88,7 +106,13 @@ def update(offset: int, updated: int, name: str = "Ada") -> dict[str, Any]:
 
 
 def gone(offset: int) -> dict[str, Any]:
-    return {"customer_id": "C-1", "partition": 0, "offset": offset, "kafka_timestamp": at(1000 + offset), "is_tombstone": True}
+    return {
+        "customer_id": "C-1",
+        "partition": 0,
+        "offset": offset,
+        "kafka_timestamp": at(1000 + offset),
+        "is_tombstone": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -98,14 +122,36 @@ def gone(offset: int) -> dict[str, Any]:
         pytest.param([update(0, 10)], [update(1, 20)], ["accepted"], (1, False), id="newer"),
         pytest.param([update(0, 10)], [update(1, 5)], ["stale"], None, id="older is stale"),
         pytest.param([update(0, 10)], [update(1, 10)], ["duplicate"], None, id="the same again"),
-        pytest.param([update(0, 10)], [update(1, 10, "Bob")], ["accepted"], (1, False), id="a tie goes to the later offset"),
-        pytest.param([], [update(0, 10), update(1, 5), update(2, 8)], ["accepted", "stale", "stale"], (0, False), id="two stale"),
-        pytest.param([], [update(0, 5), update(1, 10), update(2, 5)], ["accepted", "accepted", "stale"], (1, False), id="late repeat"),
+        pytest.param(
+            [update(0, 10)], [update(1, 10, "Bob")], ["accepted"], (1, False), id="a tie goes to the later offset"
+        ),
+        pytest.param(
+            [], [update(0, 10), update(1, 5), update(2, 8)], ["accepted", "stale", "stale"], (0, False), id="two stale"
+        ),
+        pytest.param(
+            [],
+            [update(0, 5), update(1, 10), update(2, 5)],
+            ["accepted", "accepted", "stale"],
+            (1, False),
+            id="late repeat",
+        ),
         pytest.param([update(0, 10)], [gone(1)], ["accepted"], (1, True), id="tombstone"),
         pytest.param([], [gone(0)], ["accepted"], None, id="tombstone of nobody"),
         pytest.param([], [update(0, 10), gone(1)], ["accepted", "accepted"], None, id="came and went"),
-        pytest.param([update(0, 10)], [gone(1), update(2, 5)], ["accepted", "accepted"], (2, False), id="afresh after a tombstone"),
-        pytest.param([update(0, 10)], [gone(1), update(2, 10)], ["accepted", "accepted"], (2, False), id="the same after a tombstone"),
+        pytest.param(
+            [update(0, 10)],
+            [gone(1), update(2, 5)],
+            ["accepted", "accepted"],
+            (2, False),
+            id="afresh after a tombstone",
+        ),
+        pytest.param(
+            [update(0, 10)],
+            [gone(1), update(2, 10)],
+            ["accepted", "accepted"],
+            (2, False),
+            id="the same after a tombstone",
+        ),
         pytest.param(
             [update(0, 10)],
             [update(1, 10, "Bob"), update(2, 10), update(3, 10)],
@@ -123,7 +169,11 @@ def gone(offset: int) -> dict[str, Any]:
     ],
 )
 def test_profile_verdicts_and_changes(
-    spark: SparkSession, current: list[dict[str, Any]], events: list[dict[str, Any]], verdicts: list[str], change: tuple[int, bool] | None
+    spark: SparkSession,
+    current: list[dict[str, Any]],
+    events: list[dict[str, Any]],
+    verdicts: list[str],
+    change: tuple[int, bool] | None,
 ) -> None:
     judged = profiles.judge(frame(spark, EVENTS, events), frame(spark, SCHEMAS[Table.PROFILES], current))
     new = sorted(row for row in judged.where("is_new").select("offset", "verdict").collect())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import Query, Table
 from customer_activity.errors import BadShareExceeded
-from customer_activity.bronze.bad_share import BadShareGuard
 from support.pipeline import Pipeline
 from support.records import NOW_MS, PURCHASES, Record, profile, purchase, tombstone
 
@@ -18,7 +18,8 @@ def test_a_changed_address_alone_publishes_exactly_one_record(pipeline: Pipeline
     pipeline.run()
 
     (_, first), (_, second) = pipeline.view.records
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     assert (second["address"], second["purchaseCount"], second["totalAmount"]) == ("2 New Street", 2, 25.0)
     assert second["asOfEpochMillis"] == NOW_MS + 5
     assert {name for name in second if second[name] != first[name]} == {
@@ -108,9 +109,13 @@ def test_too_many_bad_records_stop_bronze_before_anything_lands(pipeline: Pipeli
 
 @pytest.mark.parametrize("hop", list(Query), ids=str)
 def test_a_batch_that_is_repeated_after_a_crash_changes_nothing(pipeline: Pipeline, hop: Query) -> None:
-    pipeline.send(profile(), purchase("P-1", "C-1"), purchase("P-1", "C-1"), profile("C-2"), Record(PURCHASES, b"B", b"?"))
+    pipeline.send(
+        profile(), purchase("P-1", "C-1"), purchase("P-1", "C-1"), profile("C-2"), Record(PURCHASES, b"B", b"?")
+    )
     pipeline.run()
-    pipeline.send(purchase("P-2"), purchase("P-1", amount="11.00"), profile(updated=500), profile(updated=2_000), tombstone("C-2"))
+    pipeline.send(
+        purchase("P-2"), purchase("P-1", amount="11.00"), profile(updated=500), profile(updated=2_000), tombstone("C-2")
+    )
     pipeline.run()
     before = {table: pipeline.rows(table) for table in Table}
     records = list(pipeline.view.records)

@@ -127,7 +127,7 @@ class Pipeline:
             gold.merge_batch(frame, batch, settings=self.settings, clock=self.clock)
         else:
             table_id = delta.table_id(self.spark, self.settings.lake, Table.ACTIVITY)
-            publish.publish_batch(frame, batch, settings=self.settings, publisher=self.view, table_id=table_id)  # type: ignore[arg-type]
+            publish.publish_batch(frame, batch, publisher=self.view, table_id=table_id)  # type: ignore[arg-type]
 
     def _input(self, query: Query) -> DataFrame:
         if query is Query.BRONZE:

@@ -22,14 +22,36 @@ class Record:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-def purchase(purchase_id: str, customer_id: str = "C-1", amount: str = "10.00", at: int = 1_000, *, sent: int = NOW_MS, **more: Any) -> Record:
+def purchase(
+    purchase_id: str,
+    customer_id: str = "C-1",
+    amount: str = "10.00",
+    at: int = 1_000,
+    *,
+    sent: int = NOW_MS,
+    **more: Any,
+) -> Record:
     """Build a purchase record; `amount` is the JSON number's text."""
-    fields = {"purchaseId": purchase_id, "customerId": customer_id, "currency": "EUR", "occurredAtEpochMillis": at, **more}
+    fields = {
+        "purchaseId": purchase_id,
+        "customerId": customer_id,
+        "currency": "EUR",
+        "occurredAtEpochMillis": at,
+        **more,
+    }
     text = json.dumps(fields)[:-1] + f', "amount": {amount}}}'
     return Record(PURCHASES, purchase_id.encode(), text.encode(), sent)
 
 
-def profile(customer_id: str = "C-1", updated: int = 1_000, *, sent: int = NOW_MS, name: str = "Ada", address: str | None = "1 Old Street", **more: Any) -> Record:
+def profile(
+    customer_id: str = "C-1",
+    updated: int = 1_000,
+    *,
+    sent: int = NOW_MS,
+    name: str = "Ada",
+    address: str | None = "1 Old Street",
+    **more: Any,
+) -> Record:
     """Build a profile record."""
     fields = {"customerId": customer_id, "name": name, "address": address, "updatedAtEpochMillis": updated, **more}
     return Record(PROFILES, customer_id.encode(), json.dumps(fields).encode(), sent)

@@ -199,7 +199,7 @@ class TestParts:
         child = start(POLITE, "produce")
         child.kill()
         child.wait(WAIT_SECONDS)
-        with pytest.raises(ActivityError) as caught:
+        with pytest.raises(ActivityError, match="was ended by SIGKILL") as caught:
             parts.is_sent(settings, parts.Traffic(child, "", None))
         assert caught.value.exit_code == 128 + 9
 

@@ -154,6 +154,7 @@ def _launch(settings: Settings) -> psutil.Process:
             start_new_session=True,  # it outlives the command that started it
         )
     pid_path(settings).write_text(str(broker.pid), encoding="utf-8")
+    broker.returncode = 0  # it is left running on purpose, and Popen would warn of that; psutil watches it from here
     return psutil.Process(broker.pid)
 
 

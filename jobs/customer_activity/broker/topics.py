@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import yaml
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity import kafka
@@ -83,32 +83,60 @@ def check(settings: Settings, *, create: bool) -> list[str]:
                 f"missing on {settings.kafka_bootstrap_servers}: {', '.join(topic.name for topic in missing)}",
                 remedy=f"start with --create-topics, or create them as {FILE_NAME} says",
             )
-        present = [topic for topic in wanted.values() if topic.name in existing]
-        differences = [words for topic in present for words in _differences(admin, topic, existing[topic.name])]
-        if differences:
-            raise TopicMismatch(
-                "; ".join(differences), remedy="alter the topic or the file: the pipeline changes no topic that exists"
-            )
-        _create(admin, missing)
+        _compare(admin, [topic for topic in wanted.values() if topic.name in existing])
+        if missing:
+            _create(admin, missing)
+            _compare(admin, missing)  # somebody else may have made one a moment ago, in another way
     except KafkaException as error:
         raise kafka.unavailable(settings, error) from None
     return [topic.name for topic in missing]
+
+
+def wait_until_usable(admin: AdminClient, names: list[str]) -> None:
+    """Wait until topics are known and each of their partitions has a leader: so a moment after they were made.
+
+    Raises:
+        TopicMismatch: it takes too long.
+    """
+
+    def are_usable() -> bool:
+        known = admin.list_topics(timeout=kafka.METADATA_TIMEOUT_SECONDS).topics
+        leaders = [p.leader for name in names if name in known for p in known[name].partitions.values()]
+        return all(name in known and known[name].partitions for name in names) and min(leaders) >= 0
+
+    waiting = Retrying(
+        retry=retry_if_result(lambda usable: not usable),
+        stop=stop_after_delay(ADMIN_TIMEOUT_SECONDS),
+        wait=wait_fixed(POLL_SECONDS),
+    )
+    try:
+        waiting(are_usable)
+    except RetryError:
+        raise TopicMismatch(
+            f"created, but without leaders after {ADMIN_TIMEOUT_SECONDS:.0f} s: {', '.join(names)}",
+            remedy="look at the brokers' logs",
+        ) from None
 
 
 def _topic(name: str, entry: dict[str, Any]) -> Topic:
     return Topic(name, entry["partitions"], {key: str(value) for key, value in entry["config"].items()})
 
 
-def _differences(admin: AdminClient, topic: Topic, found: TopicMetadata) -> list[str]:
-    """Say in what a topic differs from the file, with both values."""
-    differences = []
-    if len(found.partitions) != topic.partitions:
-        differences.append(
-            f"topic {topic.name} has {len(found.partitions)} partitions, {FILE_NAME} says {topic.partitions}"
+def _compare(admin: AdminClient, topics: list[Topic]) -> None:
+    """Refuse topics that differ from the file, with both values."""
+    known = admin.list_topics(timeout=kafka.METADATA_TIMEOUT_SECONDS).topics
+    differences = [words for topic in topics for words in _differences(admin, topic, len(known[topic.name].partitions))]
+    if differences:
+        raise TopicMismatch(
+            "; ".join(differences), remedy="alter the topic or the file: the pipeline changes no topic that exists"
         )
+
+
+def _differences(admin: AdminClient, topic: Topic, partitions: int) -> list[str]:
     resource = ConfigResource(ResourceType.TOPIC, topic.name)
     actual = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_SECONDS)
-    return differences + [
+    counts = [f"topic {topic.name} has {partitions} partitions, {FILE_NAME} says {topic.partitions}"]
+    return counts * (partitions != topic.partitions) + [
         f"topic {topic.name} has {name}={actual[name].value}, {FILE_NAME} says {name}={value}"
         for name, value in topic.config.items()
         if actual[name].value != value
@@ -117,8 +145,6 @@ def _differences(admin: AdminClient, topic: Topic, found: TopicMetadata) -> list
 
 def _create(admin: AdminClient, topics: list[Topic]) -> None:
     """Create topics and wait until every one can be used."""
-    if not topics:
-        return
     requests = [
         NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=BROKER_DEFAULT, config=topic.config)
         for topic in topics
@@ -133,25 +159,4 @@ def _create(admin: AdminClient, topics: list[Topic]) -> None:
                 f"topic {name} cannot be created: {error.args[0].str()}",
                 remedy=f"have it created as {FILE_NAME} says, or allow this client to",
             ) from None
-    names = [topic.name for topic in topics]
-    waiting = Retrying(
-        retry=retry_if_result(lambda usable: not usable),
-        stop=stop_after_delay(ADMIN_TIMEOUT_SECONDS),
-        wait=wait_fixed(POLL_SECONDS),
-    )
-    try:
-        waiting(_are_usable, admin, names)
-    except RetryError:
-        raise TopicMismatch(
-            f"created, but without leaders after {ADMIN_TIMEOUT_SECONDS:.0f} s: {', '.join(names)}",
-            remedy="look at the brokers' logs",
-        ) from None
-
-
-def _are_usable(admin: AdminClient, names: list[str]) -> bool:
-    """Whether each topic is known and each of its partitions has a leader: so a moment after it was made."""
-    known = admin.list_topics(timeout=kafka.METADATA_TIMEOUT_SECONDS).topics
-    return all(
-        name in known and known[name].partitions and all(p.leader >= 0 for p in known[name].partitions.values())
-        for name in names
-    )
+    wait_until_usable(admin, [topic.name for topic in topics])

@@ -12,13 +12,14 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from customer_activity import delta, kafka
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.bronze.parsing import parse_batch
 from customer_activity.catalog import Table
 from customer_activity.microbatch import ACCEPTED, QUARANTINED, READ, ArrowStep, MicroBatch, held
-from customer_activity.schemas import COORDINATES, PROFILE_FIELDS, PURCHASE_FIELDS, RAW, StructType
+from customer_activity.schemas import COORDINATES, PROFILE_FIELDS, PURCHASE_FIELDS, RAW, SCHEMAS
 from customer_activity.settings import Settings
 
 PARSED = StructType(
@@ -69,7 +70,7 @@ def accepted_from(parsed: DataFrame, topic: str, table: Table) -> DataFrame:
     return (
         parsed.where((F.col("topic") == topic) & F.col("reason").isNull())
         .withColumn("ingested_at", F.current_timestamp())
-        .select(*delta.SCHEMAS[table].fieldNames())
+        .select(*SCHEMAS[table].fieldNames())
     )
 
 
@@ -78,7 +79,7 @@ def refused(parsed: DataFrame) -> DataFrame:
     return (
         parsed.where(F.col("reason").isNotNull())
         .withColumn("quarantined_at", F.current_timestamp())
-        .select(*delta.SCHEMAS[Table.QUARANTINE].fieldNames())
+        .select(*SCHEMAS[Table.QUARANTINE].fieldNames())
     )
 
 

@@ -12,10 +12,16 @@ from customer_activity.catalog import Query
 
 def stream(
     ctx: typer.Context,
-    queries: Annotated[list[Query] | None, typer.Argument(help="Which queries to run; all four when none is named.")] = None,
+    queries: Annotated[
+        list[Query] | None, typer.Argument(help="Which queries to run; all four when none is named.")
+    ] = None,
     *,
-    available_now: Annotated[bool, typer.Option("--available-now", help="Drain what is there through every hop, then exit 0.")] = False,
-    create_topics: Annotated[bool, typer.Option("--create-topics", help="Create topics that are missing, as infra/kafka/topics.yaml says.")] = False,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Drain what is there through every hop, then exit 0.")
+    ] = False,
+    create_topics: Annotated[
+        bool, typer.Option("--create-topics", help="Create topics that are missing, as infra/kafka/topics.yaml says.")
+    ] = False,
 ) -> None:
     """Run the streaming queries in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
     observability.configure_logging()

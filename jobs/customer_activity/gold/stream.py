@@ -75,8 +75,10 @@ def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings, cl
     with held(changes) as customers:
         session = customers.frame.sparkSession
         versions = {table: delta.version(session, settings.lake, table) for table in (Table.PROFILES, Table.SUMMARIES)}
-        sides = [delta.read(session, settings.lake, table, as_of=version) for table, version in versions.items()]
-        with held(join_sides(customers.frame, *sides, settings.currency)) as joined:
+        profiles, summaries = (
+            delta.read(session, settings.lake, table, as_of=version) for table, version in versions.items()
+        )
+        with held(join_sides(customers.frame, profiles, summaries, settings.currency)) as joined:
             batch.rows += joined.rows()
             if not batch.rows:
                 return

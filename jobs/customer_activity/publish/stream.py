@@ -89,7 +89,7 @@ def records(rows: pa.Table) -> Iterator[tuple[bytes, bytes | None]]:
             yield row["customerId"].encode(), None if is_gone else encode(row)
 
 
-def publish_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings, publisher: Publisher, table_id: str) -> None:
+def publish_batch(changes: DataFrame, batch: MicroBatch, *, publisher: Publisher, table_id: str) -> None:
     """Publish one batch with its marker; a batch that changes nothing sends nothing."""
     with held(changes) as feed:
         versions = [version for (version,) in feed.counts("_commit_version")]

@@ -72,8 +72,9 @@ class Publisher:
                         break
                     if fault is not None:
                         raise kafka.unavailable(self.settings, KafkaException(fault))
-                    if message.key() == self.identity.encode() and message.value() is not None:
-                        marker = Marker(**json.loads(message.value()))
+                    value = message.value()
+                    if message.key() == self.identity.encode() and value is not None:
+                        marker = Marker(**json.loads(value))
         finally:
             consumer.close()
         return marker
@@ -111,11 +112,15 @@ class Publisher:
         fault: KafkaError = error.args[0]
         where = f"publishing to {self.settings.view_topic}: {fault.str()}"
         if fault.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):  # noqa: SLF001
-            return TerminalError(where, remedy="another publisher took over with the same transactional id: this one must stay stopped")
+            return TerminalError(
+                where, remedy="another publisher took over with the same transactional id: this one must stay stopped"
+            )
         if fault.txn_requires_abort():
             self.producer.abort_transaction(TRANSACTION_TIMEOUT_SECONDS)
         if fault.fatal() or fault.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            return TerminalError(where, remedy="correct the topic's limits or rights, then start again: nothing of the batch is out")
+            return TerminalError(
+                where, remedy="correct the topic's limits or rights, then start again: nothing of the batch is out"
+            )
         return TransientError(where, remedy="start again: nothing of the batch is out")
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from contextlib import ExitStack
@@ -178,8 +179,10 @@ def _stop_broker(settings: Settings, *, was_running: bool) -> None:
 
 def _ended(settings: Settings, name: str, code: int) -> ActivityError:
     """Make the error for a part that ended: its last words, and its exit code as ours."""
-    words = processes.last_lines(settings, name)
-    remedy = f"the whole log is {processes.log_path(settings, name)}"
-    error = ActivityError(f"`activity {name}` ended with exit code {code}:\n{words}", remedy=remedy)
-    error.exit_code = code if code > 0 else 128 - code  # a signal's number comes negative; a shell says 128 + it
+    how = f"ended with exit code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+    error = ActivityError(
+        f"`activity {name}` {how}:\n{processes.last_lines(settings, name)}",
+        remedy=f"the whole log is {processes.log_path(settings, name)}",
+    )
+    error.exit_code = code if code > 0 else 128 - code  # as a shell says it
     return error

@@ -32,9 +32,7 @@ def judge(events: DataFrame, current: DataFrame) -> DataFrame:
     )
     in_order = Window.partitionBy("customer_id").orderBy("is_new", "offset")
     earlier_in_life = (
-        Window.partitionBy("customer_id", "life")
-        .orderBy("is_new", "offset")
-        .rowsBetween(Window.unboundedPreceding, -1)
+        Window.partitionBy("customer_id", "life").orderBy("is_new", "offset").rowsBetween(Window.unboundedPreceding, -1)
     )
     content = F.struct(*CONTENT)
     is_update = ~F.col("is_tombstone")

@@ -10,6 +10,8 @@ On restart a repeated batch judges every record as before: purchases know their 
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -46,61 +48,81 @@ def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
 
 
 def merge_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
-    """Write one batch, purchases first: whatever a repeated batch reads, it judges the same."""
-    with held(events) as new:
+    """Write one batch.
+
+    Every record is judged and counted before anything is written, so each commit carries the whole accounting.
+    """
+    with held(events) as new, ExitStack() as judging:
         topics = new.counts("topic")
+        purchase_verdicts = profile_verdicts = None
         if (settings.purchase_topic,) in topics:
-            merge_purchases(new.frame.where(F.col("topic") == settings.purchase_topic), batch, settings)
+            purchase_verdicts = judging.enter_context(held(judge_purchases(new.frame, settings)))
+            count_verdicts(purchase_verdicts, settings.purchase_topic, batch)
         if (settings.profile_topic,) in topics:
-            merge_profiles(new.frame.where(F.col("topic") == settings.profile_topic), batch, settings)
+            profile_verdicts = judging.enter_context(held(judge_profiles(new.frame, settings)))
+            count_verdicts(profile_verdicts, settings.profile_topic, batch)
+        if purchase_verdicts is not None:
+            write_purchases(purchase_verdicts, batch, settings)
+        if profile_verdicts is not None:
+            write_profiles(profile_verdicts, batch, settings)
+        delta.account(new.frame.sparkSession, settings.lake, Table.PURCHASES, batch)
 
 
-def merge_purchases(events: DataFrame, batch: MicroBatch, settings: Settings) -> None:
-    """Append the purchases that count, quarantine the conflicting repeats, add to the summaries."""
-    counted = delta.read(events.sparkSession, settings.lake, Table.PURCHASES).join(
-        F.broadcast(events.select("purchase_id")), on="purchase_id", how="left_semi"
-    )
-    with held(purchases.judge(events, counted)) as judged:
-        outcome = count_verdicts(judged, settings.purchase_topic, batch)
-        if ACCEPTED in outcome:
-            accepted = purchases.accepted(judged.frame)
-            delta.append(accepted, settings.lake, Table.PURCHASES, batch)
+def judge_purchases(events: DataFrame, settings: Settings) -> DataFrame:
+    """Judge the batch's purchases against those counted before."""
+    bought = events.where(F.col("topic") == settings.purchase_topic)
+    ids = F.broadcast(bought.select("purchase_id"))
+    counted = delta.read(events.sparkSession, settings.lake, Table.PURCHASES)
+    return purchases.judge(bought, counted.join(ids, on="purchase_id", how="left_semi"))
+
+
+def judge_profiles(events: DataFrame, settings: Settings) -> DataFrame:
+    """Judge the batch's profile records against the current profiles."""
+    updated = events.where(F.col("topic") == settings.profile_topic)
+    return profiles.judge(updated, delta.read(events.sparkSession, settings.lake, Table.PROFILES))
+
+
+def write_purchases(judged: Held, batch: MicroBatch, settings: Settings) -> None:
+    """Append the purchases that count, add them to the summaries, quarantine the conflicting repeats."""
+    outcome = batch.counts[settings.purchase_topic]
+    if outcome[ACCEPTED]:
+        accepted = purchases.accepted(judged.frame)
+        delta.append(accepted, settings.lake, Table.PURCHASES, batch)
+        delta.merge(
+            purchases.summarise(accepted),
+            settings.lake,
+            Table.SUMMARIES,
+            batch,
+            key="customer_id",
+            local_source=judged.is_small,
+            update=purchases.ADD_TO_SUMMARY,
+        )
+    if outcome[QUARANTINED]:
+        quarantine(judged.frame.where(F.col("verdict") == QUARANTINED), batch, settings)
+
+
+def write_profiles(judged: Held, batch: MicroBatch, settings: Settings) -> None:
+    """Merge what changed among the current profiles."""
+    with held(profiles.changes(judged.frame)) as changed:
+        if changed.rows():
             delta.merge(
-                purchases.summarise(accepted),
+                changed.frame,
                 settings.lake,
-                Table.SUMMARIES,
+                Table.PROFILES,
                 batch,
                 key="customer_id",
-                local_source=judged.is_small,
-                update=purchases.ADD_TO_SUMMARY,
+                local_source=changed.is_small,
+                delete_when="s.is_tombstone",
             )
-        if QUARANTINED in outcome:
-            quarantine(judged.frame.where(F.col("verdict") == QUARANTINED), batch, settings)
-
-
-def merge_profiles(events: DataFrame, batch: MicroBatch, settings: Settings) -> None:
-    """Merge what changed among the current profiles."""
-    current = delta.read(events.sparkSession, settings.lake, Table.PROFILES)
-    with held(profiles.judge(events, current)) as judged:
-        count_verdicts(judged, settings.profile_topic, batch)
-        with held(profiles.changes(judged.frame)) as changed:
-            if changed.rows():
-                delta.merge(
-                    changed.frame,
-                    settings.lake,
-                    Table.PROFILES,
-                    batch,
-                    key="customer_id",
-                    local_source=changed.is_small,
-                    delete_when="s.is_tombstone",
-                )
 
 
 def quarantine(conflicts: DataFrame, batch: MicroBatch, settings: Settings) -> None:
     """Append conflicting repeats to quarantine with the raw bytes that bronze kept of them."""
     at = conflicts.select("topic", "partition", "offset")
     low, high = at.agg(F.min("offset"), F.max("offset")).first() or (0, 0)
-    raw = delta.read(conflicts.sparkSession, settings.lake, Table.PURCHASE_EVENTS).where(F.col("offset").between(low, high))
+    raw = delta.read(conflicts.sparkSession, settings.lake, Table.PURCHASE_EVENTS).where(
+        F.col("offset").between(low, high)
+    )
     rows = (
         raw.join(F.broadcast(at), on=["topic", "partition", "offset"], how="left_semi")
         .withColumn("reason", F.lit(Reason.CONFLICTING_DUPLICATE.value))
@@ -110,10 +132,9 @@ def quarantine(conflicts: DataFrame, batch: MicroBatch, settings: Settings) -> N
     delta.append(rows.select(*SCHEMAS[Table.QUARANTINE].fieldNames()), settings.lake, Table.QUARANTINE, batch)
 
 
-def count_verdicts(judged: Held, topic: str, batch: MicroBatch) -> dict[str, int]:
-    """Add the verdicts on a topic's records to the batch's accounting and return them."""
-    outcome = {verdict: count for (verdict, is_new), count in judged.counts("verdict", "is_new").items() if is_new}
-    for verdict, count in outcome.items():
-        batch.count(topic, verdict, count)
-        batch.rows += count
-    return outcome
+def count_verdicts(judged: Held, topic: str, batch: MicroBatch) -> None:
+    """Add the verdicts on a topic's records to the batch's accounting."""
+    for (verdict, is_new), count in judged.counts("verdict", "is_new").items():
+        if is_new:
+            batch.count(topic, verdict, count)
+            batch.rows += count
