@@ -3,7 +3,7 @@
 # `preflight.sh --python` prints the Python that fits instead.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-disk_mb=4096 # both environments and the jars take 1.5 GB; tables, Kafka's log and checkpoints of the real data the rest
+disk_mb=4096 # both environments and the jars take 2 GB; tables, Kafka's log and checkpoints of the real data the rest
 missing=0
 need() { echo "error: $1" >&2; missing=1; }
 
@@ -23,10 +23,10 @@ fi
 
 # As Spark does: the Java of JAVA_HOME when that is set, otherwise the one on the PATH.
 program=${JAVA_HOME:+$JAVA_HOME/bin/}java
-java=$("$program" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+java=$("$program" -version 2>&1 | sed -n 's/.*version "\([^"]*\)".*/\1/p' | head -n 1)
 if [ -z "$java" ]; then
   need "no Java: $program does not run → install a Java 17 runtime (Debian: apt install openjdk-17-jre-headless)"
-elif [ "$java" -lt 17 ]; then
+elif [ "${java%%[!0-9]*}" -lt 17 ]; then
   need "$program is Java $java, Spark 4 needs 17 → install Java 17 and put it first on the PATH, or set JAVA_HOME"
 fi
 

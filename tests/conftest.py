@@ -1,10 +1,15 @@
-"""Marks tests by the folder they are in: what they need and what they cost."""
+"""Marks tests by the folder they are in, and starts what several layers share: one Spark session for all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+
+from customer_activity import session
+from customer_activity.settings import Settings
 
 LAYERS = ("unit", "spark", "integration")
 
@@ -16,3 +21,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         layer = item.path.relative_to(root).parts[0]
         if layer in LAYERS:
             item.add_marker(getattr(pytest.mark, layer))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Start the product's own session, once."""
+    started = session.start(Settings(driver_memory="2g"), "tests")
+    yield started
+    started.stop()

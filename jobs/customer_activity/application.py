@@ -218,9 +218,27 @@ def run(
     for line in lines(settings):
         log.info("%s", line)
     topics.check(settings, create=create_topics)
+    spark = session.start(settings)
+    try:
+        host(spark, settings, queries, stopping, available_now=available_now)
+    finally:
+        spark.stop()
+
+
+def host(
+    spark: SparkSession,
+    settings: Settings,
+    queries: Sequence[Query],
+    stopping: threading.Event,
+    *,
+    available_now: bool,
+) -> None:
+    """Run the queries in a session until they have drained, fail, or `stopping` is set.
+
+    Raises:
+        ActivityError: a query failed, or another driver runs it.
+    """
     with ExitStack() as resources:
-        spark = session.start(settings)
-        resources.callback(spark.stop)
         resources.enter_context(locks(spark, settings, queries))
         delta.ensure_tables(spark, settings.lake)
         check_checkpoints(spark, settings, queries)

@@ -135,8 +135,9 @@ def held(frame: DataFrame, step: ArrowStep | None = None, schema: StructType | N
     for key, value in (INTERPRETED if is_small else COMPILED).items():
         session.conf.set(key, value)
     if is_small:
-        if step is not None and head.num_rows:
-            head = pa.Table.from_batches([step(head.combine_chunks().to_batches()[0])])
+        if step is not None:
+            rows = head.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], head.schema)]
+            head = pa.Table.from_batches([step(rows[0])])
         yield Held(session.createDataFrame(head, schema or frame.schema), head)
         return
     if step is not None and schema is not None:

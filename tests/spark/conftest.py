@@ -1,25 +1,16 @@
-"""One Spark session for all; a lake of its own for each test."""
+"""A lake of its own for each test."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, session
+from customer_activity import delta
 from customer_activity.settings import Settings
 from support.pipeline import Pipeline
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Start the product's own session, once."""
-    started = session.start(Settings(driver_memory="2g"), "tests")
-    yield started
-    started.stop()
 
 
 @pytest.fixture(scope="session")

@@ -240,7 +240,14 @@ def report(purchases: int = 0, gold: tables.Contents | None = None, *, lag: int 
         PROFILES_ROLE: Topic("profiles", {}, None),
     }
     reports = [
-        QueryReport(Query.BRONZE, "running", lag_records=lag, rows_per_second=1234.5, freshness_seconds=float(lag))
+        QueryReport(
+            Query.BRONZE,
+            "running",
+            lag={"purchase-events": lag},
+            lag_records=lag,
+            rows_per_second=1234.5,
+            freshness_seconds=float(lag),
+        )
     ]
     reports += [
         QueryReport(query, "running", lag_versions=0, is_current=True, freshness_seconds=0.0)

@@ -130,7 +130,7 @@ def _settings(settings: Settings) -> list[dict[str, Any]]:
             "variable": f"{PREFIX}{name.upper()}",
             "value": getattr(settings, name),
             "default": field.default,
-            "is_default": name not in settings.model_fields_set,
+            "is_default": name not in settings.model_fields_set or getattr(settings, name) == field.default,
             "description": field.description,
         }
         for name, field in Settings.model_fields.items()

@@ -112,12 +112,12 @@ def _java(_: Settings) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _Fault(f"{program} does not run: {type(error).__name__}", remedy) from None
-    version = re.search(r'version "(\d+)[^"]*"', answer.stderr + answer.stdout)
+    version = re.search(r'version "((\d+)[^"]*)"', answer.stderr + answer.stdout)
     if version is None:
         raise _Fault(f"{program} does not tell its version", remedy)
-    if int(version[1]) < JAVA:
+    if int(version[2]) < JAVA:  # Java 8 calls itself 1.8
         raise _Fault(f"{program} is Java {version[1]}", remedy)
-    return f"{version[0].removeprefix('version ').strip(chr(34))} ({program})"
+    return f"{version[1]} ({program})"
 
 
 def _versions(settings: Settings) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -12,6 +12,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from customer_activity import catalog
 from customer_activity.catalog import Table
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # The column of a table that holds the Kafka timestamp of the input it reflects.
 TIME_COLUMN = {
@@ -69,7 +71,7 @@ def newest_at(lake: str, table: Table, versions: dict[str, int]) -> datetime | N
     if opened is None or (version := versions.get(str(opened.metadata().id), -1)) < 0:
         return None
     opened.load_as_version(version)
-    return _newest(opened, pa.table(opened.get_add_actions(flatten=True)), TIME_COLUMN[table])
+    return _newest(opened, _files(opened), TIME_COLUMN[table])
 
 
 def contents(lake: str, table: Table) -> Contents | None:
@@ -77,7 +79,7 @@ def contents(lake: str, table: Table) -> Contents | None:
     opened = open_table(lake, table)
     if opened is None:
         return None
-    files = pa.table(opened.get_add_actions(flatten=True))
+    files = _files(opened)
     return Contents(
         table,
         str(opened.metadata().id),
@@ -87,6 +89,11 @@ def contents(lake: str, table: Table) -> Contents | None:
         pc.sum(files["size_bytes"]).as_py() or 0,
         _newest(opened, files, TIME_COLUMN[table]),
     )
+
+
+def _files(opened: DeltaTable) -> pa.Table:
+    """List a table's files with their statistics. `pyarrow.table` would import pandas, which takes a second."""
+    return pa.RecordBatchReader.from_stream(opened.get_add_actions(flatten=True)).read_all()
 
 
 def _rows(opened: DeltaTable, files: pa.Table) -> int:
@@ -102,7 +109,11 @@ def _newest(opened: DeltaTable, files: pa.Table, column: str) -> datetime | None
         return None
     name = f"max.{column}"
     if name in files.column_names and files[name].null_count == 0:
-        newest: datetime | None = pc.max(files[name]).as_py()
-    else:
-        newest = pc.max(opened.to_pyarrow_dataset().to_table(columns=[column])[column]).as_py()
-    return newest
+        return _moment(pc.max(files[name]))
+    return _moment(pc.max(opened.to_pyarrow_dataset().to_table(columns=[column])[column]))
+
+
+def _moment(newest: pa.TimestampScalar) -> datetime | None:
+    """Turn Arrow's time into Python's; its own way imports pandas."""
+    micros: int | None = newest.cast(pa.timestamp("us")).value
+    return EPOCH + timedelta(microseconds=micros) if micros is not None else None

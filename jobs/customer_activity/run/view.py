@@ -68,12 +68,11 @@ def line(frame: Frame) -> str:
 
 def _layer(frame: Frame, query: QueryReport) -> str:
     words = f"{query.query} {_rows(frame, query):,}"
-    if query.is_current:
-        return f"{words} (current)"
-    if query.lag_records is None and query.lag_versions is None:
-        return words
-    freshness = f", {screens.freshness(query)}" if query.freshness_seconds is not None else ""
-    return f"{words} ({screens.lag(query)} to read{freshness})"
+    known = [
+        *([f"{screens.lag(query)} to read"] if query.lag and not query.is_caught_up else []),
+        *([screens.freshness(query)] if query.freshness_seconds is not None else []),
+    ]
+    return f"{words} ({', '.join(known)})" if known else words
 
 
 def _input(frame: Frame) -> Grid:
