@@ -119,7 +119,13 @@ def _each(step: ArrowStep) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.R
 
 
 @contextmanager
-def held(frame: DataFrame, step: ArrowStep | None = None, schema: StructType | None = None) -> Iterator[Held]:
+def held(
+    frame: DataFrame,
+    step: ArrowStep | None = None,
+    schema: StructType | None = None,
+    *,
+    cache: bool = True,
+) -> Iterator[Held]:
     """Compute a frame once.
 
     The plans of whatever is done with it are interpreted when it is small and compiled when it is not.
@@ -128,6 +134,7 @@ def held(frame: DataFrame, step: ArrowStep | None = None, schema: StructType | N
         frame: what to compute.
         step: what to do with its rows in Python first; in this process when they are few, in Spark's workers when many.
         schema: the rows after the step; the frame's own without one.
+        cache: whether many rows are kept; not worth it where reading a few columns again is cheaper.
     """
     session = frame.sparkSession
     head = frame.limit(SMALL_BATCH_ROWS + 1).toArrow()
@@ -142,6 +149,9 @@ def held(frame: DataFrame, step: ArrowStep | None = None, schema: StructType | N
         return
     if step is not None and schema is not None:
         frame = frame.mapInArrow(_each(step), schema)
+    if not cache:
+        yield Held(frame, None)
+        return
     frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield Held(frame, None)

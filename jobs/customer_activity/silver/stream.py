@@ -52,11 +52,11 @@ def merge_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings) -> 
 
     Every record is judged and counted before anything is written, so each commit carries the whole accounting.
     """
-    with held(events) as new, ExitStack() as judging:
+    with held(events, cache=False) as new, ExitStack() as judging:
         topics = new.counts("topic")
         purchase_verdicts = profile_verdicts = None
         if (settings.purchase_topic,) in topics:
-            purchase_verdicts = judging.enter_context(held(judge_purchases(new.frame, settings)))
+            purchase_verdicts = judging.enter_context(held(judge_purchases(new, settings)))
             count_verdicts(purchase_verdicts, settings.purchase_topic, batch)
         if (settings.profile_topic,) in topics:
             profile_verdicts = judging.enter_context(held(judge_profiles(new.frame, settings)))
@@ -68,12 +68,13 @@ def merge_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings) -> 
         delta.account(new.frame.sparkSession, settings.lake, Table.PURCHASES, batch)
 
 
-def judge_purchases(events: DataFrame, settings: Settings) -> DataFrame:
+def judge_purchases(events: Held, settings: Settings) -> DataFrame:
     """Judge the batch's purchases against those counted before."""
-    bought = events.where(F.col("topic") == settings.purchase_topic)
-    ids = F.broadcast(bought.select("purchase_id"))
-    counted = delta.read(events.sparkSession, settings.lake, Table.PURCHASES)
-    return purchases.judge(bought, counted.join(ids, on="purchase_id", how="left_semi"))
+    bought = events.frame.where(F.col("topic") == settings.purchase_topic)
+    counted = delta.read(bought.sparkSession, settings.lake, Table.PURCHASES)
+    if events.is_small:  # few ids go to the table's files; many meet its rows in a shuffle that judging needs anyway
+        counted = counted.join(F.broadcast(bought.select("purchase_id")), on="purchase_id", how="left_semi")
+    return purchases.judge(bought, counted)
 
 
 def judge_profiles(events: DataFrame, settings: Settings) -> DataFrame:

@@ -1,0 +1,47 @@
+"""Pages say what the code does: contract tables, reasons, settings, commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StructType
+from typer.main import get_command
+
+from customer_activity import cli, schemas
+from customer_activity.catalog import Reason, Table
+from customer_activity.contracts import pages, schema
+
+PROJECT = Path(__file__).parents[2]
+CONTRACTS = (PROJECT / "docs" / "CONTRACTS.md").read_text(encoding="utf-8")
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("contract", schema.CONTRACTS, ids=lambda contract: contract.title)
+def test_the_contracts_page_has_the_schema_as_it_is(contract: schema.Contract) -> None:
+    assert pages.markdown_table(contract).strip() in CONTRACTS
+
+
+@pytest.mark.parametrize("reason", list(Reason), ids=str)
+def test_every_reason_is_explained(reason: Reason) -> None:
+    assert f"| `{reason.value}` |" in CONTRACTS
+
+
+@pytest.mark.parametrize(
+    ("contract", "columns"),
+    [
+        pytest.param(schema.PURCHASE_EVENT, schemas.PURCHASE_FIELDS, id="purchases"),
+        pytest.param(schema.CUSTOMER_PROFILE, schemas.PROFILE_FIELDS, id="profiles"),
+        pytest.param(schema.CUSTOMER_ACTIVITY, schemas.SCHEMAS[Table.ACTIVITY], id="gold"),
+    ],
+)
+def test_spark_columns_follow_the_contract(contract: schema.Contract, columns: StructType) -> None:
+    actual = {field.name: field.dataType.simpleString() for field in columns.fields}
+    assert actual == {field.column: field.sql_type for field in contract.fields}
+
+
+def test_every_command_has_help_and_the_main_ones_are_in_the_readme() -> None:
+    commands = get_command(cli.app).commands  # type: ignore[attr-defined]
+    assert all(command.help for command in commands.values())
+    for name in ("status", "show", "verify", "describe", "doctor"):
+        assert f"activity {name}" in README
