@@ -6,6 +6,7 @@ import sys
 from typing import NoReturn
 
 import typer
+from rich.markup import escape
 
 from customer_activity import console, settings
 from customer_activity.commands import broker, inspection, run, stream, traffic, verify
@@ -42,7 +43,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         code = app(arguments, standalone_mode=False)
     except ActivityError as error:
-        console.err.print(f"[red]error:[/] {error}", highlight=False, markup=True)
+        console.err.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
     except typer.Abort:
         sys.exit(130)

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -58,8 +59,9 @@ def record(step: tuple[Any, ...], sent: int) -> Record:
     return profile(customer, updated=rest[0], address=rest[1], sent=sent)
 
 
+@pytest.mark.timeout(900)  # five examples of up to 27 micro-batches each
 @settings(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     derandomize=True,
     # the session and the empty lake are the same for every example on purpose

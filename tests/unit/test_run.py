@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -21,10 +22,11 @@ from rich.console import Console
 
 from customer_activity import catalog
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Query, Table
-from customer_activity.errors import EXIT_TRY_AGAIN, ActivityError, TransientError
-from customer_activity.inspection import tables
+from customer_activity.errors import EXIT_TRY_AGAIN, ActivityError, EnvironmentFault, TransientError
+from customer_activity.inspection import tables, topics
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.inspection.topics import Topic
+from customer_activity.observability import QueryStatus
 from customer_activity.run import changes, live, parts, processes, queries, view
 from customer_activity.run.changes import Change
 from customer_activity.settings import Settings
@@ -182,6 +184,18 @@ class TestProcesses:
 
 
 class TestParts:
+    def test_a_port_that_is_not_kafkas_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(topics, "REQUEST_SECONDS", 0.2)
+        (tmp_path / "jars" / "broker").mkdir(parents=True)
+        (tmp_path / "jars" / "broker" / "kafka_2.13-0.jar").touch()
+        with socket.create_server(("127.0.0.1", 0)) as other, ExitStack() as started:
+            port = other.getsockname()[1]
+            settings = Settings(
+                kafka_bootstrap_servers=f"localhost:{port}", jars_dir=tmp_path / "jars", broker_dir=tmp_path / "broker"
+            )
+            with pytest.raises(EnvironmentFault, match=f"port {port} .*is taken"):
+                parts.start_broker(settings, Console(), started)
+
     def test_a_part_that_failed_hands_on_its_exit_code_and_words(
         self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
     ) -> None:
@@ -207,6 +221,18 @@ class TestParts:
         with pytest.raises(TransientError) as caught:
             parts.check_stream(settings, None)
         assert caught.value.exit_code == EXIT_TRY_AGAIN
+
+    def test_the_streams_are_up_when_all_four_of_this_driver_run(
+        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
+    ) -> None:
+        child = start(POLITE, "stream")
+        for query in Query:
+            assert not parts.is_up(settings, child)
+            write_status(settings, query, child.pid)
+        assert parts.is_up(settings, child)
+        write_status(settings, Query.PUBLISH, os.getpid())
+        assert not parts.is_up(settings, child)
+        assert parts.is_up(settings, None)  # streams of somebody else's driver are taken as they are
 
     @pytest.mark.parametrize(
         ("present", "lines", "expected", "option"),
@@ -234,8 +260,13 @@ class TestParts:
         assert option in asked
 
 
+def write_status(settings: Settings, query: Query, pid: int) -> None:
+    status = QueryStatus(query, state="running", pid=pid)
+    status.write(settings.run_dir)
+
+
 def report(purchases: int = 0, gold: tables.Contents | None = None, *, lag: int = 0) -> Report:
-    topics = {
+    by_role = {
         PURCHASES_ROLE: Topic("purchase-events", {0: (0, purchases)}, NOON),
         PROFILES_ROLE: Topic("profiles", {}, None),
     }
@@ -253,7 +284,7 @@ def report(purchases: int = 0, gold: tables.Contents | None = None, *, lag: int 
         QueryReport(query, "running", lag_versions=0, is_current=True, freshness_seconds=0.0)
         for query in list(Query)[1:]
     ]
-    return Report(NOON, "lake", reports, [gold] if gold else [], topics, [])
+    return Report(NOON, "lake", reports, [gold] if gold else [], by_role, [])
 
 
 def gold(rows: int, version: int) -> tables.Contents:

@@ -93,10 +93,11 @@ def land(records: DataFrame, batch: MicroBatch, *, settings: Settings, guard: Ba
             batch.rows += count
         guard.judge(outcomes)
         for topic, table in (
-            (settings.purchase_topic, Table.PURCHASE_EVENTS),
+            # Profiles first: silver may cut its batch between the two, and a purchase without a profile shows nothing.
             (settings.profile_topic, Table.PROFILE_EVENTS),
+            (settings.purchase_topic, Table.PURCHASE_EVENTS),
         ):
-            if batch.counts[topic][ACCEPTED]:
+            if batch.counts[topic].get(ACCEPTED):
                 delta.append(accepted_from(parsed.frame, topic, table), settings.lake, table, batch)
-        if any(outcome[QUARANTINED] for outcome in batch.counts.values()):
+        if any(outcome.get(QUARANTINED) for outcome in batch.counts.values()):
             delta.append(refused(parsed.frame), settings.lake, Table.QUARANTINE, batch)

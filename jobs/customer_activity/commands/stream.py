@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import application, console, observability
+from customer_activity import console, observability
 from customer_activity.catalog import Query
 
 
@@ -24,6 +24,8 @@ def stream(
     ] = False,
 ) -> None:
     """Run the streaming queries in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
+    from customer_activity import application  # noqa: PLC0415 - brings pyspark, which no other command needs
+
     observability.configure_logging()
     wanted = [query for query in Query if query in (queries or list(Query))]
     application.run(console.settings_of(ctx), wanted, available_now=available_now, create_topics=create_topics)

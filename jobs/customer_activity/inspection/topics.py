@@ -54,6 +54,15 @@ def is_reachable(settings: Settings) -> bool:
     return any(_accepts(server.strip()) for server in settings.kafka_bootstrap_servers.split(","))
 
 
+def answers(settings: Settings) -> bool:
+    """Whether it is Kafka that accepts the connection."""
+    try:
+        topics(settings, [])
+    except BrokerUnavailable:
+        return False
+    return True
+
+
 def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
     """Return those of the named topics that exist.
 

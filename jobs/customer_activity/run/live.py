@@ -2,7 +2,7 @@
 
 1. The broker, unless one answers already with all topics there.
 2. The streams, unless they run already.
-3. The traffic: the data set, or a short burst when the topic has it already.
+3. The traffic, once the streams wait for it: the data set, or a short burst when the topic has it already.
 4. Watch until the traffic is sent and every hop has read everything.
 5. `activity verify`.
 
@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -44,14 +45,14 @@ class Run(NamedTuple):
         began: when, on the monotonic clock.
         before: the status before any traffic of this run.
         stream: the driver, when this run started it.
-        traffic: what is being sent.
+        send: starts the traffic.
         tail: reads what the view topic gets.
     """
 
     began: float
     before: Report
     stream: subprocess.Popen[bytes] | None
-    traffic: parts.Traffic
+    send: Callable[[], parts.Traffic]
     tail: Tail
 
 
@@ -82,8 +83,8 @@ def run(settings: Settings, console: Console, *, lines: int | None, stays: bool)
             stream = parts.start_stream(settings, console, started)
             before = status.report(settings)
             with Tail(settings) as tail:
-                traffic = parts.start_traffic(settings, before, lines, started)
-                watch(settings, console, Run(began, before, stream, traffic, tail))
+                send = partial(parts.start_traffic, settings, before, lines, started)
+                watch(settings, console, Run(began, before, stream, send, tail))
                 changed = tail.newest[-1].customer_id if tail.newest else None
             seconds = time.monotonic() - began
             console.print(
@@ -110,16 +111,19 @@ def watch(settings: Settings, console: Console, under_way: Run) -> None:
         ActivityError: the streams or the traffic ended early.
         TransientError: nothing moved for five minutes.
     """
-    first_gold = ""
+    traffic, first_gold = None, ""
     state, moved_at = None, time.monotonic()
     with shown(console) as show:
         while True:
-            is_sent = parts.is_sent(settings, under_way.traffic)  # before the look: what was sent by then, it sees
+            # The first batches are small then, and the first gold row comes soon.
+            if traffic is None and parts.is_up(settings, under_way.stream):
+                traffic = under_way.send()
+            is_sent = traffic is not None and parts.is_sent(settings, traffic)  # by now: the look below sees all of it
             report = status.report(settings)
             under_way.tail.look()
             seconds = time.monotonic() - under_way.began
             first_gold = first_gold or sentence_about_gold(under_way.before, report, seconds)
-            show(_frame(under_way, report, seconds, first_gold))
+            show(_frame(report, traffic, under_way.tail, seconds, first_gold))
             if is_sent and report.is_caught_up:
                 return
             parts.check_stream(settings, under_way.stream)
@@ -144,9 +148,9 @@ def sentence_about_gold(before: Report, report: Report, seconds: float) -> str:
     return f"first change of gold after {seconds:,.0f} s" if has_moved else ""
 
 
-def _frame(under_way: Run, report: Report, seconds: float, first_gold: str) -> view.Frame:
-    traffic, tail = under_way.traffic, under_way.tail
-    return view.Frame(seconds, report, traffic.words, traffic.expected, first_gold, tail.seen, tuple(tail.newest))
+def _frame(report: Report, traffic: parts.Traffic | None, tail: Tail, seconds: float, first_gold: str) -> view.Frame:
+    words, expected = (traffic.words, traffic.expected) if traffic else ("the streams are starting", None)
+    return view.Frame(seconds, report, words, expected, first_gold, tail.seen, tuple(tail.newest))
 
 
 def _state(report: Report) -> tuple[Any, ...]:

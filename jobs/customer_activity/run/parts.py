@@ -28,6 +28,9 @@ PROFILE_CHANGES = 300  # enough to see customers change who buy nothing
 BURST_PURCHASES = 20_000
 BURST = ["--customers", "500", "--purchases", str(BURST_PURCHASES), "--profile-changes", "100"]
 
+# One batch of the whole data set would be the fastest way through it, and nothing would be seen to move meanwhile.
+WATCHED_BATCH_RECORDS = 250_000
+
 STREAM_STOP_SECONDS = 30.0  # promised: a batch in progress is finished, then the session closes
 TRAFFIC_STOP_SECONDS = 5.0
 TOPICS_SECONDS = 10.0  # until every client sees a topic that was just made
@@ -54,15 +57,17 @@ def start_broker(settings: Settings, console: Console, started: ExitStack) -> No
     Raises:
         ActivityError: it does not start, or its topics are not as declared; says why.
     """
-    is_embedded = broker.status(settings).is_running
-    if is_embedded or not topics.is_reachable(settings):
-        started.callback(_stop_broker, settings, was_running=is_embedded)
-        broker.start(settings)
-    declared.check(settings, create=is_embedded or broker.status(settings).is_running)
+    was_up = broker.status(settings).is_running
+    if not was_up and topics.answers(settings):
+        declared.check(settings, create=False)
+        console.print(f"broker: the one at {settings.kafka_bootstrap_servers}", highlight=False)
+        return
+    if not was_up:
+        started.callback(broker.stop, settings)
+    broker.start(settings)  # says so when something else has the port
+    declared.check(settings, create=True)
     wait_for_topics(settings)
-    console.print(
-        f"broker: {'up already' if is_embedded else 'up'} at {settings.kafka_bootstrap_servers}", highlight=False
-    )
+    console.print(f"broker: up{' already' if was_up else ''} at {settings.kafka_bootstrap_servers}", highlight=False)
 
 
 @retry(
@@ -82,7 +87,10 @@ def start_stream(settings: Settings, console: Console, started: ExitStack) -> su
     if stream_pids(settings):
         console.print("streams: running already")
         return None
-    child = processes.start(settings, STREAM, ["stream"])
+    watched = settings.model_copy(
+        update={"max_offsets_per_trigger": min(settings.max_offsets_per_trigger, WATCHED_BATCH_RECORDS)}
+    )
+    child = processes.start(watched, STREAM, ["stream"])
     started.callback(end, child, STREAM_STOP_SECONDS)
     console.print(f"streams: starting; log in {processes.log_path(settings, STREAM)}")
     return child
@@ -123,6 +131,13 @@ def is_sent(settings: Settings, traffic: Traffic) -> bool:
     if code:
         raise _ended(settings, TRAFFIC, code)
     return code == 0
+
+
+def is_up(settings: Settings, child: subprocess.Popen[bytes] | None) -> bool:
+    """Whether the streams wait for input: all four of a driver that this run started, whatever runs of another's."""
+    return child is None or all(
+        state.state == "running" and state.pid == child.pid for state in status.states(settings)
+    )
 
 
 def check_stream(settings: Settings, child: subprocess.Popen[bytes] | None) -> None:
@@ -170,11 +185,6 @@ def stream_pids(settings: Settings, *, left_overs: bool = False) -> list[int]:
     if leader is not None and left_overs and processes.family(leader):
         return sorted({leader} | {pid for pid in pids if processes.ours(pid)})
     return sorted(pid for pid in {*pids, *([leader] if leader is not None else [])} if processes.ours(pid))
-
-
-def _stop_broker(settings: Settings, *, was_running: bool) -> None:
-    if not was_running:
-        broker.stop(settings)
 
 
 def _ended(settings: Settings, name: str, code: int) -> ActivityError:

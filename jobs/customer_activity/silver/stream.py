@@ -86,7 +86,7 @@ def judge_profiles(events: DataFrame, settings: Settings) -> DataFrame:
 def write_purchases(judged: Held, batch: MicroBatch, settings: Settings) -> None:
     """Append the purchases that count, add them to the summaries, quarantine the conflicting repeats."""
     outcome = batch.counts[settings.purchase_topic]
-    if outcome[ACCEPTED]:
+    if outcome.get(ACCEPTED):
         accepted = purchases.accepted(judged.frame)
         delta.append(accepted, settings.lake, Table.PURCHASES, batch)
         delta.merge(
@@ -98,7 +98,7 @@ def write_purchases(judged: Held, batch: MicroBatch, settings: Settings) -> None
             local_source=judged.is_small,
             update=purchases.ADD_TO_SUMMARY,
         )
-    if outcome[QUARANTINED]:
+    if outcome.get(QUARANTINED):
         quarantine(judged.frame.where(F.col("verdict") == QUARANTINED), batch, settings)
 
 
