@@ -35,7 +35,8 @@ STREAMING = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # Spark asks an Arrow batch for its size at every row, which walks all rows of a nested column (headers): quadratic.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
     "spark.scheduler.mode": "FAIR",  # a small hop does not wait behind a large one
     "spark.locality.wait": "0s",
     "spark.ui.enabled": "false",
