@@ -9,120 +9,25 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
 
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import SparkSession
 
 from customer_activity import delta, session
 from customer_activity.broker import topics
-from customer_activity.bronze import stream as bronze
-from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import Query, Table, checkpoint_path
-from customer_activity.errors import ActivityError, CheckpointMismatch, OffsetsLost, QueryAlreadyRunning, TransientError
-from customer_activity.gold import stream as gold
+from customer_activity.errors import ActivityError, CheckpointMismatch, QueryAlreadyRunning
 from customer_activity.inspection.describe import lines
-from customer_activity.microbatch import MicroBatch
-from customer_activity.observability import QueryStatus, log
-from customer_activity.publish import stream as publish
-from customer_activity.publish.transaction import Publisher
+from customer_activity.observability import log
+from customer_activity.queries import Plans, Rounds, RunningQuery
 from customer_activity.settings import Settings
-from customer_activity.silver import stream as silver
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 LOCK_WAIT_SECONDS = 15.0  # a driver that was just killed holds its locks until its JVM has gone
-
-
-class Plan(NamedTuple):
-    """What it takes to start one query: its source and what to do with each of its batches."""
-
-    source: DataFrame
-    write: Callable[[DataFrame, MicroBatch], None]
-
-
-class Stopping(Exception):
-    """Raised inside a batch that must not begin any more: no error, but how it is turned away."""
-
-
-class RunningQuery:
-    """One query: its Spark handle, its status, and whether a batch of it is at work."""
-
-    def __init__(self, query: Query, plan: Plan, stopping: threading.Event) -> None:
-        """Bind a plan to a query; nothing runs yet."""
-        self.query = query
-        self.plan = plan
-        self.stopping = stopping
-        self.status = QueryStatus(query)
-        self.failure: BaseException | None = None
-        self.at_work = threading.Lock()
-        self.handle: StreamingQuery | None = None
-
-    def start(self, lake: str, *, available_now: bool) -> None:
-        """Start the query on its checkpoint."""
-        writer = (
-            self.plan.source.writeStream.queryName(self.query.value)
-            .foreachBatch(self._batch)
-            .option("checkpointLocation", checkpoint_path(lake, self.query))
-        )
-        writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="0 seconds")
-        self.handle = writer.start()
-        self.status.state = "running"
-
-    def _batch(self, frame: DataFrame, batch_id: int) -> None:
-        with self.at_work:
-            if self.stopping.is_set():
-                raise Stopping
-            generation = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            batch = MicroBatch(self.query, str(generation), batch_id)
-            started = time.monotonic()
-            try:
-                self.plan.write(frame, batch)
-            except BaseException as error:  # kept as it is: Spark would hand back only its text
-                self.failure = error
-                raise
-            self.status.finished(batch_id, batch.rows, time.monotonic() - started)
-
-    def ended(self) -> bool:
-        """Whether the query has ended.
-
-        Raises:
-            ActivityError: it ended because of an error.
-        """
-        if self.handle is None or self.handle.isActive:
-            return False
-        error = self.handle.exception()
-        if error is None or self.stopping.is_set():
-            self.status.state = "stopped"
-            return True
-        self.status.state = "failed"
-        fault = explain(self.query, error, self.failure)
-        self.status.message = str(fault)
-        raise fault
-
-
-def explain(query: Query, error: StreamingQueryException, cause: BaseException | None) -> ActivityError:
-    """Turn a query's death into an error of ours: what, where, what to do."""
-    if isinstance(cause, ActivityError):
-        return cause
-    text = str(cause or error)
-    if "failOnDataLoss" in text or "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text:
-        first = next((line for line in text.splitlines() if "offset" in line.lower()), text.splitlines()[0])
-        return OffsetsLost(
-            f"{query}: Kafka no longer has offsets that were never landed: {first}",
-            remedy="find out what removed them; nothing was skipped",
-        )
-    log.error("query=%s failed", query, exc_info=cause or error)
-    return TransientError(
-        f"{query} stopped: {text.splitlines()[0][:300]}",
-        remedy="start again: it resumes where it stopped; the log above has the whole error",
-    )
 
 
 @contextmanager
@@ -162,7 +67,8 @@ def check_checkpoints(spark: SparkSession, settings: Settings, queries: Sequence
     """
     adds_to = {
         Query.BRONZE: (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS),
-        Query.SILVER: (Table.PURCHASES, Table.PROFILES),
+        Query.SILVER: (Table.PURCHASES, Table.PROFILE_CHANGES),
+        Query.SUMMARIES: (Table.SUMMARIES,),
     }
     java = session.jvm(spark)
     for query in set(queries) & set(adds_to):
@@ -176,28 +82,6 @@ def check_checkpoints(spark: SparkSession, settings: Settings, queries: Sequence
                     f"{checkpoint_path(settings.lake, query)}; starting would take everything in a second time",
                     remedy="put the checkpoint back, or move the lake away to build it anew from Kafka",
                 )
-
-
-def plans(spark: SparkSession, settings: Settings, publisher: Publisher | None) -> dict[Query, Callable[[], Plan]]:
-    """Each query's plan, made when it starts: a source looks at its table then."""
-
-    def publishing() -> Plan:
-        if publisher is None:
-            raise ValueError("publish needs its publisher")
-        table_id = delta.table_id(spark, settings.lake, Table.ACTIVITY)
-        write = partial(publish.publish_batch, publisher=publisher, table_id=table_id)
-        return Plan(publish.read(spark, settings, publisher), write)
-
-    guard = BadShareGuard(settings.max_bad_share)
-    return {
-        Query.BRONZE: lambda: Plan(bronze.read(spark, settings), partial(bronze.land, settings=settings, guard=guard)),
-        Query.SILVER: lambda: Plan(silver.read(spark, settings), partial(silver.merge_batch, settings=settings)),
-        Query.GOLD: lambda: Plan(
-            gold.read(spark, settings),
-            partial(gold.merge_batch, settings=settings, clock=gold.ViewClock.of(spark, settings.lake)),
-        ),
-        Query.PUBLISH: publishing,
-    }
 
 
 def run(
@@ -242,15 +126,22 @@ def host(
         resources.enter_context(locks(spark, settings, queries))
         delta.ensure_tables(spark, settings.lake)
         check_checkpoints(spark, settings, queries)
-        publisher = resources.enter_context(Publisher(settings)) if Query.PUBLISH in queries else None
-        make = plans(spark, settings, publisher)
+        plans = Plans(spark, settings, resources)
         if available_now:
-            for query in queries:
+            # The topic first, the tables of current rows after it: the order of always-on running.
+            for query in sorted(queries, key=lambda query: query.is_behind):
                 if not stopping.is_set():
-                    supervise([RunningQuery(query, make[query](), stopping)], settings, stopping, available_now=True)
-        else:
-            together = [RunningQuery(query, make[query](), stopping) for query in queries]
-            supervise(together, settings, stopping, available_now=False)
+                    alone = RunningQuery(query, plans.make(query), settings, stopping)
+                    supervise([alone], settings, stopping, available_now=True)
+            return
+        # What runs behind the path to the view has one turn between all: two cores are few.
+        turn = threading.Lock()
+        rounds = Rounds(queries)
+        together = [
+            RunningQuery(query, plans.make(query), settings, stopping, turn if query.is_behind else None, rounds)
+            for query in queries
+        ]
+        supervise(together, settings, stopping, available_now=False)
 
 
 def supervise(
@@ -259,7 +150,7 @@ def supervise(
     """Start the queries and watch them until all have ended, one has failed, or the application must stop."""
     try:
         for query in running:
-            query.start(settings.lake, available_now=available_now)
+            query.start(available_now=available_now)
         while not stopping.is_set():
             ended = [query.ended() for query in running]
             write_status(running, settings)
@@ -291,5 +182,5 @@ def write_status(running: Sequence[RunningQuery], settings: Settings) -> None:
     for query in running:
         progress = query.handle.lastProgress if query.handle is not None else None
         if progress is not None:
-            query.status.phases = dict(progress.durationMs)
+            query.status.spark_phases = dict(progress.durationMs)
         query.status.write(settings.run_dir)

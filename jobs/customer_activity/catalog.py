@@ -7,12 +7,39 @@ from typing import NamedTuple
 
 
 class Query(StrEnum):
-    """The streaming queries, in the order that data meets them. Name = checkpoint = log and metric label."""
+    """The streaming queries. Name = checkpoint = log and metric label.
+
+    The first four are the path from Kafka to the view: they only append. The others merge what was appended into the
+    tables of current rows, behind that path.
+    """
 
     BRONZE = "bronze"
     SILVER = "silver"
     GOLD = "gold"
     PUBLISH = "publish"
+    SUMMARIES = "summaries"
+    PROFILES = "profiles"
+    ACTIVITY = "activity"
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it merges into a table of current rows, off the path to the view."""
+        return self in (Query.SUMMARIES, Query.PROFILES, Query.ACTIVITY)
+
+
+class Stage(StrEnum):
+    """What users name when they run a part of the pipeline: a stage is one query of the path and those behind it."""
+
+    BRONZE = "bronze"
+    SILVER = "silver"
+    GOLD = "gold"
+    PUBLISH = "publish"
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """Its queries."""
+        behind = {Stage.SILVER: (Query.SUMMARIES, Query.PROFILES), Stage.GOLD: (Query.ACTIVITY,)}
+        return (Query(self.value), *behind.get(self, ()))
 
 
 class Table(StrEnum):
@@ -22,8 +49,10 @@ class Table(StrEnum):
     PROFILE_EVENTS = "bronze/customer_profiles"
     QUARANTINE = "bronze/quarantine"
     PURCHASES = "silver/purchases"
+    PROFILE_CHANGES = "silver/profile_changes"
     SUMMARIES = "silver/purchase_summaries"
     PROFILES = "silver/customer_profiles"
+    ACTIVITY_CHANGES = "gold/activity_changes"
     ACTIVITY = "gold/customer_activity"
 
     @property
@@ -73,20 +102,38 @@ FLOWS = (
     Flow(
         Query.SILVER,
         (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS),
-        (Table.PURCHASES, Table.SUMMARIES, Table.PROFILES, Table.QUARANTINE),
+        (Table.PURCHASES, Table.PROFILE_CHANGES, Table.QUARANTINE),
         "a purchase counts once; the newest profile update since the last tombstone wins",
     ),
     Flow(
         Query.GOLD,
-        (Table.SUMMARIES, Table.PROFILES),
-        (Table.ACTIVITY,),
+        (Table.PURCHASES, Table.PROFILE_CHANGES),
+        (Table.ACTIVITY_CHANGES,),
         "computed from one consistent pair of silver versions; a row is written only when it changed",
     ),
     Flow(
         Query.PUBLISH,
-        (Table.ACTIVITY, f"topic:{PROGRESS_ROLE}"),
+        (Table.ACTIVITY_CHANGES, f"topic:{PROGRESS_ROLE}"),
         (f"topic:{VIEW_ROLE}", f"topic:{PROGRESS_ROLE}"),
         "exactly once for read_committed consumers: a batch and its progress marker in one transaction",
+    ),
+    Flow(
+        Query.SUMMARIES,
+        (Table.PURCHASES,),
+        (Table.SUMMARIES,),
+        "each purchase is added to its customer's running summary once",
+    ),
+    Flow(
+        Query.PROFILES,
+        (Table.PROFILE_CHANGES,),
+        (Table.PROFILES,),
+        "the newest change of each profile is merged once",
+    ),
+    Flow(
+        Query.ACTIVITY,
+        (Table.ACTIVITY_CHANGES,),
+        (Table.ACTIVITY,),
+        "the newest change of each row is merged once; the table follows the topic by seconds",
     ),
 )
 

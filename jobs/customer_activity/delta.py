@@ -6,9 +6,7 @@ so a batch that is repeated after a crash writes nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
@@ -19,7 +17,7 @@ from customer_activity.session import jvm
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from customer_activity.microbatch import MicroBatch
 
@@ -107,67 +105,3 @@ def append(frame: DataFrame, lake: str, table: Table, batch: MicroBatch) -> None
         .option("userMetadata", batch.metadata())
         .save(table_path(lake, table))
     )
-
-
-def account(spark: SparkSession, lake: str, table: Table, batch: MicroBatch) -> None:
-    """Commit the accounting of a batch that had records but nothing to write; it rides on the others' commits."""
-    if batch.counts and not batch.commits:
-        append(spark.createDataFrame([], SCHEMAS[table]), lake, table, batch)
-
-
-@contextmanager
-def _once(spark: SparkSession, batch: MicroBatch, table: Table, *, local_source: bool) -> Iterator[None]:
-    """Bind the MERGE inside to the batch: it has no options of its own, only its session's settings."""
-    options = {
-        "spark.databricks.delta.write.txnAppId": batch.application_id(table),
-        "spark.databricks.delta.write.txnVersion": str(batch.batch_id),
-        "spark.databricks.delta.commitInfo.userMetadata": batch.metadata(),
-        # A local relation is deterministic by itself: copying it first would be a job for nothing.
-        "spark.databricks.delta.merge.materializeSource": "none" if local_source else "auto",
-    }
-    for key, value in options.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key in options:
-            spark.conf.unset(key)
-
-
-def merge(
-    source: DataFrame,
-    lake: str,
-    table: Table,
-    batch: MicroBatch,
-    *,
-    key: str,
-    local_source: bool,
-    update: Mapping[str, str] | None = None,
-    update_when: str | None = None,
-    delete_when: str | None = None,
-) -> None:
-    """Merge one source row a key into a table, once for this batch.
-
-    Args:
-        source: `s` in the expressions; one row a key.
-        lake: where the table is.
-        table: the target, `t` in the expressions.
-        batch: whose write this is.
-        key: the column that both sides share.
-        local_source: whether the source is a local relation.
-        update: new value by column, all columns of the source's when not given.
-        update_when: condition for an update; a row that meets none is not rewritten.
-        delete_when: condition on the source for a delete; such a row is never inserted.
-    """
-    session = source.sparkSession
-    columns: dict[str, str | Column] = {name: f"s.{name}" for name in SCHEMAS[table].fieldNames()}
-    builder = (
-        DeltaTable.forPath(session, table_path(lake, table)).alias("t").merge(source.alias("s"), f"t.{key} = s.{key}")
-    )
-    if delete_when is not None:
-        builder = builder.whenMatchedDelete(condition=delete_when)
-    builder = builder.whenMatchedUpdate(condition=update_when, set={**(update or columns)})
-    builder = builder.whenNotMatchedInsert(condition=f"NOT ({delete_when or 'false'})", values=columns)
-    batch.commits += 1
-    with _once(session, batch, table, local_source=local_source):
-        builder.execute()

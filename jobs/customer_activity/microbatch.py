@@ -1,26 +1,28 @@
 """What one micro-batch is: its identity for exactly-once writes, its accounting, and its rows held once.
 
-A small batch is brought to the driver and continues as a local relation: its plans need no file listing, no shuffle
-and no code generation. A large one is cached where it is. The steps that follow are the same.
+A small batch is brought to this process once and worked on here: a plan, a job and a shuffle cost more than its data.
+A large one stays in Spark.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from customer_activity.catalog import Query, Table
 
-SMALL_BATCH_ROWS = 20_000
+SMALL_BATCH_ROWS = 50_000
+SMALL_BATCH_BYTES = 8 << 20  # of Parquet, where the size is known from the files
+
+UNKNOWN_BYTES = 1 << 62  # Spark's default for a source that does not tell its size is near the greatest long
 
 # Generated code pays from some hundred thousand rows on; below, compiling it costs more than interpreting the plan.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -41,6 +43,8 @@ class MicroBatch:
         rows: how many rows came in.
         commits: how many writes it has made.
         extra: what else its commits tell, such as the versions that it read.
+        source_rows: how many rows the source has for it, where that is known before it is read.
+        phases: milliseconds by phase: read, compute, write, commit, publish.
     """
 
     query: Query
@@ -50,6 +54,17 @@ class MicroBatch:
     rows: int = 0
     commits: int = 0
     extra: dict[str, int] = field(default_factory=dict)
+    source_rows: int | None = None
+    phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a part of the batch; what is told under one name adds up."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phases[name] += (time.perf_counter() - started) * 1000
 
     def application_id(self, table: Table) -> str:
         """Delta's `txnAppId` for a table: the checkpoint's generation is part of it.
@@ -77,83 +92,52 @@ class MicroBatch:
         )
 
 
-ArrowStep = Callable[[pa.RecordBatch], pa.RecordBatch]
+def metadata_of(text: str | None) -> dict[str, Any]:
+    """Return what a commit's `userMetadata` says; empty where it is none of ours."""
+    try:
+        parsed = json.loads(text or "null")
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
-@dataclass(frozen=True)
-class Held:
-    """Rows that were computed once.
+def collected(frame: DataFrame, rows: int | None = None) -> pa.Table | None:
+    """Bring a frame's rows to this process when they are few; None when they are many.
 
-    Attributes:
-        frame: the rows, as a local relation when they are few, cached where they are when they are many.
-        local: the same rows in this process, when they are few.
-    """
-
-    frame: DataFrame
-    local: pa.Table | None
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the rows are in this process."""
-        return self.local is not None
-
-    def counts(self, *columns: str) -> dict[tuple[Any, ...], int]:
-        """Count rows by columns, without a Spark job when they are here already."""
-        if self.local is None:
-            return {row[:-1]: row[-1] for row in map(tuple, self.frame.groupBy(*columns).count().collect())}
-        grouped = self.local.group_by(list(columns)).aggregate([([], "count_all")])
-        return {tuple(row[column] for column in columns): row["count_all"] for row in grouped.to_pylist()}
-
-    def rows(self) -> int:
-        """Count the rows."""
-        return self.frame.count() if self.local is None else self.local.num_rows
-
-
-def _each(step: ArrowStep) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """Lift a step to iterators; Spark inspects the signature, so it must be a plain function."""
-
-    def each(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        return map(step, batches)
-
-    return each
-
-
-@contextmanager
-def held(
-    frame: DataFrame,
-    step: ArrowStep | None = None,
-    schema: StructType | None = None,
-    *,
-    cache: bool = True,
-) -> Iterator[Held]:
-    """Compute a frame once.
-
-    The plans of whatever is done with it are interpreted when it is small and compiled when it is not.
+    The plans of whatever is done with them in Spark are interpreted when they are few and compiled when they are not.
 
     Args:
-        frame: what to compute.
-        step: what to do with its rows in Python first; in this process when they are few, in Spark's workers when many.
-        schema: the rows after the step; the frame's own without one.
-        cache: whether many rows are kept; not worth it where reading a few columns again is cheaper.
+        frame: what to bring.
+        rows: how many there are, where that is known.
     """
     session = frame.sparkSession
-    head = frame.limit(SMALL_BATCH_ROWS + 1).toArrow()
-    is_small = head.num_rows <= SMALL_BATCH_ROWS
-    for key, value in (INTERPRETED if is_small else COMPILED).items():
+    few = _is_small(frame, rows)
+    for key, value in (COMPILED if few is False else INTERPRETED).items():
         session.conf.set(key, value)
-    if is_small:
-        if step is not None:
-            rows = head.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], head.schema)]
-            head = pa.Table.from_batches([step(rows[0])])
-        yield Held(session.createDataFrame(head, schema or frame.schema), head)
-        return
-    if step is not None and schema is not None:
-        frame = frame.mapInArrow(_each(step), schema)
-    if not cache:
-        yield Held(frame, None)
-        return
-    frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield Held(frame, None)
-    finally:
-        frame.unpersist()
+    if few:
+        return frame.toArrow()
+    if few is None:  # neither rows nor bytes are known: take one more than a small batch has
+        head = frame.limit(SMALL_BATCH_ROWS + 1).toArrow()
+        if head.num_rows <= SMALL_BATCH_ROWS:
+            return head
+        for key, value in COMPILED.items():
+            session.conf.set(key, value)
+    return None
+
+
+def _is_small(frame: DataFrame, rows: int | None) -> bool | None:
+    """Whether a frame is small, from its row count or the size of its files; None when neither is known."""
+    if rows is not None:
+        return rows <= SMALL_BATCH_ROWS
+    size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001
+    if size >= UNKNOWN_BYTES:
+        return None
+    return size <= SMALL_BATCH_BYTES
+
+
+def reduced(frame: DataFrame) -> pa.Table:
+    """Bring a frame that holds one row a key to this process, however many it was made from."""
+    session = frame.sparkSession
+    for key, value in (INTERPRETED if _is_small(frame, None) else COMPILED).items():
+        session.conf.set(key, value)
+    return frame.toArrow()

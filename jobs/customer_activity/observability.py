@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +19,9 @@ log = logging.getLogger("customer_activity")
 def configure_logging() -> None:
     """Log to standard error, one line an event, times in UTC."""
     logging.basicConfig(
-        format="%(asctime)s %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z", level=logging.INFO
+        format="%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S", level=logging.INFO
     )
+    logging.Formatter.converter = time.gmtime
     for chatty in ("py4j", "pyspark"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
@@ -43,7 +46,8 @@ class QueryStatus:
         batch_seconds: how long it took.
         last_batch_at: when it ended, UTC.
         rows_total: rows since the driver started.
-        phases: milliseconds by phase of the last batch, as Spark reports them.
+        phases: milliseconds by phase of the last batch: read, compute, write, commit, publish.
+        spark_phases: milliseconds by phase of the last trigger, as Spark reports them.
         message: why it failed.
     """
 
@@ -57,22 +61,25 @@ class QueryStatus:
     batch_seconds: float = 0.0
     last_batch_at: str | None = None
     rows_total: int = 0
-    phases: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+    spark_phases: dict[str, int] = field(default_factory=dict)
     message: str = ""
 
-    def finished(self, batch_id: int, rows: int, seconds: float) -> None:
+    def finished(self, batch_id: int, rows: int, seconds: float, phases: Mapping[str, float]) -> None:
         """Note a finished batch and log it."""
+        self.phases = {name: round(millis, 1) for name, millis in phases.items()}
         self.batch_id, self.batch_rows, self.batch_seconds = batch_id, rows, round(seconds, 3)
         self.rows_per_second = round(rows / seconds, 1) if seconds else 0.0
         self.rows_total += rows
         self.last_batch_at = now()
         log.info(
-            "query=%s batch_id=%d rows=%d seconds=%.3f rows_per_second=%.0f",
+            "query=%s batch_id=%d rows=%d seconds=%.3f rows_per_second=%.0f %s",
             self.query,
             batch_id,
             rows,
             seconds,
             self.rows_per_second,
+            " ".join(f"{name}={millis:.0f}ms" for name, millis in self.phases.items()),
         )
 
     def write(self, run_dir: Path) -> None:

@@ -51,6 +51,23 @@ POSITION = (
     StructType().add("partition", IntegerType()).add("offset", LongType()).add("kafka_timestamp", TimestampType())
 )
 
+ACTIVITY = (
+    StructType()
+    .add("customer_id", StringType())
+    .add("name", StringType())
+    .add("email", StringType())
+    .add("address", StringType())
+    .add("loyalty_status", StringType())
+    .add("profile_updated_at", TimestampType())
+    .add("purchase_count", LongType())
+    .add("total_amount", AMOUNT)
+    .add("currency", StringType())
+    .add("first_purchase_at", TimestampType())
+    .add("last_purchase_at", TimestampType())
+    .add("view_version", LongType())
+    .add("as_of", TimestampType())
+)
+
 
 def _joined(*parts: StructType) -> StructType:
     return StructType([field for part in parts for field in part.fields])
@@ -65,6 +82,8 @@ SCHEMAS: dict[Table, StructType] = {
         StructType().add("reason", StringType()).add("detail", StringType()), RAW, COORDINATES
     ).add("quarantined_at", TimestampType()),
     Table.PURCHASES: _joined(PURCHASE_FIELDS, POSITION),
+    # One row a change, in the order of (commit version, offset); a tombstone ends the profile.
+    Table.PROFILE_CHANGES: _joined(PROFILE_FIELDS, POSITION).add("is_tombstone", BooleanType()),
     Table.SUMMARIES: StructType()
     .add("customer_id", StringType())
     .add("purchase_count", LongType())
@@ -73,20 +92,9 @@ SCHEMAS: dict[Table, StructType] = {
     .add("last_purchase_at", TimestampType())
     .add("last_kafka_timestamp", TimestampType()),
     Table.PROFILES: _joined(PROFILE_FIELDS, POSITION),
-    Table.ACTIVITY: StructType()
-    .add("customer_id", StringType())
-    .add("name", StringType())
-    .add("email", StringType())
-    .add("address", StringType())
-    .add("loyalty_status", StringType())
-    .add("profile_updated_at", TimestampType())
-    .add("purchase_count", LongType())
-    .add("total_amount", AMOUNT)
-    .add("currency", StringType())
-    .add("first_purchase_at", TimestampType())
-    .add("last_purchase_at", TimestampType())
-    .add("view_version", LongType())
-    .add("as_of", TimestampType()),
+    # One row a change, in the order of commits; `existed`: the row was there before, `is_gone`: it is not there after.
+    Table.ACTIVITY_CHANGES: _joined(ACTIVITY).add("existed", BooleanType()).add("is_gone", BooleanType()),
+    Table.ACTIVITY: ACTIVITY,
 }
 
 # The columns whose file statistics somebody reads: lookups by key, continuity by offset, freshness by time.
@@ -94,8 +102,10 @@ STATISTICS: dict[Table, str] = {
     Table.PURCHASE_EVENTS: "partition,offset,kafka_timestamp",
     Table.PROFILE_EVENTS: "partition,offset,kafka_timestamp",
     Table.QUARANTINE: "partition,offset,kafka_timestamp",
-    Table.PURCHASES: "purchase_id,kafka_timestamp",
+    Table.PURCHASES: "kafka_timestamp",
+    Table.PROFILE_CHANGES: "kafka_timestamp",
     Table.SUMMARIES: "customer_id,last_kafka_timestamp",
     Table.PROFILES: "customer_id,kafka_timestamp",
+    Table.ACTIVITY_CHANGES: "view_version,as_of",
     Table.ACTIVITY: "customer_id,view_version,as_of",
 }

@@ -51,6 +51,11 @@ class Settings(BaseSettings):
         description="Share of bad records over 10 minutes above which bronze stops; 1 switches the stop off.",
     )
     max_offsets_per_trigger: int = Field(2_000_000, ge=1, description="Records that one bronze batch takes at most.")
+    merge_seconds: float = Field(
+        10.0,
+        gt=0,
+        description="How often changes are merged into the tables of current rows, off the path to the view.",
+    )
     driver_memory: str = Field("3g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master to run on.")
     run_dir: Path = Field(Path("./var/run"), description="Where running processes leave their state, logs and locks.")
@@ -77,6 +82,11 @@ class Settings(BaseSettings):
             catalog.VIEW_ROLE: self.view_topic,
             catalog.PROGRESS_ROLE: self.progress_topic,
         }
+
+    @property
+    def index_dir(self) -> Path:
+        """Where the hops keep their local indexes: beside a lake on this machine, else with the running processes."""
+        return Path(self.lake) / "_index" if self.is_local_lake else self.run_dir / "index"
 
     @property
     def is_local_lake(self) -> bool:

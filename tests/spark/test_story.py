@@ -107,8 +107,11 @@ def test_too_many_bad_records_stop_bronze_before_anything_lands(pipeline: Pipeli
     assert pipeline.rows(Table.PURCHASE_EVENTS) == pipeline.rows(Table.QUARANTINE) == []
 
 
+@pytest.mark.parametrize("loses_indexes", [False, True], ids=["index kept", "index lost"])
 @pytest.mark.parametrize("hop", list(Query), ids=str)
-def test_a_batch_that_is_repeated_after_a_crash_changes_nothing(pipeline: Pipeline, hop: Query) -> None:
+def test_a_batch_that_is_repeated_after_a_crash_changes_nothing(
+    pipeline: Pipeline, hop: Query, loses_indexes: bool
+) -> None:
     pipeline.send(
         profile(), purchase("P-1", "C-1"), purchase("P-1", "C-1"), profile("C-2"), Record(PURCHASES, b"B", b"?")
     )
@@ -120,7 +123,7 @@ def test_a_batch_that_is_repeated_after_a_crash_changes_nothing(pipeline: Pipeli
     before = {table: pipeline.rows(table) for table in Table}
     records = list(pipeline.view.records)
 
-    again = pipeline.repeat(hop)
+    again = pipeline.repeat(hop, loses_indexes=loses_indexes)
 
     assert {table: pipeline.rows(table) for table in Table} == before
     assert pipeline.view.records == records

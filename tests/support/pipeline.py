@@ -6,6 +6,7 @@ A hop's batch is cut as Structured Streaming cuts it: everything in the change f
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,12 +20,16 @@ from customer_activity import delta
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import Query, Table
+from customer_activity.gold import current
 from customer_activity.gold import stream as gold
+from customer_activity.gold.state import GoldState
 from customer_activity.microbatch import MicroBatch
 from customer_activity.publish import stream as publish
 from customer_activity.publish.transaction import Marker
 from customer_activity.settings import Settings
+from customer_activity.silver import current_profiles, summaries
 from customer_activity.silver import stream as silver
+from customer_activity.silver.index import SilverIndex
 from support.records import Log, Record
 
 KAFKA_SCHEMA = pa.schema(
@@ -80,7 +85,7 @@ class ViewTopic:
 
 @dataclass
 class Pipeline:
-    """All four hops on one lake."""
+    """All queries on one lake."""
 
     spark: SparkSession
     settings: Settings
@@ -92,6 +97,24 @@ class Pipeline:
     cursors: dict[tuple[Query, Table], int] = field(default_factory=dict)
     sent: list[tuple[str, int, int, Record]] = field(default_factory=list)
     last_input: dict[Query, DataFrame] = field(default_factory=dict)
+    index: SilverIndex = field(init=False)
+    state: GoldState = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open the local indexes, as a driver does when it starts."""
+        self.restart()
+
+    def restart(self, *, loses_indexes: bool = False) -> None:
+        """Open the local indexes again, as after a crash; perhaps the disk they were on is gone."""
+        if hasattr(self, "index"):
+            self.index.close()
+            self.state.close()
+        if loses_indexes:
+            shutil.rmtree(self.settings.index_dir)
+        silvers = (Table.PURCHASES, Table.PROFILE_CHANGES)
+        ids = {table: delta.table_id(self.spark, self.settings.lake, table) for table in Table}
+        self.index = SilverIndex(self.settings, {table: ids[table] for table in silvers})
+        self.state = GoldState(self.settings, {table: ids[table] for table in (*silvers, Table.ACTIVITY_CHANGES)})
 
     def send(self, *records: Record) -> None:
         """Put records on their topics."""
@@ -110,8 +133,9 @@ class Pipeline:
         self._write(query, batch)
         return batch
 
-    def repeat(self, query: Query) -> MicroBatch:
+    def repeat(self, query: Query, *, loses_indexes: bool = False) -> MicroBatch:
         """Give a hop its last batch again, as after a crash before the checkpoint was written."""
+        self.restart(loses_indexes=loses_indexes)
         last = self.batches[query][-1]
         again = MicroBatch(query, last.generation, last.batch_id)
         self._write(query, again)
@@ -119,15 +143,19 @@ class Pipeline:
 
     def _write(self, query: Query, batch: MicroBatch) -> None:
         frame = self.last_input[query]
+        settings = self.settings
         if query is Query.BRONZE:
-            bronze.land(frame, batch, settings=self.settings, guard=self.guard)
+            bronze.land(frame, batch, settings=settings, guard=self.guard)
         elif query is Query.SILVER:
-            silver.merge_batch(frame, batch, settings=self.settings)
+            silver.append_batch(frame, batch, settings=settings, index=self.index)
         elif query is Query.GOLD:
-            gold.merge_batch(frame, batch, settings=self.settings, clock=self.clock)
-        else:
-            table_id = delta.table_id(self.spark, self.settings.lake, Table.ACTIVITY)
+            gold.append_batch(frame, batch, settings=settings, state=self.state, clock=self.clock)
+        elif query is Query.PUBLISH:
+            table_id = delta.table_id(self.spark, settings.lake, Table.ACTIVITY_CHANGES)
             publish.publish_batch(frame, batch, publisher=self.view, table_id=table_id)  # type: ignore[arg-type]
+        else:
+            merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
+            merging.merge_batch(frame, batch, settings=settings)
 
     def _input(self, query: Query) -> DataFrame:
         if query is Query.BRONZE:
@@ -137,8 +165,15 @@ class Pipeline:
             feeds = (self._changes(query, table) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS))
             return silver.landed(*feeds)
         if query is Query.GOLD:
-            return gold.changed(*(self._changes(query, table) for table in (Table.SUMMARIES, Table.PROFILES)))
-        return publish.states(self._changes(query, Table.ACTIVITY))
+            return gold.changed(*(self._changes(query, table) for table in gold.SIDES))
+        if query is Query.PUBLISH:
+            return self._changes(query, Table.ACTIVITY_CHANGES).select(*publish.COLUMNS)
+        source = {
+            Query.SUMMARIES: Table.PURCHASES,
+            Query.PROFILES: Table.PROFILE_CHANGES,
+            Query.ACTIVITY: Table.ACTIVITY_CHANGES,
+        }
+        return self._changes(query, source[query])
 
     def _changes(self, query: Query, table: Table) -> DataFrame:
         path = f"{self.settings.lake}/{table.value}"

@@ -21,7 +21,9 @@ from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
 from customer_activity.inspection import checkpoints, describe, screens, show, status, tables, topics
 from customer_activity.inspection.doctor import Finding
 from customer_activity.inspection.topics import Topic
+from customer_activity.observability import QueryStatus
 from customer_activity.settings import PREFIX, Settings
+from customer_activity.storage import filesystem
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -151,7 +153,7 @@ class TestCheckpoints:
 
     def test_an_s3_lake_is_on_the_file_system_of_s3(self) -> None:
         pytest.importorskip("pyarrow.fs").S3FileSystem  # noqa: B018 - not every build of pyarrow has it
-        files, path = checkpoints.filesystem("s3a://bucket/lake/_checkpoints/bronze?region=eu-west-1")
+        files, path = filesystem("s3a://bucket/lake/_checkpoints/bronze?region=eu-west-1")
         assert (files.type_name, path) == ("s3", "bucket/lake/_checkpoints/bronze")
 
 
@@ -267,8 +269,8 @@ class TestStatus:
         self, settings: Settings, kafka: dict[str, Topic]
     ) -> None:
         kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 2)}, NOON + timedelta(seconds=60))
-        gold = write_times(settings, Table.ACTIVITY, 10)
-        write_times(settings, Table.ACTIVITY, 50)
+        gold = write_times(settings, Table.ACTIVITY_CHANGES, 10)
+        write_times(settings, Table.ACTIVITY_CHANGES, 50)
         write_batch(settings, Query.PUBLISH, 0, delta_offset(gold, 1))
 
         report = status.report(settings)
@@ -282,7 +284,7 @@ class TestStatus:
         catch_up(settings, kafka)
         report = status.report(settings)
         assert report.is_caught_up
-        assert [query.freshness_seconds for query in report.queries] == [0, 0, 0, 0]
+        assert {query.freshness_seconds for query in report.queries} == {0}
         assert "current" in text(screens.status(report))
 
     def test_a_layer_behind_a_late_one_is_not_current(self, settings: Settings, kafka: dict[str, Topic]) -> None:
@@ -291,8 +293,23 @@ class TestStatus:
         report = status.report(settings)
         assert not report.is_caught_up
         assert of(report, Query.GOLD).is_caught_up
-        assert [query.is_current for query in report.queries] == [True, False, False, False]
+        assert [query.query for query in report.queries if query.is_current] == [Query.BRONZE]
         assert of(report, Query.GOLD).freshness_seconds == 100
+
+    def test_phases_say_where_the_last_batch_spent_its_time(self, settings: Settings) -> None:
+        path = settings.run_dir / "status" / "silver.json"
+        found = QueryStatus(Query.SILVER, spark_phases={"triggerExecution": 300})
+        found.finished(7, 500, 0.2, {"read": 80.04, "commit": 60.0})
+        found.write(settings.run_dir)
+
+        report = status.report(settings)
+
+        assert path.exists()
+        assert of(report, Query.SILVER).phases == {"read": 80.0, "commit": 60.0, "spark": 100.0}
+        shown = text(screens.status(report, phases=True)).splitlines()
+        heading = next(line for line in shown if "ms of the last batch" in line)
+        assert heading.split()[-6:] == ["read", "compute", "write", "commit", "publish", "spark"]
+        assert any(line.split() == ["silver", "80", "-", "-", "60", "-", "100"] for line in shown)
 
     def test_a_damaged_table_is_a_note(self, settings: Settings) -> None:
         write_times(settings, Table.PURCHASES, 0)

@@ -570,6 +570,7 @@ TYPES = RAW | {
     "purchase_count": pa.int64(),
     "view_version": pa.int64(),
     "is_tombstone": pa.bool_(),
+    "is_gone": pa.bool_(),
     **dict.fromkeys(
         [
             "occurred_at",
@@ -617,11 +618,25 @@ class World:
                 landed(PROFILES, 1, 2, reason="missing_key"),
             ],
             Table.PURCHASES: [placed(P1, 0, 0), placed(P2, 1, 0), placed(P3, 1, 1)],
+            Table.PROFILE_CHANGES: [
+                placed(C1_BEFORE, 0, 0) | {"is_tombstone": False},
+                placed(C1, 0, 1) | {"is_tombstone": False},
+                placed(C3, 0, 3) | {"is_tombstone": False},
+                placed(C4, 1, 0) | {"is_tombstone": False},
+                placed(NOBODY | {"customer_id": "C4"}, 1, 1) | {"is_tombstone": True},
+            ],
             Table.SUMMARIES: [
                 summary("C1", 2, "10.10", NOW - 50, NOW, stamp(1, 0)),
                 summary("C2", 1, "5.25", NOW, NOW, stamp(1, 1)),
             ],
             Table.PROFILES: [placed(C1, 0, 1), placed(C3, 0, 3)],
+            Table.ACTIVITY_CHANGES: [
+                C1_ROW | {"address": "Hidden Lane 1", "view_version": 10, "is_gone": False},
+                C3_ROW | {"is_gone": False},
+                C1_ROW | {"is_gone": False},
+                C3_ROW | {"customer_id": "C4", "view_version": 11, "is_gone": False},
+                C3_ROW | {"customer_id": "C4", "view_version": 12, "is_gone": True},
+            ],
             Table.ACTIVITY: [C1_ROW, C3_ROW],
         }
     )
@@ -646,7 +661,7 @@ class World:
             Table.PURCHASES: [
                 commit("silver", 0, {PURCHASES: {"accepted": 3}})
             ],  # counts grow while the batch is written
-            Table.PROFILES: [
+            Table.PROFILE_CHANGES: [
                 commit(
                     "silver",
                     0,
@@ -767,7 +782,7 @@ def failing(report: Report) -> set[str]:
 def test_a_right_world_is_equal(verify_world: Callable[..., Report]) -> None:
     report = verify_world(World())
     assert [check for check in report.checks if not check.ok] == []
-    assert len(report.checks) == 14
+    assert len(report.checks) == 16
     assert (report.records, report.from_lake) == ({PURCHASES: 6, PROFILES: 8}, {PURCHASES: 0, PROFILES: 0})
     assert (report.customers, report.purchases, report.turnover, report.growth) == (2, 3, 1535, 0)
 
@@ -840,6 +855,7 @@ BRONZE, TOMBSTONES, QUARANTINE = Table.PURCHASE_EVENTS.label, Table.PROFILE_EVEN
 BOUGHT, SUMS, PEOPLE, GOLD = (
     table.label for table in (Table.PURCHASES, Table.SUMMARIES, Table.PROFILES, Table.ACTIVITY)
 )
+PEOPLE_LOG, GOLD_LOG = Table.PROFILE_CHANGES.label, Table.ACTIVITY_CHANGES.label
 REASONS, LAST, CONTRACT = f"{QUARANTINE}: reasons", "view: last values", "view: contract"
 GROW, TWICE = "view: versions grow", "view: nothing twice"
 
@@ -877,6 +893,11 @@ GROW, TWICE = "view: versions grow", "view: nothing twice"
         case("silver: wrong address", change(Table.PROFILES, address="Hidden Lane 1"), PEOPLE),
         case("silver: a repeated profile taken for new", change(Table.PROFILES, offset=4), PEOPLE),
         case("silver: deleted profile still there", add(Table.PROFILES, placed(C4, 1, 0)), PEOPLE),
+        case("silver: newest change of a profile lost", drop(Table.PROFILE_CHANGES, 1), PEOPLE_LOG),
+        case("silver: end of a profile lost", drop(Table.PROFILE_CHANGES, 4), PEOPLE_LOG),
+        case("gold: newest change lost", drop(Table.ACTIVITY_CHANGES, 2), GOLD_LOG),
+        case("gold: end of a row lost", drop(Table.ACTIVITY_CHANGES, 4), GOLD_LOG),
+        case("gold: wrong change", change(Table.ACTIVITY_CHANGES, 2, name="Mallory"), GOLD_LOG),
         case("gold: stale row", change(Table.ACTIVITY, name="Mallory"), GOLD),
         case("gold: row missing", drop(Table.ACTIVITY), GOLD),
         case("gold: row twice", double(Table.ACTIVITY), GOLD),
@@ -909,11 +930,11 @@ GROW, TWICE = "view: versions grow", "view: nothing twice"
         case("view: no key", damaged_record(VIEW, 2, key=None), LAST, CONTRACT),
         case("view: version below one", damaged_record(VIEW, 0, value=published(C1_ROW, viewVersion=0)[1]), CONTRACT),
         case("accounting: accepted too many", count(Table.PURCHASES, PURCHASES, accepted=4), ACCOUNTS[PURCHASES]),
-        case("accounting: stale not counted", count(Table.PROFILES, PROFILES, stale=0), ACCOUNTS[PROFILES]),
+        case("accounting: stale not counted", count(Table.PROFILE_CHANGES, PROFILES, stale=0), ACCOUNTS[PROFILES]),
         case("accounting: no metadata", lambda world: world.commits.pop(Table.PROFILE_EVENTS), ACCOUNTS[PROFILES]),
         case(
             "accounting: a batch counted twice under another number",
-            lambda world: world.commits[Table.PROFILES].append(commit("silver", 1, {PROFILES: {"accepted": 1}})),
+            lambda world: world.commits[Table.PROFILE_CHANGES].append(commit("silver", 1, {PROFILES: {"accepted": 1}})),
             ACCOUNTS[PROFILES],
         ),
     ],

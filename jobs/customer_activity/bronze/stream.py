@@ -8,36 +8,17 @@ On restart a repeated batch reads the same offsets; each append carries (txnAppI
 
 from __future__ import annotations
 
-from functools import partial
-
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from customer_activity import delta, kafka
+from customer_activity import commits, kafka
 from customer_activity.bronze.bad_share import BadShareGuard
-from customer_activity.bronze.parsing import parse_batch
+from customer_activity.bronze.landing import Landing, land_here, land_in_workers
 from customer_activity.catalog import Table
-from customer_activity.microbatch import ACCEPTED, QUARANTINED, READ, ArrowStep, MicroBatch, held
-from customer_activity.schemas import COORDINATES, PROFILE_FIELDS, PURCHASE_FIELDS, RAW, SCHEMAS
+from customer_activity.microbatch import ACCEPTED, QUARANTINED, READ, MicroBatch, collected
 from customer_activity.settings import Settings
 
-PARSED = StructType(
-    list(
-        {
-            field.name: field
-            for part in (
-                RAW,
-                COORDINATES,
-                StructType().add("reason", "string").add("detail", "string"),
-                PURCHASE_FIELDS,
-                PROFILE_FIELDS,
-                StructType().add("is_tombstone", "boolean"),
-            )
-            for field in part.fields
-        }.values()
-    )
-)
+# Profiles first: silver may cut its batch between the two, and a purchase without a profile shows nothing.
+ORDER = (Table.QUARANTINE, Table.PROFILE_EVENTS, Table.PURCHASE_EVENTS)
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -50,54 +31,26 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .option("kafka.isolation.level", "read_committed")
+        # A broker with nothing new keeps a fetch for half a second by default, and a batch waits for every partition.
+        .option("kafka.fetch.max.wait.ms", "20")
         .option("maxOffsetsPerTrigger", settings.max_offsets_per_trigger)
         .load()
     )
 
 
-def contract(settings: Settings) -> ArrowStep:
-    """Bytes to typed columns, with `reason` and `detail` where a record breaks its contract: PARSED, row by row."""
-    return partial(
-        parse_batch,
-        purchase_topic=settings.purchase_topic,
-        profile_topic=settings.profile_topic,
-        currency=settings.currency,
-    )
-
-
-def accepted_from(parsed: DataFrame, topic: str, table: Table) -> DataFrame:
-    """Rows of one topic that keep the contract, as its bronze table has them."""
-    return (
-        parsed.where((F.col("topic") == topic) & F.col("reason").isNull())
-        .withColumn("ingested_at", F.current_timestamp())
-        .select(*SCHEMAS[table].fieldNames())
-    )
-
-
-def refused(parsed: DataFrame) -> DataFrame:
-    """Rows that break the contract, as bronze.quarantine has them."""
-    return (
-        parsed.where(F.col("reason").isNotNull())
-        .withColumn("quarantined_at", F.current_timestamp())
-        .select(*SCHEMAS[Table.QUARANTINE].fieldNames())
-    )
-
-
 def land(records: DataFrame, batch: MicroBatch, *, settings: Settings, guard: BadShareGuard) -> None:
-    """Write one batch: count, judge the share of bad records, append."""
-    with held(records, contract(settings), PARSED) as parsed:
-        outcomes = parsed.counts("topic", "reason")
-        for (topic, reason), count in outcomes.items():
-            batch.count(topic, READ, count)
-            batch.count(topic, ACCEPTED if reason is None else QUARANTINED, count)
-            batch.rows += count
-        guard.judge(outcomes)
-        for topic, table in (
-            # Profiles first: silver may cut its batch between the two, and a purchase without a profile shows nothing.
-            (settings.profile_topic, Table.PROFILE_EVENTS),
-            (settings.purchase_topic, Table.PURCHASE_EVENTS),
-        ):
-            if batch.counts[topic].get(ACCEPTED):
-                delta.append(accepted_from(parsed.frame, topic, table), settings.lake, table, batch)
-        if any(outcome.get(QUARANTINED) for outcome in batch.counts.values()):
-            delta.append(refused(parsed.frame), settings.lake, Table.QUARANTINE, batch)
+    """Land one batch: parse and write files, judge the share of bad records, commit."""
+    landing = Landing(settings.lake, settings.purchase_topic, settings.profile_topic, settings.currency)
+    with batch.phase("read"):
+        few = collected(records, batch.source_rows)
+    with batch.phase("compute"):
+        landed = land_in_workers(records, landing) if few is None else land_here(few, landing)
+    for (topic, reason), count in landed.outcomes.items():
+        batch.count(topic, READ, count)
+        batch.count(topic, ACCEPTED if reason is None else QUARANTINED, count)
+        batch.rows += count
+    guard.judge(landed.outcomes)
+    with batch.phase("commit"):
+        for table in ORDER:
+            if files := landed.files.get(table):
+                commits.commit(records.sparkSession, settings.lake, table, files, batch)

@@ -35,28 +35,33 @@ def status(
     *,
     json: console.JsonOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until Ctrl-C.")] = False,
+    phases: Annotated[
+        bool, typer.Option("--phases", help="Show where each query's last batch spent its time.")
+    ] = False,
 ) -> None:
     """Show each query's state, last batch, rows/s, lag and freshness, and what the tables hold."""
     settings = console.settings_of(ctx)
     if watch:
-        _watch(settings, json=json)
+        _watch(settings, json=json, phases=phases)
     elif json:
         console.print_json(current.report(settings).as_json())
     else:
-        console.out.print(screens.status(current.report(settings)))
+        console.out.print(screens.status(current.report(settings), phases=phases))
 
 
-def _watch(settings: Settings, *, json: bool) -> None:
+def _watch(settings: Settings, *, json: bool, phases: bool) -> None:
     """Show the status again and again, until Ctrl-C ends it."""
     try:
         if json:
             while True:
                 console.print_json(current.report(settings).as_json())
                 time.sleep(WATCH_SECONDS)
-        with Live(screens.status(current.report(settings)), console=console.out, auto_refresh=False) as live:
+        with Live(
+            screens.status(current.report(settings), phases=phases), console=console.out, auto_refresh=False
+        ) as live:
             while True:
                 time.sleep(WATCH_SECONDS)
-                live.update(screens.status(current.report(settings)), refresh=True)
+                live.update(screens.status(current.report(settings), phases=phases), refresh=True)
     except KeyboardInterrupt:  # how a watch ends
         return
 

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from customer_activity import console, observability
-from customer_activity.catalog import Query
+from customer_activity.catalog import Query, Stage
 
 
 def stream(
     ctx: typer.Context,
-    queries: Annotated[
-        list[Query] | None, typer.Argument(help="Which queries to run; all four when none is named.")
+    stages: Annotated[
+        list[Stage] | None, typer.Argument(help="Which parts to run; all four when none is named.")
     ] = None,
     *,
     available_now: Annotated[
@@ -27,5 +27,5 @@ def stream(
     from customer_activity import application  # noqa: PLC0415 - brings pyspark, which no other command needs
 
     observability.configure_logging()
-    wanted = [query for query in Query if query in (queries or list(Query))]
+    wanted = [query for query in Query if any(query in stage.queries for stage in stages or list(Stage))]
     application.run(console.settings_of(ctx), wanted, available_now=available_now, create_topics=create_topics)

@@ -1,98 +1,168 @@
-"""Gold: the current profile of a customer joined with everything the customer bought.
+"""Gold: the current profile of a customer joined with everything the customer bought, one row a change.
 
-Reads      silver.purchase_summaries and silver.customer_profiles, change data feeds, for *who* changed;
-           both tables again at one pair of versions, for *what* they hold now
-Writes     gold.customer_activity (merge)
-Grain      one row per customer_id with a profile (profiles LEFT JOIN summaries)
-On restart a repeated batch computes the same customers from versions at least as new; rows are absolute values, and
-           the merge carries (txnAppId, batch_id)
+Reads      silver.purchases and silver.profile_changes, change data feeds, one batch cut over both
+Writes     gold.activity_changes (append)
+Grain      one row per batch and customer whose row (profiles LEFT JOIN summaries) begins, changes or ends
+On restart the state is brought to the pair of silver versions that gold's newest commit names; what a repeated batch
+           has beyond it is new, the rest is known and changes nothing; the append carries (txnAppId, batch_id)
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity import delta
-from customer_activity.catalog import Table
-from customer_activity.microbatch import MicroBatch, held
-from customer_activity.schemas import SCHEMAS
+from customer_activity import commits, delta
+from customer_activity.catalog import Table, table_path
+from customer_activity.datafiles import FileWriter, arrow_schema
+from customer_activity.gold.state import GoldState, Row, latest, newest_positions, summarised
+from customer_activity.microbatch import MicroBatch, collected
 from customer_activity.settings import Settings
 
-VALUES = tuple(name for name in SCHEMAS[Table.ACTIVITY].fieldNames() if name not in ("customer_id", "view_version"))
-DIFFERS = " OR ".join(f"NOT (t.{name} <=> s.{name})" for name in VALUES)
+SIDES = (Table.PURCHASES, Table.PROFILE_CHANGES)
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Stream who changed on either side."""
-    return changed(*(delta.read_changes(spark, settings.lake, table) for table in (Table.SUMMARIES, Table.PROFILES)))
-
-
-def changed(summaries: DataFrame, profiles: DataFrame) -> DataFrame:
-    """Both change feeds as `customer_id` and `is_gone` (its profile was deleted)."""
-    return summaries.select("customer_id", F.lit(False).alias("is_gone")).union(
-        profiles.select("customer_id", (F.col("_change_type") == "delete").alias("is_gone"))
+    """Stream what changed on either side, from where gold's newest commit was computed, else from the beginning."""
+    positions = newest_positions(settings.lake)
+    return changed(
+        *(delta.read_changes(spark, settings.lake, table, starting_version=positions.get(table, 0)) for table in SIDES)
     )
 
 
-def join_sides(customers: DataFrame, profiles: DataFrame, summaries: DataFrame, currency: str) -> DataFrame:
-    """Left join the sides for the customers that changed.
+def changed(purchases: DataFrame, profile_changes: DataFrame) -> DataFrame:
+    """Both change feeds as one; `side` tells them apart."""
+    return purchases.select(
+        F.lit(Table.PURCHASES.label).alias("side"),
+        "customer_id",
+        "amount",
+        "occurred_at",
+        "kafka_timestamp",
+        "_commit_version",
+    ).unionByName(
+        profile_changes.select(
+            F.lit(Table.PROFILE_CHANGES.label).alias("side"),
+            "customer_id",
+            "name",
+            "email",
+            "address",
+            "loyalty_status",
+            "updated_at",
+            "kafka_timestamp",
+            "partition",
+            "offset",
+            "is_tombstone",
+            "_commit_version",
+        ),
+        allowMissingColumns=True,
+    )
 
-    Grain: one row per customer with a profile, and one per customer whose profile was deleted (`is_gone`). Those with
-    purchases alone have none: they wait in silver. Produces gold's columns but view_version, and `is_gone`.
+
+def append_batch(
+    changes: DataFrame, batch: MicroBatch, *, settings: Settings, state: GoldState, clock: ViewClock
+) -> None:
+    """Write one batch: take both sides' changes into the state, append the rows that differ by them."""
+    spark = changes.sparkSession
+    with batch.phase("read"):
+        if not state.is_current:
+            state.catch_up(newest_positions(settings.lake))
+        few = collected(changes)
+        sums, profiles, versions = _reduced(changes, few, state)
+        if not versions:
+            return
+        state.catch_up({table: low - 1 for table, (low, _) in versions.items()})
+        state.is_current = True
+    to = state.positions | {table: high for table, (_, high) in versions.items()}
+    batch.extra = {table.label: version for table, version in to.items()}
+    writer = FileWriter(settings.lake, Table.ACTIVITY_CHANGES)
+    version = clock.next()
+    with batch.phase("compute"), state.change(sums, profiles, to) as different:
+        for rows in different:
+            batch.rows += len(rows)
+            writer.write(as_columns(rows, settings.currency, version))
+        if file := writer.close():
+            with batch.phase("commit"):
+                commits.commit(spark, settings.lake, Table.ACTIVITY_CHANGES, [file], batch)
+
+
+def _reduced(
+    changes: DataFrame, few: pa.Table | None, state: GoldState
+) -> tuple[pa.Table, pa.Table, dict[Table, tuple[int, int]]]:
+    """Reduce a batch to what it adds per customer, the newest profile change per customer, and versions by side.
+
+    Rows that the state holds already, because the batch is repeated, are left out.
     """
-    customers = customers.groupBy("customer_id").agg(F.max("is_gone").alias("was_deleted"))
-    these = F.broadcast(customers.select("customer_id"))
-    purchase_count = F.coalesce("purchase_count", F.lit(0).cast("bigint"))
-    total_amount = F.coalesce("total_amount", F.lit(0).cast("decimal(18,2)"))
-    current = profiles.join(these, on="customer_id", how="left_semi").withColumnsRenamed(
-        {"updated_at": "profile_updated_at", "kafka_timestamp": "profile_kafka_timestamp"}
-    )
-    bought = summaries.join(these, on="customer_id", how="left_semi")
+    held = state.positions
+    if few is None:
+        is_new = F.lit(False)
+        for table in SIDES:
+            is_new |= (F.col("side") == table.label) & (F.col("_commit_version") > held[table])
+        new = changes.where(is_new)
+        bounds = {
+            Table(row["side"].replace(".", "/")): (row["low"], row["high"])
+            for row in new.groupBy("side")
+            .agg(F.min("_commit_version").alias("low"), F.max("_commit_version").alias("high"))
+            .collect()
+        }
+        bought = new.where(F.col("side") == Table.PURCHASES.label)
+        profiles = new.where(F.col("side") == Table.PROFILE_CHANGES.label).toArrow()
+        return summarised_in_spark(bought), latest(profiles), bounds
+    parts, bounds = {}, {}
+    for table in SIDES:
+        of_side = few.filter(
+            pc.and_(pc.equal(few.column("side"), table.label), pc.greater(few.column("_commit_version"), held[table]))
+        )
+        parts[table] = of_side
+        if of_side.num_rows:
+            low_high = pc.min_max(of_side.column("_commit_version"))
+            bounds[table] = low_high["min"].as_py(), low_high["max"].as_py()
+    return summarised(parts[Table.PURCHASES]), latest(parts[Table.PROFILE_CHANGES]), bounds
+
+
+def summarised_in_spark(purchases: DataFrame) -> pa.Table:
+    """What many purchases add per customer, columns as `summarised` has them."""
     return (
-        customers.join(current, on="customer_id", how="left")
-        .where(F.col("profile_kafka_timestamp").isNotNull() | F.col("was_deleted"))
-        .join(bought, on="customer_id", how="left")
-        .withColumns(
-            {
-                "purchase_count": purchase_count,
-                "total_amount": total_amount,
-                "currency": F.lit(currency),
-                # greatest() passes over nulls: a customer without purchases is as new as the profile
-                "as_of": F.greatest("profile_kafka_timestamp", "last_kafka_timestamp"),
-                "is_gone": F.col("profile_kafka_timestamp").isNull(),
-            }
+        purchases.groupBy("customer_id")
+        .agg(
+            F.count("*").alias("purchase_count"),
+            F.sum((F.col("amount") * 100).cast("bigint")).alias("cents"),
+            F.unix_micros(F.min("occurred_at")).alias("first"),
+            F.unix_micros(F.max("occurred_at")).alias("last"),
+            F.unix_micros(F.max("kafka_timestamp")).alias("kafka_timestamp"),
         )
-        .select("customer_id", *VALUES, "is_gone")
+        .toArrow()
     )
 
 
-def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings, clock: ViewClock) -> None:
-    """Write one batch: both silver tables at one pair of versions, one merge, unchanged rows left alone."""
-    with held(changes) as customers:
-        session = customers.frame.sparkSession
-        versions = {table: delta.version(session, settings.lake, table) for table in (Table.PROFILES, Table.SUMMARIES)}
-        profiles, summaries = (
-            delta.read(session, settings.lake, table, as_of=version) for table, version in versions.items()
-        )
-        with held(join_sides(customers.frame, profiles, summaries, settings.currency)) as joined:
-            batch.rows += joined.rows()
-            if not batch.rows:
-                return
-            batch.extra = {table.label: version for table, version in versions.items()}
-            delta.merge(
-                joined.frame.withColumn("view_version", F.lit(clock.next()).cast("bigint")),
-                settings.lake,
-                Table.ACTIVITY,
-                batch,
-                key="customer_id",
-                local_source=joined.is_small,
-                update_when=DIFFERS,
-                delete_when="s.is_gone",
-            )
+def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Table:
+    """Gold rows as gold.activity_changes has them."""
+    schema = arrow_schema(Table.ACTIVITY_CHANGES)
+    values = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+    cents = pa.array(values["cents"], pa.int64()).cast(pa.decimal128(19, 0))
+    values["total_amount"] = pc.cast(
+        pc.multiply(cents, pa.scalar("0.01").cast(pa.decimal128(3, 2))), pa.decimal128(18, 2)
+    )
+    values["currency"] = pa.repeat(currency, len(rows))
+    values["view_version"] = pa.repeat(pa.scalar(view_version, pa.int64()), len(rows))
+    for name in ("existed", "is_gone"):
+        values[name] = pa.array([bool(value) for value in values[name]])
+    return pa.table(
+        [
+            pa.array(values[field.name], pa.int64()).cast(field.type)
+            if pa.types.is_timestamp(field.type)
+            else values[field.name]
+            if isinstance(values[field.name], pa.Array | pa.ChunkedArray)
+            else pa.array(values[field.name], field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
 
 
 class ViewClock:
@@ -108,10 +178,12 @@ class ViewClock:
         self.now = now
 
     @classmethod
-    def of(cls, spark: SparkSession, lake: str) -> ViewClock:
-        """Start above the newest version in gold."""
-        row = delta.read(spark, lake, Table.ACTIVITY).agg(F.max("view_version")).first()
-        return cls(row[0] if row is not None and row[0] is not None else 0)
+    def of(cls, lake: str) -> ViewClock:
+        """Start above the newest version in gold, as its files' statistics tell it."""
+        files = pa.table(DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES)).get_add_actions(flatten=True))
+        column = "max.view_version"
+        newest = pc.max(files.column(column)).as_py() if column in files.column_names else None
+        return cls(newest or 0)
 
     def next(self) -> int:
         """Return the next version."""

@@ -22,6 +22,7 @@ from pyarrow import fs
 from customer_activity import catalog
 from customer_activity.catalog import Query
 from customer_activity.errors import CheckpointMismatch
+from customer_activity.storage import filesystem
 
 PREAMBLE_LINES = 2  # the version of the log and the batch's metadata come before the sources
 NO_OFFSET = "-"
@@ -56,10 +57,7 @@ def progress(lake: str, query: Query) -> Progress | None:
     batch_id = max(commits)
     path = f"{root}/offsets/{batch_id}"
     try:
-        with files.open_input_stream(path) as stream:
-            lines = stream.read().decode("utf-8").splitlines()
-        sources = [json.loads(line) for line in lines[PREAMBLE_LINES:] if line.strip() not in ("", NO_OFFSET)]
-        return Progress(batch_id, commits[batch_id].mtime.astimezone(UTC), *_positions(sources))
+        return Progress(batch_id, commits[batch_id].mtime.astimezone(UTC), *_positions(_sources(files, path)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointMismatch(
             f"checkpoint of {query}: {path} cannot be read ({type(error).__name__})",
@@ -67,12 +65,25 @@ def progress(lake: str, query: Query) -> Progress | None:
         ) from error
 
 
-def filesystem(location: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a location and the path within it; `s3a` is Hadoop's name for `s3`."""
-    if "://" not in location:
-        return fs.LocalFileSystem(), location
-    files, path = fs.FileSystem.from_uri(location.replace("s3a://", "s3://", 1))
-    return files, path
+def batch_records(lake: str, query: Query, batch_id: int) -> int | None:
+    """How many Kafka records a batch has, from where the one before it ended; None when that cannot be known."""
+    files, root = filesystem(catalog.checkpoint_path(lake, query))
+    try:
+        ends, _ = _positions(_sources(files, f"{root}/offsets/{batch_id}"))
+        begins, _ = _positions(_sources(files, f"{root}/offsets/{batch_id - 1}"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return sum(
+        end - begins.get(topic, {}).get(partition, 0)
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+    )
+
+
+def _sources(files: fs.FileSystem, path: str) -> list[dict[str, Any]]:
+    with files.open_input_stream(path) as stream:
+        lines = stream.read().decode("utf-8").splitlines()
+    return [json.loads(line) for line in lines[PREAMBLE_LINES:] if line.strip() not in ("", NO_OFFSET)]
 
 
 def _entries(files: fs.FileSystem, folder: str) -> list[fs.FileInfo]:

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from customer_activity.inspection.doctor import Finding
 
 STATE_STYLE = {"running": "green", "starting": "cyan", "failed": "red", "dead": "red", "silent": "yellow"}
+PHASES = ("read", "compute", "write", "commit", "publish", "spark")
 MEGABYTE = 1_000_000
 
 
-def status(found: Report) -> RenderableType:
-    """Show the status: queries, tables, topics, notes."""
+def status(found: Report, *, phases: bool = False) -> RenderableType:
+    """Show the status: queries, where their time goes when asked, tables, topics, notes."""
     return Group(
         queries(found.queries),
+        *([_phases(found.queries)] if phases else []),
         _contents(found),
         *(Text(f"{t.name}: {t.records:,} records", style="dim") for role, t in found.topics.items() if role != "view"),
         *(Text(f"note: {note}", style="yellow") for note in found.notes),
@@ -48,6 +50,17 @@ def queries(reports: Iterable[QueryReport]) -> Grid:
         )
         if query.message:
             grid.add_row("", "", Text(query.message, style="yellow"))
+    return grid
+
+
+def _phases(reports: Iterable[QueryReport]) -> Grid:
+    """Show where each query's last batch spent its time, in milliseconds; `spark` is the trigger around it."""
+    grid = Grid("ms of the last batch", box=None, pad_edge=False)
+    for phase in PHASES:
+        grid.add_column(phase, justify="right")
+    for query in reports:
+        cells = (f"{query.phases[phase]:,.0f}" if phase in query.phases else "-" for phase in PHASES)
+        grid.add_row(query.query.value, *cells)
     return grid
 
 

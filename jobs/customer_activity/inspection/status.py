@@ -20,14 +20,27 @@ from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
 from customer_activity.inspection import checkpoints, tables, topics
 from customer_activity.settings import Settings
 
+# By query: whose rows it reads.
+BEFORE: dict[Query, tuple[Query, ...]] = {
+    Query.BRONZE: (),
+    Query.SILVER: (Query.BRONZE,),
+    Query.GOLD: (Query.SILVER,),
+    Query.PUBLISH: (Query.GOLD,),
+    Query.SUMMARIES: (Query.SILVER,),
+    Query.PROFILES: (Query.SILVER,),
+    Query.ACTIVITY: (Query.GOLD,),
+}
 SILENT_SECONDS = 10.0  # a running application writes its status files at least every second
 TOPIC_PREFIX = "topic:"
 
 # By query: which of its tables shows how far it has come on which input topic.
 REFLECTED = {
     Query.BRONZE: {PURCHASES_ROLE: Table.PURCHASE_EVENTS, PROFILES_ROLE: Table.PROFILE_EVENTS},
-    Query.SILVER: {PURCHASES_ROLE: Table.PURCHASES, PROFILES_ROLE: Table.PROFILES},
-    Query.GOLD: {PURCHASES_ROLE: Table.ACTIVITY, PROFILES_ROLE: Table.ACTIVITY},
+    Query.SILVER: {PURCHASES_ROLE: Table.PURCHASES, PROFILES_ROLE: Table.PROFILE_CHANGES},
+    Query.GOLD: {PURCHASES_ROLE: Table.ACTIVITY_CHANGES, PROFILES_ROLE: Table.ACTIVITY_CHANGES},
+    Query.SUMMARIES: {PURCHASES_ROLE: Table.SUMMARIES},
+    Query.PROFILES: {PROFILES_ROLE: Table.PROFILES},
+    Query.ACTIVITY: {PURCHASES_ROLE: Table.ACTIVITY, PROFILES_ROLE: Table.ACTIVITY},
 }
 
 
@@ -43,6 +56,8 @@ class QueryReport:
         batch: its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
         rows_per_second: of the last batch.
         rows_total: rows since its driver started.
+        phases: milliseconds by phase of the last batch: read, compute, write, commit, publish; `spark` is what the
+            trigger took besides (offsets, planning, checkpoint, waiting for the next turn).
         lag_records: Kafka records not yet landed (bronze); None when unknown.
         lag_versions: commits of upstream tables not yet read (the others); None when unknown.
         lag: the same by topic or table.
@@ -57,6 +72,7 @@ class QueryReport:
     batch: dict[str, Any] | None = None
     rows_per_second: float | None = None
     rows_total: int | None = None
+    phases: dict[str, float] = field(default_factory=dict)
     lag_records: int | None = None
     lag_versions: int | None = None
     lag: dict[str, int] = field(default_factory=dict)
@@ -124,9 +140,10 @@ def report(settings: Settings) -> Report:
             published = _published(settings, progress)
     held = {table: found for table in Table if (found := _contents(settings, table, notes)) is not None}
     newest = {table: contents.newest for table, contents in held.items()}
-    is_current = True
+    current: dict[Query, bool] = {}
     for query in queries:
-        is_current = query.is_current = is_current and query.is_caught_up
+        is_current = query.is_caught_up and all(current[before] for before in BEFORE[query.query])
+        query.is_current = current[query.query] = is_current
         reflected = {role: newest.get(table) for role, table in REFLECTED.get(query.query, {}).items()}
         if query.query is Query.PUBLISH:
             reflected = dict.fromkeys((PURCHASES_ROLE, PROFILES_ROLE), published)
@@ -197,7 +214,7 @@ def _position(settings: Settings, table: Table) -> tables.Position | None:
 def _published(settings: Settings, progress: checkpoints.Progress) -> datetime | None:
     """Return how new the input is that the published version of gold reflects."""
     try:
-        return tables.newest_at(settings.lake, Table.ACTIVITY, progress.table_versions)
+        return tables.newest_at(settings.lake, Table.ACTIVITY_CHANGES, progress.table_versions)
     except (DeltaError, OSError):  # the log no longer reaches back to that version
         return None
 
@@ -232,7 +249,17 @@ def _state(settings: Settings, query: Query, progress: checkpoints.Progress | No
         batch=last if status["batch_id"] is not None else committed,
         rows_per_second=status["rows_per_second"],
         rows_total=status["rows_total"],
+        phases=_phases(status),
     )
+
+
+def _phases(status: dict[str, Any]) -> dict[str, float]:
+    """Return the last batch's phases, and what its trigger took beside them."""
+    phases = {name: float(millis) for name, millis in status.get("phases", {}).items()}
+    trigger = status.get("spark_phases", {}).get("triggerExecution")
+    if trigger is not None and phases:
+        phases["spark"] = max(0.0, round(trigger - status["batch_seconds"] * 1000, 1))
+    return phases
 
 
 def is_alive(pid: int) -> bool:

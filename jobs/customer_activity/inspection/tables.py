@@ -21,8 +21,10 @@ TIME_COLUMN = {
     Table.PROFILE_EVENTS: "kafka_timestamp",
     Table.QUARANTINE: "kafka_timestamp",
     Table.PURCHASES: "kafka_timestamp",
+    Table.PROFILE_CHANGES: "kafka_timestamp",
     Table.SUMMARIES: "last_kafka_timestamp",
     Table.PROFILES: "kafka_timestamp",
+    Table.ACTIVITY_CHANGES: "as_of",
     Table.ACTIVITY: "as_of",
 }
 

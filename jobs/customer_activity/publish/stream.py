@@ -1,6 +1,6 @@
 """Publish: each change of a gold row becomes one record on the view topic.
 
-Reads      gold.customer_activity, change data feed
+Reads      gold.activity_changes, change data feed
 Writes     Kafka: the view topic, with the progress marker, in one transaction a batch
 Grain      one record per customer_id that changed in the batch: its newest row, or null when the row is gone
 On restart changes up to the marker's gold version are out already and are left out
@@ -12,90 +12,89 @@ from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
 from customer_activity import delta
 from customer_activity.catalog import Table
-from customer_activity.microbatch import MicroBatch, held
+from customer_activity.microbatch import INTERPRETED, MicroBatch
 from customer_activity.publish.transaction import Marker, Publisher
 from customer_activity.settings import Settings
+
+# Gold's columns as the contract's fields (customer_activity.schema.json): camelCase, times in milliseconds.
+FIELDS = {
+    "customerId": "customer_id",
+    "name": "name",
+    "email": "email",
+    "address": "address",
+    "loyaltyStatus": "loyalty_status",
+    "profileUpdatedAtEpochMillis": "profile_updated_at",
+    "purchaseCount": "purchase_count",
+    "totalAmount": "total_amount",
+    "currency": "currency",
+    "firstPurchaseAtEpochMillis": "first_purchase_at",
+    "lastPurchaseAtEpochMillis": "last_purchase_at",
+    "viewVersion": "view_version",
+    "asOfEpochMillis": "as_of",
+}
+COLUMNS = (*FIELDS.values(), "existed", "is_gone", "_commit_version")
+RECORDS_AT_A_TIME = 10_000
 
 
 def read(spark: SparkSession, settings: Settings, publisher: Publisher) -> DataFrame:
     """Stream gold's changes, from the marker's version when there is one, else from the table's beginning."""
     marker = publisher.marker
-    known = marker is not None and marker.table_id == delta.table_id(spark, settings.lake, Table.ACTIVITY)
+    known = marker is not None and marker.table_id == delta.table_id(spark, settings.lake, Table.ACTIVITY_CHANGES)
     start = marker.version if marker is not None and known else 0
-    return states(delta.read_changes(spark, settings.lake, Table.ACTIVITY, starting_version=start))
+    return delta.read_changes(spark, settings.lake, Table.ACTIVITY_CHANGES, starting_version=start).select(*COLUMNS)
 
 
-def states(changes: DataFrame) -> DataFrame:
-    """Keep what rows became; what they were before is of no use to a reader of the topic."""
-    return changes.where(F.col("_change_type") != "update_preimage")
+def net_changes(changes: pa.Table, published_version: int) -> pa.Table:
+    """Reduce the changes after `published_version` to one row per customer: its newest state.
 
-
-def net_changes(changes: DataFrame, published_version: int) -> DataFrame:
-    """Reduce the change feed to one row per customer: its newest state.
-
-    A row that came and went since `published_version` has never been on the topic and needs no record.
-
-    Produces gold's columns and `is_gone`.
+    A row that came and went since has never been on the topic and needs no record.
     """
-    of_customer = Window.partitionBy("customer_id")
-    # Within one commit a key changes once; a delete and an insert of it are two commits.
-    newest_first = of_customer.orderBy(F.desc("_commit_version"))
-    return (
-        changes.where(F.col("_commit_version") > published_version)
-        .withColumn("first_change", F.min_by("_change_type", "_commit_version").over(of_customer))
-        .withColumn("rank", F.row_number().over(newest_first))
-        .where(F.col("rank") == 1)
-        .withColumn("is_gone", F.col("_change_type") == "delete")
-        .where(~(F.col("is_gone") & (F.col("first_change") == "insert")))
-        .drop("rank", "first_change", *delta.CHANGE_COLUMNS)
-    )
-
-
-def view_fields(current: DataFrame) -> DataFrame:
-    """Gold's columns as the contract's fields (customer_activity.schema.json): camelCase, times in milliseconds."""
-
-    def millis(column: str) -> Column:
-        return F.unix_millis(column)
-
-    return current.select(
-        F.col("customer_id").alias("customerId"),
-        "name",
-        "email",
-        "address",
-        F.col("loyalty_status").alias("loyaltyStatus"),
-        millis("profile_updated_at").alias("profileUpdatedAtEpochMillis"),
-        F.col("purchase_count").alias("purchaseCount"),
-        F.col("total_amount").alias("totalAmount"),
-        "currency",
-        millis("first_purchase_at").alias("firstPurchaseAtEpochMillis"),
-        millis("last_purchase_at").alias("lastPurchaseAtEpochMillis"),
-        F.col("view_version").alias("viewVersion"),
-        millis("as_of").alias("asOfEpochMillis"),
-        "is_gone",
-    )
+    new = changes.filter(pc.greater(changes.column("_commit_version"), published_version))
+    new = new.sort_by("view_version")  # one a batch of gold, and growing
+    numbered = new.append_column("number", pa.array(range(new.num_rows), pa.int64()))
+    of_customer = numbered.group_by("customer_id").aggregate([("number", "min"), ("number", "max")])
+    existed = new.column("existed").take(of_customer.column("number_min"))
+    newest = new.take(of_customer.column("number_max"))
+    return newest.filter(pc.or_(existed, pc.invert(newest.column("is_gone"))))
 
 
 def records(rows: pa.Table) -> Iterator[tuple[bytes, bytes | None]]:
     """Key and value of each customer's record; the value is null when the row is gone."""
     encode = msgspec.json.Encoder(decimal_format="number").encode  # the cents as they are: 12.30, never 12.3000001
-    for chunk in rows.to_batches(max_chunksize=10_000):
-        for row in chunk.to_pylist():
-            is_gone = row.pop("is_gone")
-            yield row["customerId"].encode(), None if is_gone else encode(row)
+    fields = rows.select(list(FIELDS.values())).rename_columns(list(FIELDS))
+    fields = pa.table({name: _plain(fields.column(name)) for name in FIELDS})
+    is_gone = rows.column("is_gone").to_pylist()
+    start = 0
+    for part in fields.to_batches(max_chunksize=RECORDS_AT_A_TIME):
+        for gone, row in zip(is_gone[start : start + part.num_rows], part.to_pylist(), strict=True):
+            yield row["customerId"].encode(), None if gone else encode(row)
+        start += part.num_rows
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times as milliseconds since 1970."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return pc.divide(column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1000)
 
 
 def publish_batch(changes: DataFrame, batch: MicroBatch, *, publisher: Publisher, table_id: str) -> None:
     """Publish one batch with its marker; a batch that changes nothing sends nothing."""
-    with held(changes) as feed:
-        versions = [version for (version,) in feed.counts("_commit_version")]
-        if not versions:
-            return
+    for key, value in INTERPRETED.items():
+        changes.sparkSession.conf.set(key, value)
+    with batch.phase("read"):
+        feed = changes.toArrow()  # every row of it goes through this process anyway
+    if not feed.num_rows:
+        return
+    with batch.phase("compute"):
         is_out = publisher.marker.version if publisher.marker and publisher.marker.table_id == table_id else -1
-        rows = feed.frame.transform(net_changes, is_out).transform(view_fields).toArrow()
+        rows = net_changes(feed, is_out)
+        newest = pc.max(feed.column("_commit_version")).as_py()
+    with batch.phase("publish"):
         if rows.num_rows:
-            batch.rows += publisher.publish(records(rows), Marker(table_id, max(versions)))
+            batch.rows += publisher.publish(records(rows), Marker(table_id, newest))

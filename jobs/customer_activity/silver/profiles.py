@@ -1,4 +1,4 @@
-"""Which profile update is current. Pure steps, no IO.
+"""Which profile record is current. Pure steps, no IO.
 
 A customer's records are in one partition, so their offsets are their order. A tombstone ends the life of a profile;
 the updates after it start a new one. Within a life the greatest (updated_at, offset) wins.
@@ -6,64 +6,78 @@ the updates after it start a new one. Within a life the greatest (updated_at, of
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from customer_activity.microbatch import ACCEPTED, DUPLICATE, STALE
-from customer_activity.schemas import POSITION, PROFILE_FIELDS
 
-CONTENT = tuple(name for name in PROFILE_FIELDS.fieldNames() if name != "customer_id")
-COLUMNS = (*PROFILE_FIELDS.fieldNames(), *POSITION.fieldNames())
+MICROS = pa.timestamp("us", tz="UTC")
 
 
-def judge(events: DataFrame, current: DataFrame) -> DataFrame:
-    """Add `verdict` (accepted, duplicate, stale), `life` and `is_new` to the batch's profile records.
+class Profile(NamedTuple):
+    """One profile record; times in microseconds since 1970, UTC."""
 
-    The customers' current profiles take part as the first record of their life; `is_new` tells the batch's own.
+    customer_id: str
+    name: str | None
+    email: str | None
+    address: str | None
+    loyalty_status: str | None
+    updated_at: int | None
+    partition: int
+    offset: int
+    kafka_timestamp: int
+    is_tombstone: bool = False
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What it says, apart from where and when it was said."""
+        return self[:6]
+
+
+def records(rows: pa.Table | pa.RecordBatch) -> Iterator[Profile]:
+    """Return a table's rows as profile records; columns are taken by name."""
+    columns = []
+    for name in Profile._fields:
+        column = rows.column(name)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(MICROS).cast(pa.int64())
+        columns.append(column.to_pylist())
+    return map(Profile._make, zip(*columns, strict=True))
+
+
+def judge(updates: Iterable[Profile], current: Mapping[str, Profile]) -> tuple[list[str], dict[str, int]]:
+    """Judge records in the order of their offsets: accepted, duplicate, or stale.
 
     Args:
-        events: bronze profile records of the batch, tombstones included.
-        current: silver.customer_profiles rows of the same customers (others do no harm).
+        updates: profile records, tombstones included.
+        current: the customers' current profiles (others do no harm).
+
+    Returns:
+        The verdicts; and by customer whose profile begins, is replaced or ends, the number of the record that did it.
+        A profile that was not there before and is not there after has none.
     """
-    before = (
-        current.join(events.select("customer_id").distinct(), on="customer_id", how="left_semi")
-        .withColumn("is_tombstone", F.lit(False))
-        .withColumn("is_new", F.lit(False))
-    )
-    in_order = Window.partitionBy("customer_id").orderBy("is_new", "offset")
-    earlier_in_life = (
-        Window.partitionBy("customer_id", "life").orderBy("is_new", "offset").rowsBetween(Window.unboundedPreceding, -1)
-    )
-    content = F.struct(*CONTENT)
-    is_update = ~F.col("is_tombstone")
-    is_stale = F.coalesce(F.col("updated_at") < F.max("updated_at").over(earlier_in_life), F.lit(False))
-    # Of the earlier records that were not stale the last one was current: only that can be repeated.
-    held = F.last(F.when(is_update & ~F.col("is_stale"), content), ignorenulls=True).over(earlier_in_life)
-    is_repeat = is_update & content.eqNullSafe(F.col("held"))
-    return (
-        events.select(*COLUMNS, "is_tombstone")
-        .withColumn("is_new", F.lit(True))
-        .unionByName(before.select(*COLUMNS, "is_tombstone", "is_new"))
-        .withColumn("life", F.sum(F.col("is_tombstone").cast("int")).over(in_order))
-        .withColumn("is_stale", is_stale)
-        .withColumn("held", held)
-        .withColumn("verdict", F.when(F.col("is_stale"), STALE).when(is_repeat, DUPLICATE).otherwise(ACCEPTED))
-        .select(*COLUMNS, "is_tombstone", "is_new", "life", "verdict")
-    )
+    profiles = dict(current)
+    verdicts = []
+    changed: dict[str, int] = {}
+    for number, update in enumerate(updates):
+        customer = update.customer_id
+        held = profiles.get(customer)
+        if update.is_tombstone:
+            profiles.pop(customer, None)
+            changed[customer] = number
+            verdicts.append(ACCEPTED)
+        elif held is not None and _is_older(update, held):
+            verdicts.append(STALE)
+        elif held is not None and update.content == held.content:
+            verdicts.append(DUPLICATE)
+        else:
+            profiles[customer] = update
+            changed[customer] = number
+            verdicts.append(ACCEPTED)
+    return verdicts, {c: number for c, number in changed.items() if c in profiles or c in current}
 
 
-def changes(judged: DataFrame) -> DataFrame:
-    """Reduce judged records to what changes per customer.
-
-    Grain: one row per customer whose profile begins, is replaced or ends (`is_tombstone`: it ends). A customer whose
-    current profile stays as it is has no row; nor has one whose profile was not there and is not there after.
-    """
-    of_customer = Window.partitionBy("customer_id")
-    latest = of_customer.orderBy(F.desc("is_new"), F.desc("offset"))
-    return (
-        judged.where(F.col("verdict") == ACCEPTED)
-        .withColumn("existed", ~F.min("is_new").over(of_customer))
-        .withColumn("rank", F.row_number().over(latest))
-        .where((F.col("rank") == 1) & F.col("is_new") & (~F.col("is_tombstone") | F.col("existed")))
-        .select(*COLUMNS, "is_tombstone")
-    )
+def _is_older(update: Profile, held: Profile) -> bool:
+    return (update.updated_at or 0) < (held.updated_at or 0)

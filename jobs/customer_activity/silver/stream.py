@@ -1,26 +1,32 @@
-"""Silver: count each purchase once, keep its customer's running summary, and keep the current profile.
+"""Silver: count each purchase once, and note every change of a profile.
 
 Reads      bronze.purchase_events and bronze.customer_profiles, change data feeds, one batch cut over both
-Writes     silver.purchases (append), bronze.quarantine (append: repeats with other content),
-           silver.purchase_summaries (merge, additive), silver.customer_profiles (merge), in this order
-Grain      one row per purchase_id; one row per customer_id that bought; one row per customer_id with a profile
-On restart a repeated batch judges every record as before: purchases know their own rows by coordinates, and profiles
-           are merged last; each write carries (txnAppId, batch_id), so those that were made are skipped
+Writes     bronze.quarantine (append: repeats with other content), silver.purchases (append),
+           silver.profile_changes (append), in this order
+Grain      one row per purchase_id; one row per change of a customer's profile
+On restart a batch whose last write is in its table is done; any other is judged as before, because purchases know
+           their own rows by coordinates and profiles come last; each write carries (txnAppId, batch_id)
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections import Counter
+from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity import delta
-from customer_activity.catalog import Reason, Table
-from customer_activity.microbatch import ACCEPTED, QUARANTINED, Held, MicroBatch, held
-from customer_activity.schemas import POSITION, PROFILE_FIELDS, PURCHASE_FIELDS, SCHEMAS
+from customer_activity import commits, delta
+from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.datafiles import DataFile, FileWriter
+from customer_activity.microbatch import ACCEPTED, QUARANTINED, MicroBatch, collected
+from customer_activity.schemas import POSITION, PROFILE_FIELDS, PURCHASE_FIELDS
 from customer_activity.settings import Settings
 from customer_activity.silver import profiles, purchases
+from customer_activity.silver.index import SilverIndex
 
 EVENT_COLUMNS = list(
     dict.fromkeys(
@@ -33,6 +39,8 @@ EVENT_COLUMNS = list(
         ]
     )
 )
+IN_ORDER = [("partition", "ascending"), ("offset", "ascending")]
+PROFILES_AT_A_TIME = 50_000
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -47,95 +55,161 @@ def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
     return rows[0].unionByName(rows[1], allowMissingColumns=True).select(*EVENT_COLUMNS)
 
 
-def merge_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
-    """Write one batch.
+def append_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> None:
+    """Write one batch: a small one is judged here by the index, a large one in Spark against the whole table."""
+    with batch.phase("read"):
+        few = collected(events)
+        if few is None:
+            bought = events.where(F.col("topic") == settings.purchase_topic)
+            updates = events.where(F.col("topic") == settings.profile_topic).toArrow()
+        else:
+            updates = few.filter(pc.equal(few.column("topic"), settings.profile_topic))
+            few = few.filter(pc.equal(few.column("topic"), settings.purchase_topic))
+    if _is_done(events.sparkSession, batch, settings, has_profiles=updates.num_rows > 0):
+        return
+    if few is None:
+        append_many_purchases(bought, batch, settings=settings, index=index)
+    elif few.num_rows:
+        append_purchases(few, events.sparkSession, batch, settings=settings, index=index)
+    if updates.num_rows:
+        append_profiles(updates, events.sparkSession, batch, settings=settings, index=index)
 
-    Every record is judged and counted before anything is written, so each commit carries the whole accounting.
+
+def _is_done(spark: SparkSession, batch: MicroBatch, settings: Settings, *, has_profiles: bool) -> bool:
+    """Whether the batch's last write is in its table: only then is everything of it."""
+    last = Table.PROFILE_CHANGES if has_profiles else Table.PURCHASES
+    return commits.last_batch(spark, settings.lake, last, batch) >= batch.batch_id
+
+
+def append_purchases(
+    bought: pa.Table, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
+) -> None:
+    """Judge a small batch's purchases by the index; append those that count, quarantine conflicting repeats."""
+    with batch.phase("compute"):
+        index.catch_up(Table.PURCHASES)
+        bought = bought.sort_by(IN_ORDER)
+        records = list(purchases.firsts(bought))
+        verdicts = purchases.judge(records, index.counted(purchase_id for purchase_id, _ in records))
+        _count(verdicts, settings.purchase_topic, batch)
+        accepted = bought.filter(pa.array([verdict == ACCEPTED for verdict in verdicts]))
+    _quarantine(bought, verdicts, spark, batch, settings)
+    with index.change(), batch.phase("commit"):
+        version = commits.append(spark, settings.lake, Table.PURCHASES, accepted, batch)
+        index.add_purchases(record for record, verdict in zip(records, verdicts, strict=True) if verdict == ACCEPTED)
+        index.advance(Table.PURCHASES, version)
+
+
+def append_many_purchases(bought: DataFrame, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> None:
+    """Append a large batch's purchases: an id that is met once, here and in the table, counts without more ado.
+
+    The few others are judged as a small batch is. The index takes the table's new rows before it is used again.
     """
-    with held(events, cache=False) as new, ExitStack() as judging:
-        topics = new.counts("topic")
-        purchase_verdicts = profile_verdicts = None
-        if (settings.purchase_topic,) in topics:
-            purchase_verdicts = judging.enter_context(held(judge_purchases(new, settings)))
-            count_verdicts(purchase_verdicts, settings.purchase_topic, batch)
-        if (settings.profile_topic,) in topics:
-            profile_verdicts = judging.enter_context(held(judge_profiles(new.frame, settings)))
-            count_verdicts(profile_verdicts, settings.profile_topic, batch)
-        if purchase_verdicts is not None:
-            write_purchases(purchase_verdicts, batch, settings)
-        if profile_verdicts is not None:
-            write_profiles(profile_verdicts, batch, settings)
-        delta.account(new.frame.sparkSession, settings.lake, Table.PURCHASES, batch)
+    spark = bought.sparkSession
+    counted = delta.read(spark, settings.lake, Table.PURCHASES)
+    with batch.phase("compute"):
+        suspects = purchases_met_again(bought, counted)
+        clean = bought
+        files: list[DataFile | None] = []
+        verdicts: list[str] = []
+        if suspects is not None:
+            known = dict(purchases.firsts(_of(counted, suspects).select(*purchases.COLUMNS).toArrow()))
+            met_again = _of(bought, suspects).toArrow().sort_by(IN_ORDER)
+            verdicts = purchases.judge(purchases.firsts(met_again), known)
+            clean = bought.join(F.broadcast(suspects), F.xxhash64("purchase_id") == F.col("id"), "left_anti")
+            writer = FileWriter(settings.lake, Table.PURCHASES)
+            writer.write(met_again.filter(pa.array([verdict == ACCEPTED for verdict in verdicts])))
+            files.append(writer.close())
+    with batch.phase("write"):
+        written = commits.write_in_workers(clean, settings.lake, Table.PURCHASES)
+    _count(verdicts, settings.purchase_topic, batch)
+    rows = sum(file.rows for file in written)
+    batch.count(settings.purchase_topic, ACCEPTED, rows)
+    batch.rows += rows
+    if suspects is not None:
+        _quarantine(met_again, verdicts, spark, batch, settings)
+    with batch.phase("commit"):
+        commits.commit(spark, settings.lake, Table.PURCHASES, [*files, *written], batch)
+    index.is_current[Table.PURCHASES] = False
 
 
-def judge_purchases(events: Held, settings: Settings) -> DataFrame:
-    """Judge the batch's purchases against those counted before."""
-    bought = events.frame.where(F.col("topic") == settings.purchase_topic)
-    counted = delta.read(bought.sparkSession, settings.lake, Table.PURCHASES)
-    if events.is_small:  # few ids go to the table's files; many meet its rows in a shuffle that judging needs anyway
-        counted = counted.join(F.broadcast(bought.select("purchase_id")), on="purchase_id", how="left_semi")
-    return purchases.judge(bought, counted)
+def purchases_met_again(bought: DataFrame, counted: DataFrame) -> DataFrame | None:
+    """Hashes (`id`) of the purchase ids that are in the batch more than once, or in the table; None without any.
+
+    Two ids of one hash are met again by mistake, and are then judged one by one, by their full ids.
+    """
+
+    def hashes(purchases: DataFrame, here: int) -> DataFrame:
+        return purchases.select(F.xxhash64("purchase_id").alias("id"), F.lit(here).alias("here"))
+
+    ids = (
+        hashes(bought, 1)
+        .unionAll(hashes(counted, 0))
+        .groupBy("id")
+        .agg(F.sum("here").alias("here"), F.count("*").alias("met"))
+        .where("here > 0 AND met > 1")
+        .select("id")
+        .toArrow()
+    )
+    return bought.sparkSession.createDataFrame(ids) if ids.num_rows else None
 
 
-def judge_profiles(events: DataFrame, settings: Settings) -> DataFrame:
-    """Judge the batch's profile records against the current profiles."""
-    updated = events.where(F.col("topic") == settings.profile_topic)
-    return profiles.judge(updated, delta.read(events.sparkSession, settings.lake, Table.PROFILES))
+def _of(rows: DataFrame, suspects: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(suspects), F.xxhash64("purchase_id") == F.col("id"), "left_semi")
 
 
-def write_purchases(judged: Held, batch: MicroBatch, settings: Settings) -> None:
-    """Append the purchases that count, add them to the summaries, quarantine the conflicting repeats."""
-    outcome = batch.counts[settings.purchase_topic]
-    if outcome.get(ACCEPTED):
-        accepted = purchases.accepted(judged.frame)
-        delta.append(accepted, settings.lake, Table.PURCHASES, batch)
-        delta.merge(
-            purchases.summarise(accepted),
-            settings.lake,
-            Table.SUMMARIES,
-            batch,
-            key="customer_id",
-            local_source=judged.is_small,
-            update=purchases.ADD_TO_SUMMARY,
-        )
-    if outcome.get(QUARANTINED):
-        quarantine(judged.frame.where(F.col("verdict") == QUARANTINED), batch, settings)
+def append_profiles(
+    updates: pa.Table, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
+) -> None:
+    """Judge profile records by the index and append what changes, one row a customer and part of the batch."""
+    index.catch_up(Table.PROFILE_CHANGES)
+    updates = updates.sort_by(IN_ORDER)
+    writer = FileWriter(settings.lake, Table.PROFILE_CHANGES)
+    with index.change():
+        with batch.phase("compute"):
+            for start in range(0, updates.num_rows, PROFILES_AT_A_TIME):
+                part = updates.slice(start, PROFILES_AT_A_TIME)
+                records = list(profiles.records(part))
+                verdicts, changed = profiles.judge(records, index.current(record.customer_id for record in records))
+                _count(verdicts, settings.profile_topic, batch)
+                numbers = sorted(changed.values())
+                writer.write(part.take(pa.array(numbers, pa.int64())))
+                index.change_profiles(records[number] for number in numbers)
+        with batch.phase("commit"):
+            version = commits.commit(spark, settings.lake, Table.PROFILE_CHANGES, [writer.close()], batch)
+            index.advance(Table.PROFILE_CHANGES, version)
 
 
-def write_profiles(judged: Held, batch: MicroBatch, settings: Settings) -> None:
-    """Merge what changed among the current profiles."""
-    with held(profiles.changes(judged.frame)) as changed:
-        if changed.rows():
-            delta.merge(
-                changed.frame,
-                settings.lake,
-                Table.PROFILES,
-                batch,
-                key="customer_id",
-                local_source=changed.is_small,
-                delete_when="s.is_tombstone",
-            )
-
-
-def quarantine(conflicts: DataFrame, batch: MicroBatch, settings: Settings) -> None:
+def _quarantine(
+    bought: pa.Table, verdicts: list[str], spark: SparkSession, batch: MicroBatch, settings: Settings
+) -> None:
     """Append conflicting repeats to quarantine with the raw bytes that bronze kept of them."""
-    at = conflicts.select("topic", "partition", "offset")
-    low, high = at.agg(F.min("offset"), F.max("offset")).first() or (0, 0)
-    raw = delta.read(conflicts.sparkSession, settings.lake, Table.PURCHASE_EVENTS).where(
-        F.col("offset").between(low, high)
-    )
-    rows = (
-        raw.join(F.broadcast(at), on=["topic", "partition", "offset"], how="left_semi")
-        .withColumn("reason", F.lit(Reason.CONFLICTING_DUPLICATE.value))
-        .withColumn("detail", F.lit("$.purchaseId: counted before with other content"))
-        .withColumn("quarantined_at", F.current_timestamp())
-    )
-    delta.append(rows.select(*SCHEMAS[Table.QUARANTINE].fieldNames()), settings.lake, Table.QUARANTINE, batch)
+    conflicts = bought.filter(pa.array([verdict == QUARANTINED for verdict in verdicts], pa.bool_()))
+    if not conflicts.num_rows:
+        return
+    places = conflicts.select(["partition", "offset"])
+    events = DeltaTable(table_path(settings.lake, Table.PURCHASE_EVENTS)).to_pyarrow_dataset()
+    # Files tell their bounds of offsets, so few are opened; an offset may be there once a partition.
+    raw = events.to_table(filter=pc.field("offset").isin(places.column("offset").unique()))
+    raw = _at(raw, places)
+    values = {
+        "reason": pa.repeat(Reason.CONFLICTING_DUPLICATE.value, raw.num_rows),
+        "detail": pa.repeat("$.purchaseId: counted before with other content", raw.num_rows),
+        "quarantined_at": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC")), raw.num_rows),
+    }
+    for name, column in values.items():
+        raw = raw.append_column(name, column)
+    commits.append(spark, settings.lake, Table.QUARANTINE, raw, batch)
 
 
-def count_verdicts(judged: Held, topic: str, batch: MicroBatch) -> None:
+def _at(rows: pa.Table, places: pa.Table) -> pa.Table:
+    """Keep the rows at these coordinates."""
+    wanted = set(zip(*(column.to_pylist() for column in places.columns), strict=True))
+    found = zip(*(rows.column(name).to_pylist() for name in places.column_names), strict=True)
+    return rows.filter(pa.array([at in wanted for at in found], pa.bool_()))
+
+
+def _count(verdicts: list[str], topic: str, batch: MicroBatch) -> None:
     """Add the verdicts on a topic's records to the batch's accounting."""
-    for (verdict, is_new), count in judged.counts("verdict", "is_new").items():
-        if is_new:
-            batch.count(topic, verdict, count)
-            batch.rows += count
+    for verdict, count in Counter(verdicts).items():
+        batch.count(topic, verdict, count)
+    batch.rows += len(verdicts)

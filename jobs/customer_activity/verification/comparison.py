@@ -126,7 +126,9 @@ def compare_rows(
     return differences.check(name, len(expected), found)
 
 
-def compare_gold(expected: Mapping[str, Activity], rows: Iterable[tuple[Any, ...]]) -> tuple[Check, dict[str, Any]]:
+def compare_gold(
+    name: str, expected: Mapping[str, Activity], rows: Iterable[tuple[Any, ...]]
+) -> tuple[Check, dict[str, Any]]:
     """Compare gold's rows with the oracle's; also return each customer's view version, which only gold knows."""
     versions: dict[str, Any] = {}
 
@@ -135,7 +137,7 @@ def compare_gold(expected: Mapping[str, Activity], rows: Iterable[tuple[Any, ...
             versions[row[0]] = row[-1]
             yield row[:-1]
 
-    check = compare_rows(Table.ACTIVITY.label, Activity._fields, expected, without_version())
+    check = compare_rows(name, Activity._fields, expected, without_version())
     differences = Differences(check.differences, list(check.examples))
     for customer_id, version in versions.items():
         if version is None or version < 1:

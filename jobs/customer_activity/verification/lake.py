@@ -66,6 +66,25 @@ def rows(
         yield from zip(*(_values(column) for column in batch.columns), strict=True)
 
 
+def newest(
+    table: DeltaTable, columns: Sequence[str], order: str, ends: str, customers: frozenset[str] | None = None
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the newest row of each key (the first column) of a table of changes, but of those that have ended.
+
+    Args:
+        table: one row a change.
+        columns: in the order wanted.
+        order: column that grows with a key's changes.
+        ends: column that is true where the change ended the row.
+        customers: these only, where they are given.
+    """
+    found: dict[Any, tuple[Any, ...]] = {}
+    for row in rows(table, (*columns, order, ends), customers):
+        if row[0] not in found or found[row[0]][-2] < row[-2]:
+            found[row[0]] = row
+    return (row[:-2] for row in found.values() if not row[-1])
+
+
 def landed(table: DeltaTable, columns: Sequence[str]) -> Iterator[Landed]:
     """Yield a bronze table's rows, raw and with certain columns."""
     for topic, partition, offset, timestamp, key, value, headers, *rest in rows(table, (*RAW_COLUMNS, *columns)):

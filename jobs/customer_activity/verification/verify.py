@@ -63,6 +63,10 @@ class Report:
         return sum(check.differences for check in self.checks)
 
 
+# The tables whose commits carry the accounting: what bronze and silver write.
+COUNTED = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES)
+
+
 def verify(
     settings: Settings,
     *,
@@ -182,11 +186,15 @@ def _compare(
         (Table.PROFILES, comparison.PROFILE_COLUMNS, wanted.profiles),
     ):
         checks.append(compare_rows(table.label, columns, rows, lake.rows(tables[table], columns, chosen)))
+    changes = lake.newest(tables[Table.PROFILE_CHANGES], comparison.PROFILE_COLUMNS, "offset", "is_tombstone", chosen)
+    label = Table.PROFILE_CHANGES.label
+    checks.append(compare_rows(label, comparison.PROFILE_COLUMNS, wanted.profiles, changes))
+    changes = lake.newest(tables[Table.ACTIVITY_CHANGES], comparison.GOLD_COLUMNS, "view_version", "is_gone", chosen)
+    checks.append(comparison.compare_gold(Table.ACTIVITY_CHANGES.label, wanted.gold, changes)[0])
     gold_rows = lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen)
-    gold, versions = comparison.compare_gold(wanted.gold, gold_rows)
+    gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, gold_rows)
     checks += [gold, *view.checks(wanted.gold, versions, chosen)]
-    counted: list[Table] = [table for table in Table if table is not Table.ACTIVITY]
-    commits = {table: lake.commits(tables[table]) for table in counted}
+    commits = {table: lake.commits(tables[table]) for table in COUNTED}
     for topic, outcomes in expected.outcomes.items():
         checks.append(comparison.compare_accounting(topic, outcomes, commits))
     return checks, expected

@@ -1,4 +1,4 @@
-"""The pure steps of silver, case by case."""
+"""What silver makes of purchase and profile records, case by case."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from customer_activity.catalog import Table
-from customer_activity.schemas import SCHEMAS
+from customer_activity.datafiles import arrow_schema
 from customer_activity.silver import profiles, purchases
 
 
@@ -20,8 +19,9 @@ def at(second: int) -> datetime:
     return datetime.fromtimestamp(second, UTC)
 
 
-def frame(spark: SparkSession, schema: StructType, rows: Sequence[dict[str, Any]]) -> DataFrame:
-    return spark.createDataFrame([tuple(row.get(name) for name in schema.fieldNames()) for row in rows], schema)
+def in_order(table: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
+    found = pa.Table.from_pylist(list(rows), schema=arrow_schema(table))
+    return found.sort_by([("partition", "ascending"), ("offset", "ascending")])
 
 
 def bought(
@@ -65,32 +65,12 @@ def bought(
     ],
 )
 def test_purchase_verdicts(
-    spark: SparkSession, events: list[dict[str, Any]], counted: list[dict[str, Any]], verdicts: dict[int, str]
+    events: list[dict[str, Any]], counted: list[dict[str, Any]], verdicts: dict[int, str]
 ) -> None:
-    schema = SCHEMAS[Table.PURCHASES]
-    judged = purchases.judge(frame(spark, schema, events), frame(spark, schema, counted))
-    assert {row["offset"]: row["verdict"] for row in judged.collect()} == verdicts
-    assert purchases.accepted(judged).schema == schema
-
-
-def test_summary_of_a_batch(spark: SparkSession) -> None:
-    rows = [
-        bought(0, "P-1", "0.10"),
-        bought(1, "P-2", "0.20", occurred_at=at(50)),
-        bought(2, "P-3", "1.00", customer_id="C-2"),
-    ]
-    summary = purchases.summarise(frame(spark, SCHEMAS[Table.PURCHASES], rows))
-    assert summary.schema.fieldNames() == SCHEMAS[Table.SUMMARIES].fieldNames()
-    (row,) = summary.where("customer_id = 'C-1'").toArrow().to_pylist()
-    assert (row["purchase_count"], row["total_amount"]) == (2, Decimal("0.30"))
-    assert (row["first_purchase_at"], row["last_purchase_at"], row["last_kafka_timestamp"]) == (
-        at(50),
-        at(100),
-        at(1001),
-    )
-
-
-EVENTS = StructType(list(SCHEMAS[Table.PROFILES].fields)).add("is_tombstone", "boolean")
+    rows = in_order(Table.PURCHASES, events)
+    known = dict(purchases.firsts(in_order(Table.PURCHASES, counted)))
+    judged = purchases.judge(purchases.firsts(rows), known)
+    assert dict(zip(rows.column("offset").to_pylist(), judged, strict=True)) == verdicts
 
 
 def update(offset: int, updated: int, name: str = "Ada") -> dict[str, Any]:
@@ -169,14 +149,14 @@ def gone(offset: int) -> dict[str, Any]:
     ],
 )
 def test_profile_verdicts_and_changes(
-    spark: SparkSession,
     current: list[dict[str, Any]],
     events: list[dict[str, Any]],
     verdicts: list[str],
     change: tuple[int, bool] | None,
 ) -> None:
-    judged = profiles.judge(frame(spark, EVENTS, events), frame(spark, SCHEMAS[Table.PROFILES], current))
-    new = sorted(row for row in judged.where("is_new").select("offset", "verdict").collect())
-    assert [row["verdict"] for row in new] == verdicts
-    changes = [(row["offset"], row["is_tombstone"]) for row in profiles.changes(judged).collect()]
+    updates = list(profiles.records(in_order(Table.PROFILE_CHANGES, events)))
+    held = {profile.customer_id: profile for profile in profiles.records(in_order(Table.PROFILE_CHANGES, current))}
+    judged, changed = profiles.judge(updates, held)
+    assert judged == verdicts
+    changes = [(updates[number].offset, updates[number].is_tombstone) for number in changed.values()]
     assert changes == ([] if change is None else [change])

@@ -1,0 +1,62 @@
+"""Merge changes into a table of current rows, exactly once, without Spark: delta-rs does it in this process.
+
+A MERGE of 500 rows into 20,000 takes Spark half a second and more of planning and small jobs; the same MERGE takes
+delta-rs a tenth of one. Spark's part is to reduce the change feed to one row a key; that much fits in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.microbatch import MicroBatch
+from customer_activity.schemas import SCHEMAS
+
+
+def merge(
+    source: pa.Table,
+    lake: str,
+    table: Table,
+    batch: MicroBatch,
+    *,
+    key: str,
+    update: Mapping[str, str] | None = None,
+    delete_when: str | None = None,
+) -> None:
+    """Merge one source row a key into a table, once for this batch.
+
+    Args:
+        source: `s` in the expressions; one row a key.
+        lake: where the table is.
+        table: the target, `t` in the expressions.
+        batch: whose write this is.
+        key: the column that both sides share.
+        update: new value by column, all columns of the source's when not given.
+        delete_when: condition on the source for a delete; such a row is never inserted.
+    """
+    target = DeltaTable(table_path(lake, table))
+    application = batch.application_id(table)
+    written = target.transaction_version(application)
+    if not source.num_rows or (written is not None and written >= batch.batch_id):
+        return
+    batch.commits += 1
+    columns = {name: f"s.{name}" for name in SCHEMAS[table].fieldNames()}
+    merger = target.merge(
+        source,
+        f"t.{key} = s.{key}",
+        source_alias="s",
+        target_alias="t",
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(application, batch.batch_id)],
+            custom_metadata={"userMetadata": batch.metadata()},
+        ),
+    )
+    if delete_when is not None:
+        merger = merger.when_matched_delete(delete_when)
+    merger = merger.when_matched_update(dict(update or columns))
+    merger = merger.when_not_matched_insert(columns, predicate=f"NOT ({delete_when})" if delete_when else None)
+    merger.execute()
+    batch.rows += source.num_rows

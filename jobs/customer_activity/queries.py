@@ -1,0 +1,216 @@
+"""What each query is: its source, what to do with its batches, and its life from start to end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
+from typing import NamedTuple
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from customer_activity import delta
+from customer_activity.bronze import stream as bronze
+from customer_activity.bronze.bad_share import BadShareGuard
+from customer_activity.catalog import Query, Table, checkpoint_path
+from customer_activity.errors import ActivityError, OffsetsLost, TransientError
+from customer_activity.gold import current
+from customer_activity.gold import stream as gold
+from customer_activity.gold.state import GoldState
+from customer_activity.inspection import checkpoints
+from customer_activity.microbatch import MicroBatch
+from customer_activity.observability import QueryStatus, log
+from customer_activity.publish import stream as publish
+from customer_activity.publish.transaction import Publisher
+from customer_activity.settings import Settings
+from customer_activity.silver import current_profiles, summaries
+from customer_activity.silver import stream as silver
+from customer_activity.silver.index import SilverIndex
+
+
+class Plan(NamedTuple):
+    """What it takes to start one query: its source and what to do with each of its batches."""
+
+    source: DataFrame
+    write: Callable[[DataFrame, MicroBatch], None]
+
+
+class Stopping(Exception):
+    """Raised inside a batch that must not begin any more: no error, but how it is turned away."""
+
+
+class Rounds:
+    """Up to which batch of bronze each query is through, so that the queries of the path take turns on few cores.
+
+    A hop begins when the hop above it has something new, and bronze cuts its next batch when the last is in gold: each
+    runs on a machine of its own, so to speak, and nobody asks a table's log for news twenty times a second.
+    """
+
+    def __init__(self, queries: Iterable[Query]) -> None:
+        """Keep the turns of these queries; those that run elsewhere are not waited for."""
+        self.through = dict.fromkeys((query for query in queries if not query.is_behind), 0)
+        self.changed = threading.Condition()
+
+    def begin(self, query: Query) -> int:
+        """Return up to which batch of bronze the batch that begins reads."""
+        with self.changed:
+            if query is Query.BRONZE:
+                return self.through[query] + 1
+            return self.through.get(UPSTREAM[query], 0)
+
+    def finish(self, query: Query, through: int) -> None:
+        """Note a finished batch, and wait for the next turn; not longer than a second when nothing comes."""
+        with self.changed:
+            self.through[query] = through
+            self.changed.notify_all()
+            self.changed.wait_for(partial(self._is_next, query, through), IDLE_SECONDS)
+
+    def _is_next(self, query: Query, through: int) -> bool:
+        if query is Query.BRONZE:
+            return self.through.get(LAST_WAITED_FOR, through) >= through
+        return self.through.get(UPSTREAM[query], through) > through
+
+
+UPSTREAM = {Query.SILVER: Query.BRONZE, Query.GOLD: Query.SILVER, Query.PUBLISH: Query.GOLD}
+LAST_WAITED_FOR = (
+    Query.GOLD
+)  # publishing and landing do not get in each other's way; measured against silver and publish
+IDLE_SECONDS = 1.0  # when nothing comes for so long, Spark may note the batch as done and look for itself
+
+
+class RunningQuery:
+    """One query: its Spark handle, its status, and whether a batch of it is at work."""
+
+    def __init__(
+        self,
+        query: Query,
+        plan: Plan,
+        settings: Settings,
+        stopping: threading.Event,
+        turn: AbstractContextManager[object] | None = None,
+        rounds: Rounds | None = None,
+    ) -> None:
+        """Bind a plan to a query; nothing runs yet. Its batches wait for `turn` when there is one.
+
+        With `rounds` a batch ends when the next one may be cut.
+        """
+        self.query = query
+        self.plan = plan
+        self.settings = settings
+        self.turn = turn or nullcontext()
+        self.rounds = rounds
+        self.stopping = stopping
+        self.status = QueryStatus(query)
+        self.failure: BaseException | None = None
+        self.at_work = threading.Lock()
+        self.handle: StreamingQuery | None = None
+
+    def start(self, *, available_now: bool) -> None:
+        """Start the query on its checkpoint."""
+        writer = (
+            self.plan.source.writeStream.queryName(self.query.value)
+            .foreachBatch(self._batch)
+            .option("checkpointLocation", checkpoint_path(self.settings.lake, self.query))
+        )
+        pause = f"{self.settings.merge_seconds} seconds" if self.query.is_behind else "0 seconds"
+        writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=pause)
+        self.handle = writer.start()
+        self.status.state = "running"
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        takes_turns = self.rounds is not None and not self.query.is_behind
+        through = self.rounds.begin(self.query) if takes_turns and self.rounds is not None else None
+        with self.turn, self.at_work:
+            if self.stopping.is_set():
+                raise Stopping
+            generation = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            batch = MicroBatch(self.query, str(generation), batch_id)
+            if self.query is Query.BRONZE:
+                batch.source_rows = checkpoints.batch_records(self.settings.lake, self.query, batch_id)
+            started = time.monotonic()
+            try:
+                self.plan.write(frame, batch)
+            except BaseException as error:  # kept as it is: Spark would hand back only its text
+                self.failure = error
+                raise
+            self.status.finished(batch_id, batch.rows, time.monotonic() - started, batch.phases)
+
+        if through is not None and self.rounds is not None:
+            self.rounds.finish(self.query, through)
+
+    def ended(self) -> bool:
+        """Whether the query has ended.
+
+        Raises:
+            ActivityError: it ended because of an error.
+        """
+        if self.handle is None or self.handle.isActive:
+            return False
+        error = self.handle.exception()
+        if error is None or self.stopping.is_set():
+            self.status.state = "stopped"
+            return True
+        self.status.state = "failed"
+        fault = explain(self.query, error, self.failure)
+        self.status.message = str(fault)
+        raise fault
+
+
+def explain(query: Query, error: StreamingQueryException, cause: BaseException | None) -> ActivityError:
+    """Turn a query's death into an error of ours: what, where, what to do."""
+    if isinstance(cause, ActivityError):
+        return cause
+    text = str(cause or error)
+    if "failOnDataLoss" in text or "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text:
+        first = next((line for line in text.splitlines() if "offset" in line.lower()), text.splitlines()[0])
+        return OffsetsLost(
+            f"{query}: Kafka no longer has offsets that were never landed: {first}",
+            remedy="find out what removed them; nothing was skipped",
+        )
+    log.error("query=%s failed", query, exc_info=cause or error)
+    return TransientError(
+        f"{query} stopped: {text.splitlines()[0][:300]}",
+        remedy="start again: it resumes where it stopped; the log above has the whole error",
+    )
+
+
+class Plans:
+    """Makes each query's plan when it starts: a source looks at its table then. Owns what the plans keep open."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, resources: ExitStack) -> None:
+        """Make nothing yet; what is opened closes with `resources`."""
+        self.spark = spark
+        self.settings = settings
+        self.resources = resources
+        self.ids = {table: delta.table_id(spark, settings.lake, table) for table in Table}
+
+    def make(self, query: Query) -> Plan:
+        """Make a query's plan."""
+        spark, settings = self.spark, self.settings
+        if query is Query.BRONZE:
+            guard = BadShareGuard(settings.max_bad_share)
+            return Plan(bronze.read(spark, settings), partial(bronze.land, settings=settings, guard=guard))
+        if query is Query.SILVER:
+            index = SilverIndex(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES))
+            self.resources.callback(index.close)
+            write = partial(silver.append_batch, settings=settings, index=index)
+            return Plan(silver.read(spark, settings), write)
+        if query is Query.GOLD:
+            state = GoldState(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES))
+            self.resources.callback(state.close)
+            clock = gold.ViewClock.of(settings.lake)
+            write = partial(gold.append_batch, settings=settings, state=state, clock=clock)
+            return Plan(gold.read(spark, settings), write)
+        if query is Query.PUBLISH:
+            publisher = self.resources.enter_context(Publisher(settings))
+            write = partial(publish.publish_batch, publisher=publisher, table_id=self.ids[Table.ACTIVITY_CHANGES])
+            return Plan(publish.read(spark, settings, publisher), write)
+        merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
+        return Plan(merging.read(spark, settings), partial(merging.merge_batch, settings=settings))
+
+    def _ids(self, *tables: Table) -> dict[Table, str]:
+        return {table: self.ids[table] for table in tables}

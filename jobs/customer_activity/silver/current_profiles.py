@@ -1,0 +1,42 @@
+"""Profiles: the current profile of each customer, merged behind the path to the view.
+
+Reads      silver.profile_changes, change data feed
+Writes     silver.customer_profiles (merge)
+Grain      one row per customer_id with a profile
+On restart a repeated merge sets the same absolute values; it carries (txnAppId, batch_id)
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from customer_activity import delta
+from customer_activity.catalog import Table
+from customer_activity.merging import merge
+from customer_activity.microbatch import MicroBatch, reduced
+from customer_activity.schemas import SCHEMAS
+from customer_activity.settings import Settings
+
+
+def read(spark: SparkSession, settings: Settings) -> DataFrame:
+    """Stream the changes of profiles."""
+    return delta.read_changes(spark, settings.lake, Table.PROFILE_CHANGES)
+
+
+def newest(changes: DataFrame) -> DataFrame:
+    """The newest change of each customer. Its changes are in one partition of the topic: offsets order them."""
+    newest_first = Window.partitionBy("customer_id").orderBy(F.desc("offset"))
+    return (
+        changes.withColumn("rank", F.row_number().over(newest_first))
+        .where(F.col("rank") == 1)
+        .select(*SCHEMAS[Table.PROFILE_CHANGES].fieldNames())
+    )
+
+
+def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
+    """Merge one batch's newest changes."""
+    with batch.phase("compute"):
+        source = reduced(newest(changes))
+    with batch.phase("commit"):
+        merge(source, settings.lake, Table.PROFILES, batch, key="customer_id", delete_when="s.is_tombstone")
