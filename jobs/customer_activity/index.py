@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.datafiles import arrow_schema
 
 NEVER = -1  # the version of a table of which nothing is in the index
 
@@ -108,8 +109,11 @@ def appended(lake: str, table: Table, after: int, upto: int, columns: Sequence[s
     path = table_path(lake, table)
     if after == NEVER:  # the log may begin later than the table: its present files hold all
         return DeltaTable(path, version=upto).to_pyarrow_dataset().scanner(columns=list(columns)).to_reader()
-    changes = DeltaTable(path).load_cdf(starting_version=after + 1, ending_version=upto, columns=list(columns))
-    return pa.RecordBatchReader.from_stream(changes)
+    changes = pa.RecordBatchReader.from_stream(DeltaTable(path).load_cdf(after + 1, upto))
+    schema = pa.schema([arrow_schema(table).field(column) for column in columns])
+    # delta-rs hands out views of texts, which few of Arrow's functions know.
+    plain = (batch.select(list(columns)).cast(schema) for batch in changes)
+    return pa.RecordBatchReader.from_batches(schema, plain)
 
 
 def in_parts(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.Table]:

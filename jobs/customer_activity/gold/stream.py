@@ -32,7 +32,10 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     """Stream what changed on either side, from where gold's newest commit was computed, else from the beginning."""
     positions = newest_positions(settings.lake)
     return changed(
-        *(delta.read_changes(spark, settings.lake, table, starting_version=positions.get(table, 0)) for table in SIDES)
+        *(
+            delta.read_changes(spark, settings.lake, table, starting_version=max(0, positions.get(table, 0)))
+            for table in SIDES
+        )
     )
 
 
