@@ -1,12 +1,12 @@
 # Every target does the set-up it needs; what is up to date is not done again.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check stop clean preflight jars
+.PHONY: help setup run test check bench bench-check stop clean preflight jars
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
 
 setup: .venv/.ready .venv-airflow/.ready jars ## set everything up: both Python environments and the jars
 
@@ -22,6 +22,14 @@ check: .venv/.ready ## lock file, format, lint, types, layers
 	.venv/bin/ruff check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+# BENCH takes options: make bench BENCH="--only freshness --repeat 1"
+bench: setup ## measure freshness, rate, backlog, growth, recovery and half an hour of load, beside the peers (hours)
+	mvn --quiet --file tests/benchmarks/peers/kafka_streams/pom.xml package
+	.venv/bin/python tests/benchmarks/bench.py $(BENCH)
+
+bench-check: .venv/.ready ## compare the last benchmark's ratios with the committed ones
+	.venv/bin/python tests/benchmarks/ratios.py
 
 stop: ## stop whatever runs: traffic, streams, broker
 	@if [ -x .venv/bin/activity ]; then .venv/bin/activity stop; fi

@@ -26,6 +26,7 @@ from customer_activity.queries import Plans, Rounds, RunningQuery
 from customer_activity.settings import Settings
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
+BEHIND_AFTER_SECONDS = 10.0  # what merges behind the path has nothing to do before the path has
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 LOCK_WAIT_SECONDS = 15.0  # a driver that was just killed holds its locks until its JVM has gone
 
@@ -76,7 +77,7 @@ def check_checkpoints(spark: SparkSession, settings: Settings, queries: Sequence
         if path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path):  # noqa: SLF001
             continue
         for table in adds_to[query]:
-            if not delta.read(spark, settings.lake, table).isEmpty():
+            if not delta.is_empty(settings.lake, table):
                 raise CheckpointMismatch(
                     f"{query}: {table.label} has rows, but there is no checkpoint at "
                     f"{checkpoint_path(settings.lake, query)}; starting would take everything in a second time",
@@ -102,7 +103,9 @@ def run(
     for line in lines(settings):
         log.info("%s", line)
     topics.check(settings, create=create_topics)
+    started = time.monotonic()
     spark = session.start(settings)
+    log.info("Spark is ready after %.1f s", time.monotonic() - started)
     try:
         host(spark, settings, queries, stopping, available_now=available_now)
     finally:
@@ -124,7 +127,7 @@ def host(
     """
     with ExitStack() as resources:
         resources.enter_context(locks(spark, settings, queries))
-        delta.ensure_tables(spark, settings.lake)
+        delta.ensure_tables(settings.lake)
         check_checkpoints(spark, settings, queries)
         plans = Plans(spark, settings, resources)
         if available_now:
@@ -142,16 +145,25 @@ def host(
             for query in queries
         ]
         supervise(together, settings, stopping, available_now=False)
+        # Told to stop: what is on the topic goes into the current rows, too, so that a lake at rest is whole.
+        for query in (query for query in queries if query.is_behind and session.is_alive(spark)):
+            last = RunningQuery(query, plans.make(query), settings, threading.Event())
+            supervise([last], settings, last.stopping, available_now=True)
 
 
 def supervise(
     running: Sequence[RunningQuery], settings: Settings, stopping: threading.Event, *, available_now: bool
 ) -> None:
     """Start the queries and watch them until all have ended, one has failed, or the application must stop."""
+    # A start is a race for two cores: the path to the view goes first.
+    begin_behind = time.monotonic() + (0.0 if available_now else BEHIND_AFTER_SECONDS)
+    waiting = sorted(running, key=lambda query: query.query.is_behind)
     try:
-        for query in running:
-            query.start(available_now=available_now)
         while not stopping.is_set():
+            while waiting and (not waiting[0].query.is_behind or time.monotonic() >= begin_behind):
+                query = waiting.pop(0)
+                query.start(available_now=available_now)
+                log.info("query=%s started", query.query)
             ended = [query.ended() for query in running]
             write_status(running, settings)
             if all(ended):

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from customer_activity import delta
+from customer_activity import delta, kafka
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import Query, Table, checkpoint_path
@@ -130,7 +130,8 @@ class RunningQuery:
             generation = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
             batch = MicroBatch(self.query, str(generation), batch_id)
             if self.query is Query.BRONZE:
-                batch.source_rows = checkpoints.batch_records(self.settings.lake, self.query, batch_id)
+                lows = partial(_begins, self.settings)
+                batch.source_rows = checkpoints.batch_records(self.settings.lake, self.query, batch_id, lows)
             started = time.monotonic()
             try:
                 self.plan.write(frame, batch)
@@ -160,6 +161,11 @@ class RunningQuery:
         raise fault
 
 
+def _begins(settings: Settings, topic: str) -> dict[int, int]:
+    """Return the first offset that Kafka has, by partition: where a query's first batch begins."""
+    return {partition: low for partition, (low, _) in kafka.offset_range(settings, topic).items()}
+
+
 def explain(query: Query, error: StreamingQueryException, cause: BaseException | None) -> ActivityError:
     """Turn a query's death into an error of ours: what, where, what to do."""
     if isinstance(cause, ActivityError):
@@ -186,7 +192,7 @@ class Plans:
         self.spark = spark
         self.settings = settings
         self.resources = resources
-        self.ids = {table: delta.table_id(spark, settings.lake, table) for table in Table}
+        self.ids = {table: delta.table_id(settings.lake, table) for table in Table}
 
     def make(self, query: Query) -> Plan:
         """Make a query's plan."""

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from py4j.java_gateway import JVMView
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from customer_activity.errors import EnvironmentFault
@@ -89,6 +90,14 @@ def jvm(spark: SparkSession) -> JVMView:
     if view is None:
         raise RuntimeError("the Spark session has ended")
     return view
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Whether the JVM still answers: a signal to the whole process group ends it before us."""
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001
+    except (Py4JError, OSError):
+        return False
 
 
 def start(settings: Settings, name: str = "customer-activity") -> SparkSession:

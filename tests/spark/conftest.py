@@ -17,7 +17,7 @@ from support.pipeline import Pipeline
 def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create the tables once; a test takes a copy."""
     lake = tmp_path_factory.mktemp("lake")
-    delta.ensure_tables(spark, str(lake))
+    delta.ensure_tables(str(lake))
     return lake
 
 

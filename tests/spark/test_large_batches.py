@@ -56,7 +56,7 @@ def test_large_batches_end_in_the_rows_of_small_ones(
 ) -> None:
     small = outcome(pipeline)
     large_settings = settings.model_copy(update={"lake": f"{settings.lake}-large"})
-    delta.ensure_tables(spark, large_settings.lake)
+    delta.ensure_tables(large_settings.lake)
     monkeypatch.setattr(microbatch, "SMALL_BATCH_BYTES", -1)
 
     large = outcome(Pipeline(spark, large_settings))

@@ -112,7 +112,7 @@ class Pipeline:
         if loses_indexes:
             shutil.rmtree(self.settings.index_dir)
         silvers = (Table.PURCHASES, Table.PROFILE_CHANGES)
-        ids = {table: delta.table_id(self.spark, self.settings.lake, table) for table in Table}
+        ids = {table: delta.table_id(self.settings.lake, table) for table in Table}
         self.index = SilverIndex(self.settings, {table: ids[table] for table in silvers})
         self.state = GoldState(self.settings, {table: ids[table] for table in (*silvers, Table.ACTIVITY_CHANGES)})
 
@@ -151,7 +151,7 @@ class Pipeline:
         elif query is Query.GOLD:
             gold.append_batch(frame, batch, settings=settings, state=self.state, clock=self.clock)
         elif query is Query.PUBLISH:
-            table_id = delta.table_id(self.spark, settings.lake, Table.ACTIVITY_CHANGES)
+            table_id = delta.table_id(settings.lake, Table.ACTIVITY_CHANGES)
             publish.publish_batch(frame, batch, publisher=self.view, table_id=table_id)  # type: ignore[arg-type]
         else:
             merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
@@ -177,7 +177,7 @@ class Pipeline:
 
     def _changes(self, query: Query, table: Table) -> DataFrame:
         path = f"{self.settings.lake}/{table.value}"
-        newest = delta.version(self.spark, self.settings.lake, table)
+        newest = delta.version(self.settings.lake, table)
         start = self.cursors.get((query, table), -1) + 1
         self.cursors[query, table] = newest
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")

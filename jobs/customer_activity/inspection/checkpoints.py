@@ -14,6 +14,7 @@ The second Delta form follows a commit with change files. Such a commit is admit
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -65,16 +66,26 @@ def progress(lake: str, query: Query) -> Progress | None:
         ) from error
 
 
-def batch_records(lake: str, query: Query, batch_id: int) -> int | None:
-    """How many Kafka records a batch has, from where the one before it ended; None when that cannot be known."""
+def batch_records(lake: str, query: Query, batch_id: int, begins: Callable[[str], dict[int, int]]) -> int | None:
+    """How many Kafka records a batch has, from where the one before it ended; None when that cannot be known.
+
+    Args:
+        lake: where the checkpoints are.
+        query: whose batch.
+        batch_id: of the batch.
+        begins: tells the first offsets of a topic, by partition; asked for the first batch only.
+    """
     files, root = filesystem(catalog.checkpoint_path(lake, query))
     try:
         ends, _ = _positions(_sources(files, f"{root}/offsets/{batch_id}"))
-        begins, _ = _positions(_sources(files, f"{root}/offsets/{batch_id - 1}"))
+        if batch_id == 0:
+            starts = {topic: begins(topic) for topic in ends}
+        else:
+            starts, _ = _positions(_sources(files, f"{root}/offsets/{batch_id - 1}"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return sum(
-        end - begins.get(topic, {}).get(partition, 0)
+        end - starts.get(topic, {}).get(partition, 0)
         for topic, partitions in ends.items()
         for partition, end in partitions.items()
     )

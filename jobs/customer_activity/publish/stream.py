@@ -44,7 +44,7 @@ RECORDS_AT_A_TIME = 10_000
 def read(spark: SparkSession, settings: Settings, publisher: Publisher) -> DataFrame:
     """Stream gold's changes, from the marker's version when there is one, else from the table's beginning."""
     marker = publisher.marker
-    known = marker is not None and marker.table_id == delta.table_id(spark, settings.lake, Table.ACTIVITY_CHANGES)
+    known = marker is not None and marker.table_id == delta.table_id(settings.lake, Table.ACTIVITY_CHANGES)
     start = marker.version if marker is not None and known else 0
     return delta.read_changes(spark, settings.lake, Table.ACTIVITY_CHANGES, starting_version=start).select(*COLUMNS)
 

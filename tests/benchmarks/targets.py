@@ -1,0 +1,152 @@
+"""What must be reached and what is aimed at, and how a results file stands against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+PASSED, AIMED, MISSED, UNKNOWN = "must", "aim", "missed", "not measured"
+
+Scenarios = Mapping[str, Any]
+
+
+class Target(NamedTuple):
+    """One figure or several that belong together.
+
+    Attributes:
+        name: what people call it.
+        unit: behind each value.
+        values: the figures in a results file; None where one was not reached.
+        must: bounds, one a value.
+        aim: bounds beyond those.
+        is_higher_better: bounds are lower bounds.
+        has_held: a further condition that the figures cannot say.
+    """
+
+    name: str
+    unit: str
+    values: Callable[[Scenarios], list[float | None]]
+    must: tuple[float, ...]
+    aim: tuple[float, ...]
+    is_higher_better: bool = False
+    has_held: Callable[[Scenarios], bool] = lambda _: True
+
+
+class Verdict(NamedTuple):
+    """How a target stands: its figures, and which of the bounds they reach."""
+
+    target: Target
+    values: list[float | None]
+    reached: str
+
+
+def tutorial_ratio(scenarios: Scenarios) -> float | None:
+    """Return how many times fresher ours is than the tutorial's pipeline (p50).
+
+    Where the tutorial's p50 was not reached, what its purchases had waited at least stands in.
+    """
+    tutorial, ours = scenarios["tutorial"], scenarios["freshness"]["p50_seconds"]["median"]
+    theirs = tutorial["p50_seconds"]["median"] or tutorial["runs"][0]["p50_at_least_seconds"]
+    return round(theirs / ours, 1) if ours and theirs else None
+
+
+def driver_memory(scenarios: Scenarios) -> float | None:
+    """Return the most that the driver's JVM held resident in any run of ours, in gigabytes."""
+    peaks = [run.get("jvm_megabytes") for name in ("freshness", "backlog") for run in scenarios[name]["runs"]]
+    peaks.append(scenarios["steady"].get("jvm_megabytes"))
+    known = [peak for peak in peaks if peak is not None]
+    return round(max(known) / 1000, 2) if known else None
+
+
+def is_level(steady: Mapping[str, Any]) -> bool:
+    """Whether a steady run counts and did not become slower."""
+    return steady["status"] == "ok" and steady["p95_trend"] is not None and not steady["p95_trend"]["is_upward"]
+
+
+def percentiles(name: str) -> Callable[[Scenarios], list[float | None]]:
+    """Make a reader of p50 and p95 of a scenario."""
+    return lambda scenarios: [scenarios[name][figure]["median"] for figure in ("p50_seconds", "p95_seconds")]
+
+
+TARGETS = (
+    Target("freshness at 500/s + 20/s, p50 / p95", "s", percentiles("freshness"), (3.0, 5.0), (1.5, 2.5)),
+    Target("the same without updates", "s", percentiles("freshness_purchases_only"), (2.2, 3.2), (1.0, 1.8)),
+    Target("fresher than the tutorial, p50", "x", lambda s: [tutorial_ratio(s)], (12,), (30,), is_higher_better=True),
+    Target(
+        "highest rate held, p95 < 10 s",
+        "/s",
+        lambda s: [s["rate"]["highest_rate_held"]],
+        (5_000,),
+        (15_000,),
+        is_higher_better=True,
+    ),
+    Target(
+        "backlog against Kafka Streams",
+        "x",
+        lambda s: [s["backlog"]["ratio_to_streams"]],
+        (1.2,),
+        (2.0,),
+        is_higher_better=True,
+    ),
+    Target(
+        "batch of 500, largest against smallest table",
+        "x",
+        lambda s: [s["growth"]["ratio_largest_to_smallest"]],
+        (2.0,),
+        (1.2,),
+    ),
+    Target(
+        "cold start to first record",
+        "s",
+        lambda s: [s["cold_start"]["first_record_seconds"]["median"]],
+        (15.0,),
+        (8.0,),
+    ),
+    Target("catch-up after kill -9", "s", lambda s: [s["catch_up"]["fresh_again_seconds"]["median"]], (25.0,), (12.0,)),
+    Target(
+        "30 minutes, p99, no upward trend",
+        "s",
+        lambda s: [s["steady"]["freshness"]["p99_seconds"]],
+        (6.0,),
+        (4.0,),
+        has_held=lambda s: is_level(s["steady"]),
+    ),
+    Target("driver memory, resident", "GB", lambda s: [driver_memory(s)], (3.0,), (2.0,)),
+)
+
+
+def judge(target: Target, scenarios: Scenarios) -> Verdict:
+    """Hold one target's figures against its bounds; a scenario that failed or is missing was not measured."""
+    try:
+        values = target.values(scenarios)
+        has_held = target.has_held(scenarios)
+    except (KeyError, IndexError):
+        return Verdict(target, [], UNKNOWN)
+    if not has_held or not _reach(target, values, target.must):
+        return Verdict(target, values, MISSED)
+    return Verdict(target, values, AIMED if _reach(target, values, target.aim) else PASSED)
+
+
+def _reach(target: Target, values: list[float | None], bounds: tuple[float, ...]) -> bool:
+    return all(
+        value is not None and (value >= bound if target.is_higher_better else value <= bound)
+        for value, bound in zip(values, bounds, strict=True)
+    )
+
+
+def judge_all(scenarios: Scenarios) -> list[Verdict]:
+    """Hold every target against a results file's scenarios."""
+    return [judge(target, scenarios) for target in TARGETS]
+
+
+def row(verdict: Verdict) -> tuple[str, str, str, str, str]:
+    """Return a verdict as text: figure, measured, must, aim, reached."""
+    target = verdict.target
+    sign = "≥" if target.is_higher_better else "≤"
+
+    def bounds(values: tuple[float, ...]) -> str:
+        return f"{sign} {' / '.join(f'{value:,g}' for value in values)} {target.unit}"
+
+    measured = " / ".join("not reached" if value is None else f"{value:,g}" for value in verdict.values)
+    measured = f"{measured} {target.unit}" if measured else "-"
+    return target.name, measured, bounds(target.must), bounds(target.aim), verdict.reached
