@@ -26,7 +26,7 @@ check: .venv/.ready ## lock file, format, lint, types, layers
 # BENCH takes options: make bench BENCH="--only freshness --repeat 1"
 bench: setup ## measure freshness, rate, backlog, growth, recovery and half an hour of load, beside the peers (hours)
 	mvn --quiet --file tests/benchmarks/peers/kafka_streams/pom.xml package
-	.venv/bin/python tests/benchmarks/bench.py $(BENCH)
+	.venv/bin/python tests/benchmarks/bench.py --page docs/PERFORMANCE.md $(BENCH)
 
 bench-check: .venv/.ready ## compare the last benchmark's ratios with the committed ones
 	.venv/bin/python tests/benchmarks/ratios.py

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity import delta, session
 from customer_activity.broker import topics
-from customer_activity.catalog import Query, Table, checkpoint_path
+from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path
 from customer_activity.errors import ActivityError, CheckpointMismatch, QueryAlreadyRunning
 from customer_activity.inspection.describe import lines
 from customer_activity.observability import log
@@ -27,6 +27,7 @@ from customer_activity.settings import Settings
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
 BEHIND_AFTER_SECONDS = 10.0  # what merges behind the path has nothing to do before the path has
+CHECKPOINT_SECONDS = 20.0  # how often the tables' logs are looked at for a checkpoint
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 LOCK_WAIT_SECONDS = 15.0  # a driver that was just killed holds its locks until its JVM has gone
 
@@ -157,6 +158,9 @@ def supervise(
     """Start the queries and watch them until all have ended, one has failed, or the application must stop."""
     # A start is a race for two cores: the path to the view goes first.
     begin_behind = time.monotonic() + (0.0 if available_now else BEHIND_AFTER_SECONDS)
+    names = {query.query for query in running}
+    written = {Table(name) for flow in FLOWS if flow.query in names for name in flow.writes if ":" not in name}
+    next_checkpoints = time.monotonic() + CHECKPOINT_SECONDS
     waiting = sorted(running, key=lambda query: query.query.is_behind)
     try:
         while not stopping.is_set():
@@ -168,6 +172,9 @@ def supervise(
             write_status(running, settings)
             if all(ended):
                 break
+            if time.monotonic() >= next_checkpoints:
+                delta.checkpoint(settings.lake, written)
+                next_checkpoints = time.monotonic() + CHECKPOINT_SECONDS
             stopping.wait(WATCH_SECONDS)
     except ActivityError:
         stopping.set()  # the others begin no new batch

@@ -16,17 +16,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # run as a file, this package is not found otherwise
+if not __package__:  # run as a file: only its own folder is searched, and the package lies in the one above
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-import typer  # noqa: E402 - the package's folder must be known first
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
+import typer
+from rich.console import Console
+from rich.table import Table
 
-from benchmarks import results, targets  # noqa: E402
-from benchmarks.pipelines import build_streams  # noqa: E402
-from benchmarks.scenarios import NEEDS_STREAMS, SCENARIOS  # noqa: E402
-from benchmarks.trial import Options, attempt, say  # noqa: E402
-from customer_activity.settings import PROJECT  # noqa: E402
+from benchmarks import results, targets
+from benchmarks.pipelines import build_streams
+from benchmarks.scenarios import NEEDS_STREAMS, SCENARIOS
+from benchmarks.trial import Options, attempt, say
+from customer_activity.settings import PROJECT
 
 NAMES = ", ".join(SCENARIOS)
 QUICK = Options(

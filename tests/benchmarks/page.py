@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # run as a file, this package is not found otherwise
+if not __package__:  # run as a file: only its own folder is searched, and the package lies in the one above
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-import typer  # noqa: E402 - the package's folder must be known first
+import typer
 
-from benchmarks import results, targets  # noqa: E402
-from customer_activity.settings import PROJECT  # noqa: E402
+from benchmarks import results, targets
+from customer_activity.settings import PROJECT
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 RESULTS = PROJECT / "var" / "bench" / results.FILE_NAME

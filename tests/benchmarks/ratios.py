@@ -14,14 +14,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # run as a file, this package is not found otherwise
+if not __package__:  # run as a file: only its own folder is searched, and the package lies in the one above
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-import typer  # noqa: E402 - the package's folder must be known first
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
+import typer
+from rich.console import Console
+from rich.table import Table
 
-from benchmarks import results, targets  # noqa: E402
-from customer_activity.settings import PROJECT  # noqa: E402
+from benchmarks import results, targets
+from customer_activity.settings import PROJECT
 
 BASELINE = Path(__file__).with_name("baseline.json")
 RESULTS = PROJECT / "var" / "bench" / results.FILE_NAME

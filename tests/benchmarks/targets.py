@@ -147,6 +147,6 @@ def row(verdict: Verdict) -> tuple[str, str, str, str, str]:
     def bounds(values: tuple[float, ...]) -> str:
         return f"{sign} {' / '.join(f'{value:,g}' for value in values)} {target.unit}"
 
-    measured = " / ".join("not reached" if value is None else f"{value:,g}" for value in verdict.values)
-    measured = f"{measured} {target.unit}" if measured else "-"
+    measured = " / ".join("not reached" if value is None else f"{value:,g} {target.unit}" for value in verdict.values)
+    measured = measured or "-"
     return target.name, measured, bounds(target.must), bounds(target.aim), verdict.reached

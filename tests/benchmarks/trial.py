@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import environment, gold, load, reading
+from benchmarks import environment, lake, load, reading
 from benchmarks.freshness import Floats, Purchases, quantiles, seconds_until_covered, summary, within
 from benchmarks.pipelines import OURS, Command, Pipeline, verify
 from benchmarks.usage import per_million
@@ -104,11 +104,11 @@ class Trial:
         return is_covered
 
     def quiesce(self, pipeline: Pipeline) -> None:
-        """Give ours the time that it needs until gold and the view say everything; a peer is taken as it is."""
+        """Give ours the time that it needs until its tables and the view say everything; a peer is taken as it is."""
         if self.command is not OURS:
             return
         expected = self.input.expected(self.customers)
-        gold.wait_until_says(self.settings, expected, CATCH_UP_SECONDS, pipeline.check)
+        lake.wait_until_says(self.settings, expected, CATCH_UP_SECONDS, pipeline.check)
         self.view.wait_until_says(expected, CATCH_UP_SECONDS, pipeline.check)
 
     def expect_covered(self, pipeline: Pipeline, seconds: float = PRELOAD_SECONDS) -> None:
@@ -238,5 +238,5 @@ def watched(sending: Future[load.LoadReport], pipeline: Pipeline) -> load.LoadRe
 def gold_freshness(trial: Trial, start_ms: float, end_ms: float) -> dict[str, Any]:
     """Sum up how long the purchases of a window took to be readable in gold."""
     purchases = trial.input.all_purchases()
-    seconds = seconds_until_covered(purchases, gold.records(trial.settings))
+    seconds = seconds_until_covered(purchases, lake.gold_records(trial.settings))
     return summary(seconds[within(purchases, start_ms, end_ms)])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import load, ratios, results, targets
+from benchmarks import load, page, ratios, results, targets
 from benchmarks.freshness import (
     Purchases,
     ViewRecords,
@@ -23,6 +23,7 @@ from benchmarks.freshness import (
     trend,
     within,
 )
+from benchmarks.reading import Expected
 
 NEVER = float("nan")
 
@@ -189,6 +190,29 @@ def test_the_view_is_fresh_again_when_it_stays_fresh(
 @pytest.mark.parametrize("number", [0, 7, 12_345_678])
 def test_a_customers_number_comes_back_from_its_id(number: int) -> None:
     assert load.customer_number(load.customer_id(number)) == number
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_said"),
+    [
+        pytest.param([(0, 2, 70), (1, 0, 80)], True, id="exactly"),
+        pytest.param([(0, 1, 70), (1, 0, 80), (0, 2, 70)], True, id="the last record of a customer counts"),
+        pytest.param([(0, 2, 70), (1, 0, 80), (0, 1, 70)], False, id="and only the last"),
+        pytest.param([(0, 2, 70)], False, id="a customer without purchases needs a row too"),
+        pytest.param([(0, 2, 69), (1, 0, 80)], False, id="an older profile"),
+        pytest.param([], False, id="nothing"),
+    ],
+)
+def test_what_is_expected_is_said_by_every_customers_last_row(rows: list[tuple[int, int, int]], is_said: bool) -> None:
+    expected = Expected(np.array([2, 0]), np.array([70, 80]))
+    assert expected.is_said_by(*(np.array(column, dtype=np.int64) for column in _columns(rows, 3))) is is_said
+
+
+def test_only_what_lies_between_the_markers_is_replaced() -> None:
+    found = page.replaced(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n", "new")
+    assert found == f"before\n{page.BEGIN}\nnew\n{page.END}\nafter\n"
+    with pytest.raises(ValueError, match="bench:begin"):
+        page.replaced("no markers", "new")
 
 
 def run(status: str = "ok", **figures: float | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from customer_activity import delta
 from customer_activity.catalog import Table, table_path
 from customer_activity.datafiles import FileWriter, arrow_schema
 from customer_activity.index import NEVER, Index, appended, in_parts
@@ -140,3 +142,14 @@ def test_a_file_tells_its_rows_and_bounds(settings: Settings) -> None:
     assert file is not None
     assert (file.rows, file.size) == (2, (Path(table_path(settings.lake, Table.PURCHASES)) / file.path).stat().st_size)
     assert '"kafka_timestamp": "2026-01-01T00:00:00.000Z"' in file.stats
+
+
+def test_a_log_that_has_grown_gets_a_checkpoint(settings: Settings) -> None:
+    last = Path(table_path(settings.lake, Table.PURCHASES)) / "_delta_log" / "_last_checkpoint"
+    delta.checkpoint(settings.lake, [Table.PURCHASES], every=3)
+    assert not last.exists()  # two commits after the first
+    delta.checkpoint(settings.lake, [Table.PURCHASES], every=2)
+    assert json.loads(last.read_text())["version"] == 2
+    written = last.stat().st_mtime_ns
+    delta.checkpoint(settings.lake, [Table.PURCHASES], every=2)
+    assert last.stat().st_mtime_ns == written
