@@ -119,10 +119,12 @@ def appended(lake: str, table: Table, after: int, upto: int, columns: Sequence[s
 def in_parts(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.Table]:
     """Yield a reader's rows in tables of about so many rows."""
     waiting: list[pa.RecordBatch] = []
+    waiting_rows = 0
     for batch in reader:
         waiting.append(batch)
-        if sum(part.num_rows for part in waiting) >= rows:
+        waiting_rows += batch.num_rows
+        if waiting_rows >= rows:
             yield pa.Table.from_batches(waiting)
-            waiting = []
+            waiting, waiting_rows = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)

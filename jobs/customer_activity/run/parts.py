@@ -83,7 +83,7 @@ def wait_for_topics(settings: Settings) -> bool:
 
 
 def start_stream(settings: Settings, console: Console, started: ExitStack) -> subprocess.Popen[bytes] | None:
-    """Start the four streams; None when they run already."""
+    """Start the streams; None when they run already."""
     if stream_pids(settings):
         console.print("streams: running already")
         return None

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS profile (
     "partition" INTEGER, "offset" INTEGER, kafka_timestamp INTEGER
 ) WITHOUT ROWID;
 """
-SORTED_ROWS = 500_000  # keys put in sorted by so many at a time: a tree that grows in order grows fast
+SORTED_ROWS = 100_000  # keys put in sorted by so many at a time: a tree that grows in order grows fast
 
 
 class SilverIndex:
