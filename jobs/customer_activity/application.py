@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -135,20 +136,22 @@ def host(
             # The topic first, the tables of current rows after it: the order of always-on running.
             for query in sorted(queries, key=lambda query: query.is_behind):
                 if not stopping.is_set():
-                    alone = RunningQuery(query, plans.make(query), settings, stopping)
+                    alone = RunningQuery(query, partial(plans.make, query), settings, stopping)
                     supervise([alone], settings, stopping, available_now=True)
             return
         # What runs behind the path to the view has one turn between all: two cores are few.
         turn = threading.Lock()
         rounds = Rounds(queries)
         together = [
-            RunningQuery(query, plans.make(query), settings, stopping, turn if query.is_behind else None, rounds)
+            RunningQuery(
+                query, partial(plans.make, query), settings, stopping, turn if query.is_behind else None, rounds
+            )
             for query in queries
         ]
         supervise(together, settings, stopping, available_now=False)
         # Told to stop: what is on the topic goes into the current rows, too, so that a lake at rest is whole.
         for query in (query for query in queries if query.is_behind and session.is_alive(spark)):
-            last = RunningQuery(query, plans.make(query), settings, threading.Event())
+            last = RunningQuery(query, partial(plans.make, query), settings, threading.Event())
             supervise([last], settings, last.stopping, available_now=True)
 
 
@@ -156,18 +159,19 @@ def supervise(
     running: Sequence[RunningQuery], settings: Settings, stopping: threading.Event, *, available_now: bool
 ) -> None:
     """Start the queries and watch them until all have ended, one has failed, or the application must stop."""
-    # A start is a race for two cores: the path to the view goes first.
-    begin_behind = time.monotonic() + (0.0 if available_now else BEHIND_AFTER_SECONDS)
     names = {query.query for query in running}
     written = {Table(name) for flow in FLOWS if flow.query in names for name in flow.writes if ":" not in name}
     next_checkpoints = time.monotonic() + CHECKPOINT_SECONDS
-    waiting = sorted(running, key=lambda query: query.query.is_behind)
+    waiting = [query for query in running if query.query.is_behind]
     try:
-        while not stopping.is_set():
-            while waiting and (not waiting[0].query.is_behind or time.monotonic() >= begin_behind):
-                query = waiting.pop(0)
+        for query in running:
+            if query not in waiting and not stopping.is_set():
                 query.start(available_now=available_now)
-                log.info("query=%s started", query.query)
+        # A start is a race for two cores: the path to the view goes first.
+        begin_behind = time.monotonic() + (0.0 if available_now else BEHIND_AFTER_SECONDS)
+        while not stopping.is_set():
+            while waiting and time.monotonic() >= begin_behind:
+                waiting.pop(0).start(available_now=available_now)
             ended = [query.ended() for query in running]
             write_status(running, settings)
             if all(ended):

@@ -1,7 +1,6 @@
-"""Delta tables: create them, read their change feed, and write a micro-batch into them exactly once.
+"""Delta tables: create them, keep their logs short, and read them and their change feed in Spark.
 
-Every write of a batch carries `txnAppId`/`txnVersion`: Delta skips it when the table has that version or a later one,
-so a batch that is repeated after a crash writes nothing twice.
+What is written is in `commits.py` (appends) and `merging.py` (current rows), each once a batch by its transaction id.
 """
 
 from __future__ import annotations
@@ -14,13 +13,11 @@ from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.datafiles import arrow_schema
-from customer_activity.schemas import SCHEMAS, STATISTICS
+from customer_activity.schemas import STATISTICS
 from customer_activity.storage import filesystem
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from customer_activity.microbatch import MicroBatch
 
 PROPERTIES = {
     "delta.enableChangeDataFeed": "true",
@@ -34,7 +31,6 @@ PROPERTIES = {
 }
 
 COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small files at most
-CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 def ensure_tables(lake: str) -> None:
@@ -46,11 +42,6 @@ def ensure_tables(lake: str) -> None:
             mode="ignore",
             configuration={**PROPERTIES, "delta.dataSkippingStatsColumns": STATISTICS[table]},
         )
-
-
-def version(lake: str, table: Table) -> int:
-    """Return the table's newest version."""
-    return int(DeltaTable(table_path(lake, table)).version())
 
 
 def table_id(lake: str, table: Table) -> str:
@@ -85,12 +76,9 @@ def _last_checkpoint(lake: str, table: Table) -> int:
         return 0
 
 
-def read(spark: SparkSession, lake: str, table: Table, *, as_of: int | None = None) -> DataFrame:
-    """Read a table, at a version when one is given."""
-    reader = spark.read.format("delta")
-    if as_of is not None:
-        reader = reader.option("versionAsOf", as_of)
-    return reader.load(table_path(lake, table))
+def read(spark: SparkSession, lake: str, table: Table) -> DataFrame:
+    """Read a table."""
+    return spark.read.format("delta").load(table_path(lake, table))
 
 
 def read_changes(spark: SparkSession, lake: str, table: Table, *, starting_version: int | None = None) -> DataFrame:
@@ -105,17 +93,3 @@ def read_changes(spark: SparkSession, lake: str, table: Table, *, starting_versi
     if starting_version is not None:
         reader = reader.option("startingVersion", starting_version)
     return reader.load(table_path(lake, table))
-
-
-def append(frame: DataFrame, lake: str, table: Table, batch: MicroBatch) -> None:
-    """Append a frame's rows to a table, once for this batch."""
-    batch.commits += 1
-    (
-        frame.select(*SCHEMAS[table].fieldNames())
-        .write.format("delta")
-        .mode("append")
-        .option("txnAppId", batch.application_id(table))
-        .option("txnVersion", batch.batch_id)
-        .option("userMetadata", batch.metadata())
-        .save(table_path(lake, table))
-    )

@@ -88,18 +88,18 @@ class RunningQuery:
     def __init__(
         self,
         query: Query,
-        plan: Plan,
+        make_plan: Callable[[], Plan],
         settings: Settings,
         stopping: threading.Event,
         turn: AbstractContextManager[object] | None = None,
         rounds: Rounds | None = None,
     ) -> None:
-        """Bind a plan to a query; nothing runs yet. Its batches wait for `turn` when there is one.
+        """Bind a query to what makes its plan, when it starts. Its batches wait for `turn` when there is one.
 
         With `rounds` a batch ends when the next one may be cut.
         """
         self.query = query
-        self.plan = plan
+        self.make_plan = make_plan
         self.settings = settings
         self.turn = turn or nullcontext()
         self.rounds = rounds
@@ -111,17 +111,19 @@ class RunningQuery:
 
     def start(self, *, available_now: bool) -> None:
         """Start the query on its checkpoint."""
+        plan = self.make_plan()
         writer = (
-            self.plan.source.writeStream.queryName(self.query.value)
-            .foreachBatch(self._batch)
+            plan.source.writeStream.queryName(self.query.value)
+            .foreachBatch(partial(self._batch, plan.write))
             .option("checkpointLocation", checkpoint_path(self.settings.lake, self.query))
         )
         pause = f"{self.settings.merge_seconds} seconds" if self.query.is_behind else "0 seconds"
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=pause)
         self.handle = writer.start()
+        log.info("query=%s started", self.query)
         self.status.state = "running"
 
-    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+    def _batch(self, write: Callable[[DataFrame, MicroBatch], None], frame: DataFrame, batch_id: int) -> None:
         takes_turns = self.rounds is not None and not self.query.is_behind
         through = self.rounds.begin(self.query) if takes_turns and self.rounds is not None else None
         with self.turn, self.at_work:
@@ -134,7 +136,7 @@ class RunningQuery:
                 batch.source_rows = checkpoints.batch_records(self.settings.lake, self.query, batch_id, lows)
             started = time.monotonic()
             try:
-                self.plan.write(frame, batch)
+                write(frame, batch)
             except BaseException as error:  # kept as it is: Spark would hand back only its text
                 self.failure = error
                 raise

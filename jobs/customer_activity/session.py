@@ -18,8 +18,6 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # One table state is small here; the default of 50 tasks costs more than the work.
     "spark.databricks.delta.snapshotPartitions": "1",
-    # A transaction id left set would make a later write of the same session be skipped.
-    "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
 }
 
 STREAMING = {

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -177,7 +178,7 @@ class Pipeline:
 
     def _changes(self, query: Query, table: Table) -> DataFrame:
         path = f"{self.settings.lake}/{table.value}"
-        newest = delta.version(self.settings.lake, table)
+        newest = DeltaTable(path).version()
         start = self.cursors.get((query, table), -1) + 1
         self.cursors[query, table] = newest
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")
