@@ -23,7 +23,7 @@ from customer_activity.schemas import SCHEMAS
 from customer_activity.session import jvm
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaObject
+    from py4j.java_gateway import JavaObject, JVMView
     from pyspark.sql import DataFrame, SparkSession
 
     from customer_activity.microbatch import MicroBatch
@@ -45,8 +45,8 @@ class _Java(NamedTuple):
 
 
 @cache
-def _java(spark: SparkSession) -> _Java:
-    java = jvm(spark)
+def _java(java: JVMView) -> _Java:
+    # By JVM, not by session: every micro-batch comes with a session object of its own.
     package = java.org.apache.spark.sql.delta
     return _Java(
         package.DeltaLog,
@@ -62,12 +62,13 @@ def _java(spark: SparkSession) -> _Java:
 
 def log_of(spark: SparkSession, lake: str, table: Table) -> JavaObject:
     """Return Delta's log of a table; the JVM keeps one object a table."""
-    return _java(spark).delta_log.forTable(spark._jsparkSession, table_path(lake, table))  # noqa: SLF001
+    return _java(jvm(spark)).delta_log.forTable(spark._jsparkSession, table_path(lake, table))  # noqa: SLF001
 
 
-def last_batch(spark: SparkSession, lake: str, table: Table, batch: MicroBatch) -> int:
-    """Return the newest batch of this query's generation that is in the table; -1 when there is none."""
-    return _last_batch(log_of(spark, lake, table).startTransaction(), batch.application_id(table))
+def is_in(spark: SparkSession, lake: str, table: Table, batch: MicroBatch) -> bool:
+    """Whether the batch's write to a table was made."""
+    transaction = log_of(spark, lake, table).startTransaction()
+    return _last_batch(transaction, batch.application_id(table)) >= batch.batch_id
 
 
 def _last_batch(transaction: JavaObject, application: str) -> int:
@@ -97,7 +98,7 @@ def commit(
     Returns:
         The new version; None when the batch is in the table already.
     """
-    java = _java(spark)
+    java = _java(jvm(spark))
     transaction = log_of(spark, lake, table).startTransaction()
     application = batch.application_id(table)
     batch.commits += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -121,3 +122,17 @@ def _stat(value: Any) -> Any:
         if hasattr(value, "tzinfo")
         else value
     )
+
+
+def in_parts(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Put batches together into tables of so many rows or a few more."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        waiting_rows += batch.num_rows
+        if waiting_rows >= rows:
+            yield pa.Table.from_batches(waiting)
+            waiting, waiting_rows = [], 0
+    if waiting_rows:
+        yield pa.Table.from_batches(waiting)

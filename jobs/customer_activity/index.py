@@ -114,17 +114,3 @@ def appended(lake: str, table: Table, after: int, upto: int, columns: Sequence[s
     # delta-rs hands out views of texts, which few of Arrow's functions know.
     plain = (batch.select(list(columns)).cast(schema) for batch in changes)
     return pa.RecordBatchReader.from_batches(schema, plain)
-
-
-def in_parts(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.Table]:
-    """Yield a reader's rows in tables of about so many rows."""
-    waiting: list[pa.RecordBatch] = []
-    waiting_rows = 0
-    for batch in reader:
-        waiting.append(batch)
-        waiting_rows += batch.num_rows
-        if waiting_rows >= rows:
-            yield pa.Table.from_batches(waiting)
-            waiting, waiting_rows = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)

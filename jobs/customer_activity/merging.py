@@ -6,14 +6,22 @@ delta-rs a tenth of one. Spark's part is to reduce the change feed to one row a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.microbatch import MicroBatch
 from customer_activity.schemas import SCHEMAS
+
+
+def newest(changes: DataFrame, columns: Sequence[str], *, order: str) -> DataFrame:
+    """Reduce changes to the newest of each customer: the one with the greatest `order`."""
+    newest_first = Window.partitionBy("customer_id").orderBy(F.desc(order))
+    return changes.withColumn("rank", F.row_number().over(newest_first)).where(F.col("rank") == 1).select(*columns)
 
 
 def merge(

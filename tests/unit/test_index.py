@@ -13,8 +13,8 @@ from deltalake import write_deltalake
 
 from customer_activity import delta
 from customer_activity.catalog import Table, table_path
-from customer_activity.datafiles import FileWriter, arrow_schema
-from customer_activity.index import NEVER, Index, appended, in_parts
+from customer_activity.datafiles import FileWriter, arrow_schema, in_parts
+from customer_activity.index import NEVER, Index, appended
 from customer_activity.settings import Settings
 from customer_activity.silver.index import SilverIndex
 from customer_activity.silver.purchases import First

@@ -19,11 +19,10 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from customer_activity.bronze.parsing import parse_batch
 from customer_activity.catalog import Table
-from customer_activity.datafiles import DataFile, FileWriter
+from customer_activity.datafiles import DataFile, FileWriter, in_parts
 
-PARSED_ROWS = (
-    8_192  # parsed at a time: large enough to spread the cost of whole-column checks, small enough for a cache
-)
+# Parsed at a time: enough to spread the cost of whole-column checks, few enough for a cache. Spark hands out 500.
+PARSED_ROWS = 8_192
 
 
 class Landing(NamedTuple):
@@ -73,11 +72,11 @@ def _land(batches: Iterable[pa.RecordBatch], landing: Landing) -> Iterator[pa.Re
     }
     outcomes: Counter[tuple[str, str | None]] = Counter()
     tables = {landing.purchase_topic: Table.PURCHASE_EVENTS, landing.profile_topic: Table.PROFILE_EVENTS}
-    for records in _regrouped(batches):
+    for records in in_parts(batches, PARSED_ROWS):
         parsed = pa.Table.from_batches(
             [
                 parse_batch(
-                    records,
+                    records.combine_chunks().to_batches()[0],
                     purchase_topic=landing.purchase_topic,
                     profile_topic=landing.profile_topic,
                     currency=landing.currency,
@@ -102,20 +101,6 @@ def _land(batches: Iterable[pa.RecordBatch], landing: Landing) -> Iterator[pa.Re
     ]
     report += [{"topic": topic, "reason": reason, "records": n} for (topic, reason), n in outcomes.items()]
     yield pa.RecordBatch.from_pylist(report, _REPORT)
-
-
-def _regrouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Put small batches together: Spark hands out 500 rows at a time."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= PARSED_ROWS:
-            yield pa.concat_batches(waiting)
-            waiting, rows = [], 0
-    if rows:
-        yield pa.concat_batches(waiting)
 
 
 def _stamped(rows: pa.Table, column: str) -> pa.Table:

@@ -11,12 +11,11 @@ The change is in the lake before it is on the topic, and on the topic before it 
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from customer_activity import delta
 from customer_activity.catalog import Table
-from customer_activity.merging import merge
+from customer_activity.merging import merge, newest
 from customer_activity.microbatch import MicroBatch, reduced
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
@@ -27,19 +26,9 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     return delta.read_changes(spark, settings.lake, Table.ACTIVITY_CHANGES)
 
 
-def newest(changes: DataFrame) -> DataFrame:
-    """The newest change of each customer, by view version."""
-    newest_first = Window.partitionBy("customer_id").orderBy(F.desc("view_version"))
-    return (
-        changes.withColumn("rank", F.row_number().over(newest_first))
-        .where(F.col("rank") == 1)
-        .select(*SCHEMAS[Table.ACTIVITY].fieldNames(), "is_gone")
-    )
-
-
 def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Merge one batch's newest changes."""
     with batch.phase("compute"):
-        source = reduced(newest(changes))
+        source = reduced(newest(changes, (*SCHEMAS[Table.ACTIVITY].fieldNames(), "is_gone"), order="view_version"))
     with batch.phase("commit"):
         merge(source, settings.lake, Table.ACTIVITY, batch, key="customer_id", delete_when="s.is_gone")

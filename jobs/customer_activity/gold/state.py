@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.index import Index, appended, in_parts
+from customer_activity.datafiles import in_parts
+from customer_activity.index import Index, appended
 from customer_activity.microbatch import metadata_of
 from customer_activity.settings import Settings
 

@@ -8,12 +8,11 @@ On restart a repeated merge sets the same absolute values; it carries (txnAppId,
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from customer_activity import delta
 from customer_activity.catalog import Table
-from customer_activity.merging import merge
+from customer_activity.merging import merge, newest
 from customer_activity.microbatch import MicroBatch, reduced
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
@@ -24,19 +23,10 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     return delta.read_changes(spark, settings.lake, Table.PROFILE_CHANGES)
 
 
-def newest(changes: DataFrame) -> DataFrame:
-    """The newest change of each customer. Its changes are in one partition of the topic: offsets order them."""
-    newest_first = Window.partitionBy("customer_id").orderBy(F.desc("offset"))
-    return (
-        changes.withColumn("rank", F.row_number().over(newest_first))
-        .where(F.col("rank") == 1)
-        .select(*SCHEMAS[Table.PROFILE_CHANGES].fieldNames())
-    )
-
-
 def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Merge one batch's newest changes."""
     with batch.phase("compute"):
-        source = reduced(newest(changes))
+        # A customer's changes are in one partition of the topic: offsets order them.
+        source = reduced(newest(changes, SCHEMAS[Table.PROFILE_CHANGES].fieldNames(), order="offset"))
     with batch.phase("commit"):
         merge(source, settings.lake, Table.PROFILES, batch, key="customer_id", delete_when="s.is_tombstone")

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.index import Index, appended, in_parts
+from customer_activity.datafiles import in_parts
+from customer_activity.index import Index, appended
 from customer_activity.settings import Settings
 from customer_activity.silver import profiles, purchases
 from customer_activity.silver.profiles import Profile

@@ -4,8 +4,8 @@ Reads      bronze.purchase_events and bronze.customer_profiles, change data feed
 Writes     bronze.quarantine (append: repeats with other content), silver.purchases (append),
            silver.profile_changes (append), in this order
 Grain      one row per purchase_id; one row per change of a customer's profile
-On restart a batch whose last write is in its table is done; any other is judged as before, because purchases know
-           their own rows by coordinates and profiles come last; each write carries (txnAppId, batch_id)
+On restart each topic's part of a batch is in its table or is judged as before, by a past without it; quarantine comes
+           first, so what is in a table is done; each write carries (txnAppId, batch_id)
 """
 
 from __future__ import annotations
@@ -65,20 +65,14 @@ def append_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings, in
         else:
             updates = few.filter(pc.equal(few.column("topic"), settings.profile_topic))
             few = few.filter(pc.equal(few.column("topic"), settings.purchase_topic))
-    if _is_done(events.sparkSession, batch, settings, has_profiles=updates.num_rows > 0):
-        return
-    if few is None:
-        append_many_purchases(bought, batch, settings=settings, index=index)
-    elif few.num_rows:
-        append_purchases(few, events.sparkSession, batch, settings=settings, index=index)
-    if updates.num_rows:
-        append_profiles(updates, events.sparkSession, batch, settings=settings, index=index)
-
-
-def _is_done(spark: SparkSession, batch: MicroBatch, settings: Settings, *, has_profiles: bool) -> bool:
-    """Whether the batch's last write is in its table: only then is everything of it."""
-    last = Table.PROFILE_CHANGES if has_profiles else Table.PURCHASES
-    return commits.last_batch(spark, settings.lake, last, batch) >= batch.batch_id
+    spark = events.sparkSession
+    if not commits.is_in(spark, settings.lake, Table.PURCHASES, batch):
+        if few is None:
+            append_many_purchases(bought, batch, settings=settings, index=index)
+        elif few.num_rows:
+            append_purchases(few, spark, batch, settings=settings, index=index)
+    if updates.num_rows and not commits.is_in(spark, settings.lake, Table.PROFILE_CHANGES, batch):
+        append_profiles(updates, spark, batch, settings=settings, index=index)
 
 
 def append_purchases(
