@@ -1,14 +1,14 @@
 # Every target does the set-up it needs; what is up to date is not done again.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench bench-check stop clean preflight jars
+.PHONY: help setup run test check bench bench-check stop clean preflight jars classes
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
 
-setup: .venv/.ready .venv-airflow/.ready jars ## set everything up: both Python environments and the jars
+setup: .venv/.ready .venv-airflow/.ready classes ## set everything up: both Python environments, the jars, the class archive
 
 run: setup ## set up and run the main job: broker, streams and 1.47 million real purchases, live
 	.venv/bin/activity run
@@ -54,3 +54,6 @@ preflight:
 
 jars: .venv/.ready
 	@infra/jars/resolve.sh
+
+classes: jars
+	@infra/jars/archive.sh

@@ -23,11 +23,12 @@ from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path
 from customer_activity.errors import ActivityError, CheckpointMismatch, QueryAlreadyRunning
 from customer_activity.inspection.describe import lines
 from customer_activity.observability import log
-from customer_activity.queries import Plans, Rounds, RunningQuery
+from customer_activity.queries import Plans, RunningQuery
+from customer_activity.rounds import Rounds
 from customer_activity.settings import Settings
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
-BEHIND_AFTER_SECONDS = 10.0  # what merges behind the path has nothing to do before the path has
+BEHIND_AFTER_SECONDS = 20.0  # what merges behind the path has nothing to do before the path has
 CHECKPOINT_SECONDS = 20.0  # how often the tables' logs are looked at for a checkpoint
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 LOCK_WAIT_SECONDS = 15.0  # a driver that was just killed holds its locks until its JVM has gone
@@ -141,7 +142,7 @@ def host(
             return
         # What runs behind the path to the view has one turn between all: two cores are few.
         turn = threading.Lock()
-        rounds = Rounds(queries)
+        rounds = Rounds(queries, stopping)
         together = [
             RunningQuery(
                 query, partial(plans.make, query), settings, stopping, turn if query.is_behind else None, rounds

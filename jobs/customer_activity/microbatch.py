@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from customer_activity.catalog import Query, Table
 
 SMALL_BATCH_ROWS = 50_000
-SMALL_BATCH_BYTES = 8 << 20  # of Parquet, where the size is known from the files
+SMALL_BATCH_BYTES = 2 << 20  # of Parquet, where the size is known from the files
 
 UNKNOWN_BYTES = 1 << 62  # Spark's default for a source that does not tell its size is near the greatest long
 

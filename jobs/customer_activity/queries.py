@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from customer_activity.microbatch import MicroBatch
 from customer_activity.observability import QueryStatus, log
 from customer_activity.publish import stream as publish
 from customer_activity.publish.transaction import Publisher
+from customer_activity.rounds import Rounds
 from customer_activity.settings import Settings
 from customer_activity.silver import current_profiles, summaries
 from customer_activity.silver import stream as silver
@@ -41,45 +42,6 @@ class Plan(NamedTuple):
 
 class Stopping(Exception):
     """Raised inside a batch that must not begin any more: no error, but how it is turned away."""
-
-
-class Rounds:
-    """Up to which batch of bronze each query is through, so that the queries of the path take turns on few cores.
-
-    A hop begins when the hop above it has something new, and bronze cuts its next batch when the last is in gold: each
-    runs on a machine of its own, so to speak, and nobody asks a table's log for news twenty times a second.
-    """
-
-    def __init__(self, queries: Iterable[Query]) -> None:
-        """Keep the turns of these queries; those that run elsewhere are not waited for."""
-        self.through = dict.fromkeys((query for query in queries if not query.is_behind), 0)
-        self.changed = threading.Condition()
-
-    def begin(self, query: Query) -> int:
-        """Return up to which batch of bronze the batch that begins reads."""
-        with self.changed:
-            if query is Query.BRONZE:
-                return self.through[query] + 1
-            return self.through.get(UPSTREAM[query], 0)
-
-    def finish(self, query: Query, through: int) -> None:
-        """Note a finished batch, and wait for the next turn; not longer than a second when nothing comes."""
-        with self.changed:
-            self.through[query] = through
-            self.changed.notify_all()
-            self.changed.wait_for(partial(self._is_next, query, through), IDLE_SECONDS)
-
-    def _is_next(self, query: Query, through: int) -> bool:
-        waits_for = LAST_WAITED_FOR if query is Query.BRONZE else UPSTREAM[query]
-        if waits_for not in self.through:
-            return True
-        return self.through[waits_for] >= (through if query is Query.BRONZE else through + 1)
-
-
-UPSTREAM = {Query.SILVER: Query.BRONZE, Query.GOLD: Query.SILVER, Query.PUBLISH: Query.GOLD}
-# Publishing and landing do not get in each other's way; waiting for silver or for publish was measured to be slower.
-LAST_WAITED_FOR = Query.GOLD
-IDLE_SECONDS = 1.0  # when nothing comes for so long, Spark may note the batch as done and look for itself
 
 
 class RunningQuery:
@@ -124,8 +86,7 @@ class RunningQuery:
         self.status.state = "running"
 
     def _batch(self, write: Callable[[DataFrame, MicroBatch], None], frame: DataFrame, batch_id: int) -> None:
-        takes_turns = self.rounds is not None and not self.query.is_behind
-        through = self.rounds.begin(self.query) if takes_turns and self.rounds is not None else None
+        through = self.rounds.begin(self.query) if self.rounds is not None else 0
         with self.turn, self.at_work:
             if self.stopping.is_set():
                 raise Stopping
@@ -141,8 +102,7 @@ class RunningQuery:
                 self.failure = error
                 raise
             self.status.finished(batch_id, batch.rows, time.monotonic() - started, batch.phases)
-
-        if through is not None and self.rounds is not None:
+        if self.rounds is not None:
             self.rounds.finish(self.query, through)
 
     def ended(self) -> bool:

@@ -50,7 +50,7 @@ class Settings(BaseSettings):
         le=1,
         description="Share of bad records over 10 minutes above which bronze stops; 1 switches the stop off.",
     )
-    max_offsets_per_trigger: int = Field(2_000_000, ge=1, description="Records that one bronze batch takes at most.")
+    max_offsets_per_trigger: int = Field(4_000_000, ge=1, description="Records that one bronze batch takes at most.")
     merge_seconds: float = Field(
         10.0,
         gt=0,

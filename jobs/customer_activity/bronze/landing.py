@@ -21,7 +21,7 @@ from customer_activity.bronze.parsing import parse_batch
 from customer_activity.catalog import Table
 from customer_activity.datafiles import DataFile, FileWriter, in_parts
 
-# Parsed at a time: enough to spread the cost of whole-column checks, few enough for a cache. Spark hands out 500.
+# Parsed at a time: enough to spread the cost of whole-column checks, few enough for a cache. Spark hands out 1,000.
 PARSED_ROWS = 8_192
 
 

@@ -21,11 +21,19 @@ from pyspark.sql import functions as F
 from customer_activity import commits, delta
 from customer_activity.catalog import Table, table_path
 from customer_activity.datafiles import FileWriter, arrow_schema
-from customer_activity.gold.state import GoldState, Row, latest, newest_positions, summarised
+from customer_activity.gold.state import (
+    PROFILE_COLUMNS,
+    PURCHASE_COLUMNS,
+    GoldState,
+    Row,
+    latest,
+    newest_positions,
+    summarised,
+)
 from customer_activity.microbatch import MicroBatch, collected
 from customer_activity.settings import Settings
 
-SIDES = (Table.PURCHASES, Table.PROFILE_CHANGES)
+SIDES = {Table.PURCHASES: PURCHASE_COLUMNS, Table.PROFILE_CHANGES: PROFILE_COLUMNS}
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -41,30 +49,11 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
 
 def changed(purchases: DataFrame, profile_changes: DataFrame) -> DataFrame:
     """Both change feeds as one; `side` tells them apart."""
-    return purchases.select(
-        F.lit(Table.PURCHASES.label).alias("side"),
-        "customer_id",
-        "amount",
-        "occurred_at",
-        "kafka_timestamp",
-        "_commit_version",
-    ).unionByName(
-        profile_changes.select(
-            F.lit(Table.PROFILE_CHANGES.label).alias("side"),
-            "customer_id",
-            "name",
-            "email",
-            "address",
-            "loyalty_status",
-            "updated_at",
-            "kafka_timestamp",
-            "partition",
-            "offset",
-            "is_tombstone",
-            "_commit_version",
-        ),
-        allowMissingColumns=True,
+    sides = (
+        feed.select(F.lit(table.label).alias("side"), *columns, "_commit_version")
+        for feed, (table, columns) in zip((purchases, profile_changes), SIDES.items(), strict=True)
     )
+    return next(sides).unionByName(next(sides), allowMissingColumns=True)
 
 
 def append_batch(
@@ -101,46 +90,17 @@ def _reduced(
 
     Rows that the state holds already, because the batch is repeated, are left out.
     """
-    held = state.positions
-    if few is None:
-        is_new = F.lit(False)
-        for table in SIDES:
-            is_new |= (F.col("side") == table.label) & (F.col("_commit_version") > held[table])
-        new = changes.where(is_new)
-        bounds = {
-            Table(row["side"].replace(".", "/")): (row["low"], row["high"])
-            for row in new.groupBy("side")
-            .agg(F.min("_commit_version").alias("low"), F.max("_commit_version").alias("high"))
-            .collect()
-        }
-        bought = new.where(F.col("side") == Table.PURCHASES.label)
-        profiles = new.where(F.col("side") == Table.PROFILE_CHANGES.label).toArrow()
-        return summarised_in_spark(bought), latest(profiles), bounds
     parts, bounds = {}, {}
-    for table in SIDES:
-        of_side = few.filter(
-            pc.and_(pc.equal(few.column("side"), table.label), pc.greater(few.column("_commit_version"), held[table]))
-        )
-        parts[table] = of_side
-        if of_side.num_rows:
-            low_high = pc.min_max(of_side.column("_commit_version"))
+    for table, columns in SIDES.items():
+        if few is None:
+            rows = changes.where(F.col("side") == table.label).select(*columns, "_commit_version").toArrow()
+        else:
+            rows = few.filter(pc.equal(few.column("side"), table.label))
+        parts[table] = rows.filter(pc.greater(rows.column("_commit_version"), state.positions[table]))
+        if parts[table].num_rows:
+            low_high = pc.min_max(parts[table].column("_commit_version"))
             bounds[table] = low_high["min"].as_py(), low_high["max"].as_py()
     return summarised(parts[Table.PURCHASES]), latest(parts[Table.PROFILE_CHANGES]), bounds
-
-
-def summarised_in_spark(purchases: DataFrame) -> pa.Table:
-    """What many purchases add per customer, columns as `summarised` has them."""
-    return (
-        purchases.groupBy("customer_id")
-        .agg(
-            F.count("*").alias("purchase_count"),
-            F.sum((F.col("amount") * 100).cast("bigint")).alias("cents"),
-            F.unix_micros(F.min("occurred_at")).alias("first"),
-            F.unix_micros(F.max("occurred_at")).alias("last"),
-            F.unix_micros(F.max("kafka_timestamp")).alias("kafka_timestamp"),
-        )
-        .toArrow()
-    )
 
 
 def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Table:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from customer_activity import commits, delta
 from customer_activity.catalog import Reason, Table, table_path
-from customer_activity.datafiles import DataFile, FileWriter
+from customer_activity.datafiles import DataFile, FileWriter, in_parts
 from customer_activity.microbatch import ACCEPTED, QUARANTINED, MicroBatch, collected
 from customer_activity.schemas import POSITION, PROFILE_FIELDS, PURCHASE_FIELDS
 from customer_activity.settings import Settings
@@ -34,13 +34,13 @@ EVENT_COLUMNS = list(
             *PURCHASE_FIELDS.fieldNames(),
             *PROFILE_FIELDS.fieldNames(),
             "is_tombstone",
-            "topic",
             *POSITION.fieldNames(),
         ]
     )
 )
 IN_ORDER = [("partition", "ascending"), ("offset", "ascending")]
 PROFILES_AT_A_TIME = 50_000
+COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed anew
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -50,9 +50,13 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
-    """Both change feeds as one, without the raw bytes; `topic` tells them apart."""
-    rows = [feed.where(F.col("_change_type") == "insert") for feed in (purchase_events, profile_events)]
-    return rows[0].unionByName(rows[1], allowMissingColumns=True).select(*EVENT_COLUMNS)
+    """Both change feeds as one, without the raw bytes; `side` tells them apart."""
+    # A constant, not a column that is read: Spark leaves a side out of the plan when only the other is asked for.
+    purchases, profiles = (
+        feed.where(F.col("_change_type") == "insert").withColumn("side", F.lit(table.label))
+        for feed, table in ((purchase_events, Table.PURCHASE_EVENTS), (profile_events, Table.PROFILE_EVENTS))
+    )
+    return purchases.unionByName(profiles, allowMissingColumns=True).select("side", *EVENT_COLUMNS)
 
 
 def append_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> None:
@@ -60,11 +64,11 @@ def append_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings, in
     with batch.phase("read"):
         few = collected(events)
         if few is None:
-            bought = events.where(F.col("topic") == settings.purchase_topic)
-            updates = events.where(F.col("topic") == settings.profile_topic).toArrow()
+            bought = events.where(F.col("side") == Table.PURCHASE_EVENTS.label)
+            updates = events.where(F.col("side") == Table.PROFILE_EVENTS.label).toArrow()
         else:
-            updates = few.filter(pc.equal(few.column("topic"), settings.profile_topic))
-            few = few.filter(pc.equal(few.column("topic"), settings.purchase_topic))
+            updates = few.filter(pc.equal(few.column("side"), Table.PROFILE_EVENTS.label))
+            few = few.filter(pc.equal(few.column("side"), Table.PURCHASE_EVENTS.label))
     spark = events.sparkSession
     if not commits.is_in(spark, settings.lake, Table.PURCHASES, batch):
         if few is None:
@@ -99,19 +103,20 @@ def append_many_purchases(bought: DataFrame, batch: MicroBatch, *, settings: Set
     The few others are judged as a small batch is. The index takes the table's new rows before it is used again.
     """
     spark = bought.sparkSession
-    counted = delta.read(spark, settings.lake, Table.PURCHASES)
     with batch.phase("compute"):
-        suspects = purchases_met_again(bought, counted)
+        suspects = met_again(bought.select("purchase_id").toArrow().column("purchase_id"), settings.lake)
         clean = bought
         files: list[DataFile | None] = []
         verdicts: list[str] = []
-        if suspects is not None:
-            known = dict(purchases.firsts(_of(counted, suspects).select(*purchases.COLUMNS).toArrow()))
-            met_again = _of(bought, suspects).toArrow().sort_by(IN_ORDER)
-            verdicts = purchases.judge(purchases.firsts(met_again), known)
-            clean = bought.join(F.broadcast(suspects), F.xxhash64("purchase_id") == F.col("id"), "left_anti")
+        if len(suspects):
+            ids = spark.createDataFrame(pa.table({"purchase_id": suspects}))
+            counted = delta.read(spark, settings.lake, Table.PURCHASES).select(*purchases.COLUMNS)
+            known = dict(purchases.firsts(_of(counted, ids).toArrow()))
+            suspected = _of(bought, ids).toArrow().sort_by(IN_ORDER)
+            verdicts = purchases.judge(purchases.firsts(suspected), known)
+            clean = bought.join(F.broadcast(ids), "purchase_id", "left_anti")
             writer = FileWriter(settings.lake, Table.PURCHASES)
-            writer.write(met_again.filter(pa.array([verdict == ACCEPTED for verdict in verdicts])))
+            writer.write(suspected.filter(pa.array([verdict == ACCEPTED for verdict in verdicts])))
             files.append(writer.close())
     with batch.phase("write"):
         written = commits.write_in_workers(clean, settings.lake, Table.PURCHASES)
@@ -119,36 +124,26 @@ def append_many_purchases(bought: DataFrame, batch: MicroBatch, *, settings: Set
     rows = sum(file.rows for file in written)
     batch.count(settings.purchase_topic, ACCEPTED, rows)
     batch.rows += rows
-    if suspects is not None:
-        _quarantine(met_again, verdicts, spark, batch, settings)
+    if len(suspects):
+        _quarantine(suspected, verdicts, spark, batch, settings)
     with batch.phase("commit"):
         commits.commit(spark, settings.lake, Table.PURCHASES, [*files, *written], batch)
     index.is_current[Table.PURCHASES] = False
 
 
-def purchases_met_again(bought: DataFrame, counted: DataFrame) -> DataFrame | None:
-    """Hashes (`id`) of the purchase ids that are in the batch more than once, or in the table; None without any.
-
-    Two ids of one hash are met again by mistake, and are then judged one by one, by their full ids.
-    """
-
-    def hashes(purchases: DataFrame, here: int) -> DataFrame:
-        return purchases.select(F.xxhash64("purchase_id").alias("id"), F.lit(here).alias("here"))
-
-    ids = (
-        hashes(bought, 1)
-        .unionAll(hashes(counted, 0))
-        .groupBy("id")
-        .agg(F.sum("here").alias("here"), F.count("*").alias("met"))
-        .where("here > 0 AND met > 1")
-        .select("id")
-        .toArrow()
-    )
-    return bought.sparkSession.createDataFrame(ids) if ids.num_rows else None
+def met_again(ids: pa.ChunkedArray, lake: str) -> pa.Array:
+    """Return the purchase ids that are in a batch more than once, or in the table already."""
+    counts = pc.value_counts(ids)
+    found = [counts.field("values").filter(pc.greater(counts.field("counts"), 1))]
+    counted = DeltaTable(table_path(lake, Table.PURCHASES)).to_pyarrow_dataset()
+    for part in in_parts(counted.to_batches(columns=["purchase_id"]), COMPARED_ROWS):
+        known = part.column("purchase_id")
+        found += known.filter(pc.is_in(known, value_set=counts.field("values"))).chunks
+    return pc.unique(pa.chunked_array(found, pa.string()))
 
 
-def _of(rows: DataFrame, suspects: DataFrame) -> DataFrame:
-    return rows.join(F.broadcast(suspects), F.xxhash64("purchase_id") == F.col("id"), "left_semi")
+def _of(rows: DataFrame, ids: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(ids), "purchase_id", "left_semi")
 
 
 def append_profiles(

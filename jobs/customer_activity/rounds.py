@@ -1,0 +1,87 @@
+"""Turns of the queries on few cores: who begins a batch when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from customer_activity.catalog import Query
+
+PATH = (Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH)
+UPSTREAM = dict(zip(PATH[1:], PATH, strict=False))
+# Publishing and landing do not get in each other's way; waiting for silver or for publish was measured to be slower.
+LAST_WAITED_FOR = Query.GOLD
+IDLE_SECONDS = 1.0  # when nothing comes for so long, Spark may note the batch as done and look for itself
+LARGE_SECONDS = 2.0  # a batch that has run for so long is not a small one
+MERGES_WAIT_SECONDS = 60.0  # so long the current rows may stay behind for a large batch's sake
+LOOK_SECONDS = 0.25  # how often one that waits looks at the clock, and whether to stop
+
+
+class Rounds:
+    """Up to which batch of bronze each query is through, so that the queries of the path take turns on few cores.
+
+    A hop begins when the hop above it has something new, and bronze cuts its next batch when the last is in gold: each
+    runs on a machine of its own, so to speak, and nobody asks a table's log for news twenty times a second. What
+    merges behind the path leaves the cores to a large batch on it.
+    """
+
+    def __init__(self, queries: Iterable[Query], stopping: threading.Event) -> None:
+        """Keep the turns of these queries; those that run elsewhere are not waited for."""
+        self.through = dict.fromkeys((query for query in queries if not query.is_behind), 0)
+        self.begun: dict[Query, float] = {}
+        self.draining_to, self.draining_until = 0, 0.0
+        self.stopping = stopping
+        self.changed = threading.Condition()
+
+    def begin(self, query: Query) -> int:
+        """Return up to which batch of bronze the batch that begins reads."""
+        with self.changed:
+            if query.is_behind:
+                self._wait_while(self._is_draining, MERGES_WAIT_SECONDS)
+                return 0
+            self.begun[query] = time.monotonic()
+            if query is Query.BRONZE:
+                return self.through[query] + 1
+            return self.through.get(UPSTREAM[query], 0)
+
+    def finish(self, query: Query, through: int) -> None:
+        """Note a finished batch, and wait for the next turn; not longer than a second when nothing comes."""
+        if query.is_behind:
+            return
+        with self.changed:
+            self.through[query] = through
+            now = time.monotonic()
+            if now - self.begun.pop(query, now) > LARGE_SECONDS:
+                self.draining_to, self.draining_until = max(self.draining_to, through), now + MERGES_WAIT_SECONDS
+            self.changed.notify_all()
+            # What is at work above will bring something: a look now might find half of what a batch commits.
+            above = PATH[: PATH.index(query)]
+            self._wait_while(lambda: not self._is_next(query, through), IDLE_SECONDS, lambda: self._is_at_work(above))
+
+    def _wait_while(
+        self, is_early: Callable[[], bool], seconds: float, is_coming: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait for as long as it is early, but not more than so many seconds in which nothing is coming."""
+        until = time.monotonic() + seconds
+        while is_early() and not self.stopping.is_set():
+            if is_coming():
+                until = time.monotonic() + seconds
+            elif time.monotonic() >= until:
+                return
+            self.changed.wait(LOOK_SECONDS)
+
+    def _is_at_work(self, queries: Iterable[Query]) -> bool:
+        return any(query in self.begun for query in queries)
+
+    def _is_draining(self) -> bool:
+        """Whether a large batch is on the path; one is known by how long it takes."""
+        now = time.monotonic()
+        is_on_the_way = min(self.through.values(), default=0) < self.draining_to and now < self.draining_until
+        return is_on_the_way or any(now - begun > LARGE_SECONDS for begun in self.begun.values())
+
+    def _is_next(self, query: Query, through: int) -> bool:
+        waits_for = LAST_WAITED_FOR if query is Query.BRONZE else UPSTREAM[query]
+        if waits_for not in self.through:
+            return True
+        return self.through[waits_for] >= (through if query is Query.BRONZE else through + 1)
