@@ -17,7 +17,7 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, session
+from customer_activity import delta, maintenance, session
 from customer_activity.broker import topics
 from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path
 from customer_activity.errors import ActivityError, CheckpointMismatch, QueryAlreadyRunning
@@ -29,7 +29,7 @@ from customer_activity.settings import Settings
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
 BEHIND_AFTER_SECONDS = 20.0  # what merges behind the path has nothing to do before the path has
-CHECKPOINT_SECONDS = 20.0  # how often the tables' logs are looked at for a checkpoint
+UPKEEP_SECONDS = 20.0  # how often the tables are looked at for a checkpoint and for small files
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 LOCK_WAIT_SECONDS = 15.0  # a driver that was just killed holds its locks until its JVM has gone
 
@@ -160,9 +160,8 @@ def supervise(
     running: Sequence[RunningQuery], settings: Settings, stopping: threading.Event, *, available_now: bool
 ) -> None:
     """Start the queries and watch them until all have ended, one has failed, or the application must stop."""
-    names = {query.query for query in running}
-    written = {Table(name) for flow in FLOWS if flow.query in names for name in flow.writes if ":" not in name}
-    next_checkpoints = time.monotonic() + CHECKPOINT_SECONDS
+    tables = writers_of(running)
+    next_upkeep = time.monotonic() + UPKEEP_SECONDS
     waiting = [query for query in running if query.query.is_behind]
     try:
         for query in running:
@@ -177,9 +176,10 @@ def supervise(
             write_status(running, settings)
             if all(ended):
                 break
-            if time.monotonic() >= next_checkpoints:
-                delta.checkpoint(settings.lake, written)
-                next_checkpoints = time.monotonic() + CHECKPOINT_SECONDS
+            if time.monotonic() >= next_upkeep:
+                for table, writers in tables.items():
+                    keep(settings, table, writers)
+                next_upkeep = time.monotonic() + UPKEEP_SECONDS
             stopping.wait(WATCH_SECONDS)
     except ActivityError:
         stopping.set()  # the others begin no new batch
@@ -187,6 +187,34 @@ def supervise(
     finally:
         stop_gracefully(running)
         write_status(running, settings)
+
+
+def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:
+    """Tables that are written here and nowhere else, with the queries that write them."""
+    here = {query.query: query for query in running}
+    writers: dict[Table, list[Query]] = {}
+    for flow in FLOWS:
+        for name in flow.writes:
+            if ":" not in name:
+                writers.setdefault(Table(name), []).append(flow.query)
+    return {
+        table: [here[query] for query in queries] for table, queries in writers.items() if set(queries) <= set(here)
+    }
+
+
+def keep(settings: Settings, table: Table, writers: Sequence[RunningQuery]) -> None:
+    """Keep a table's log short and its files few, between its writers' batches."""
+    maintenance.checkpoint(settings.lake, table)
+    if not maintenance.needs_compaction(settings.lake, table):
+        return
+    with ExitStack() as paused:
+        for query in writers:
+            if not query.at_work.acquire(timeout=WATCH_SECONDS):
+                return  # a long batch is at work: next time
+            paused.callback(query.at_work.release)
+        started = time.monotonic()
+        maintenance.compact(settings.lake, table)
+        log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
 
 
 def stop_gracefully(running: Sequence[RunningQuery]) -> None:

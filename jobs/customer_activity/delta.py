@@ -1,18 +1,17 @@
-"""Delta tables: create them, keep their logs short, and read them and their change feed in Spark.
+"""Delta tables: create them, and read them and their change feed in Spark.
 
 What is written is in `commits.py` (appends) and `merging.py` (current rows), each once a batch by its transaction id.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
 from customer_activity.schemas import STATISTICS
 from customer_activity.storage import filesystem
@@ -24,7 +23,7 @@ PROPERTIES = {
     "delta.enableChangeDataFeed": "true",
     # Readers of version 1 read these tables: no deletion vectors, no column mapping.
     "delta.enableDeletionVectors": "false",
-    # Never inside a commit: the batch whose turn it is would wait two or three seconds. See `checkpoint`.
+    # Never inside a commit: the batch whose turn it is would wait two or three seconds. See `maintenance`.
     "delta.checkpointInterval": "1000000",
     # A reader may be away for as long as the log is kept without losing the files of its change feed.
     "delta.logRetentionDuration": "interval 30 days",
@@ -33,8 +32,6 @@ PROPERTIES = {
 
 # A hop that was away, or that is behind a faster one, takes what waits in batches that fit its memory.
 MOST_BYTES_A_BATCH = 512 << 20  # of Parquet: some eight million purchases
-
-COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small files at most
 
 
 def ensure_tables(lake: str) -> None:
@@ -49,33 +46,7 @@ def ensure_tables(lake: str) -> None:
             mode="ignore",
             configuration={**PROPERTIES, "delta.dataSkippingStatsColumns": STATISTICS[table]},
         )
-        _write_first_checksum(path)
-
-
-def _write_first_checksum(path: str) -> None:
-    """Write the checksum of a table that was just created: version 0, without a file.
-
-    Delta in Spark derives each version's checksum from the one before and takes the table's metadata from it; where
-    there is none it runs jobs over the log, one to read the table and another to commit, some seconds at a cold start.
-    The format is that of Delta's protocol, "Version Checksum File".
-    """
-    files, folder = filesystem(path)
-    first = f"{folder}/_delta_log/{0:020}"
-    with files.open_input_stream(f"{first}.json") as stream:
-        actions = {name: body for line in stream.read().splitlines() for name, body in json.loads(line).items()}
-    checksum = {
-        "tableSizeBytes": 0,
-        "numFiles": 0,
-        "numMetadata": 1,
-        "numProtocol": 1,
-        "setTransactions": [],
-        "domainMetadata": [],
-        "metadata": actions["metaData"],
-        "protocol": actions["protocol"],
-        "allFiles": [],
-    }
-    with files.open_output_stream(f"{first}.crc") as stream:
-        stream.write(json.dumps(checksum).encode())
+        write_checksum(path, 0)
 
 
 def table_id(lake: str, table: Table) -> str:
@@ -86,28 +57,6 @@ def table_id(lake: str, table: Table) -> str:
 def is_empty(lake: str, table: Table) -> bool:
     """Whether a table has no files."""
     return not DeltaTable(table_path(lake, table)).file_uris()
-
-
-def checkpoint(lake: str, tables: Iterable[Table], *, every: int = COMMITS_A_CHECKPOINT) -> None:
-    """Write a checkpoint of each table's log that has grown by so many commits, and remove expired log files.
-
-    delta-rs does it beside the streams in some hundredths of a second, where Spark does it inside a commit.
-    """
-    for table in tables:
-        log = DeltaTable(table_path(lake, table))
-        if log.version() - _last_checkpoint(lake, table) >= every:
-            log.create_checkpoint()
-            log.cleanup_metadata()
-
-
-def _last_checkpoint(lake: str, table: Table) -> int:
-    """Return the version of a table's newest checkpoint; 0 when it has none."""
-    files, folder = filesystem(table_path(lake, table))
-    try:
-        with files.open_input_stream(f"{folder}/_delta_log/_last_checkpoint") as stream:
-            return int(json.loads(stream.read())["version"])
-    except FileNotFoundError:
-        return 0
 
 
 def read(spark: SparkSession, lake: str, table: Table) -> DataFrame:

@@ -12,7 +12,10 @@ PATH = (Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH)
 UPSTREAM = dict(zip(PATH[1:], PATH, strict=False))
 # Publishing and landing do not get in each other's way; waiting for silver or for publish was measured to be slower.
 LAST_WAITED_FOR = Query.GOLD
-IDLE_SECONDS = 1.0  # when nothing comes for so long, Spark may note the batch as done and look for itself
+# When nothing comes for so long, Spark may note the batch as done and look for itself. A hop that is told of news at
+# once loses nothing by waiting; bronze does when what it landed changes nothing in gold.
+IDLE_SECONDS = 5.0
+IDLE_BRONZE_SECONDS = 1.0
 LARGE_SECONDS = 2.0  # a batch that has run for so long is not a small one
 MERGES_WAIT_SECONDS = 60.0  # so long the current rows may stay behind for a large batch's sake
 LOOK_SECONDS = 0.25  # how often one that waits looks at the clock, and whether to stop
@@ -46,7 +49,7 @@ class Rounds:
             return self.through.get(UPSTREAM[query], 0)
 
     def finish(self, query: Query, through: int) -> None:
-        """Note a finished batch, and wait for the next turn; not longer than a second when nothing comes."""
+        """Note a finished batch, and wait for the next turn; not longer than IDLE_SECONDS when nothing comes."""
         if query.is_behind:
             return
         with self.changed:
@@ -57,7 +60,8 @@ class Rounds:
             self.changed.notify_all()
             # What is at work above will bring something: a look now might find half of what a batch commits.
             above = PATH[: PATH.index(query)]
-            self._wait_while(lambda: not self._is_next(query, through), IDLE_SECONDS, lambda: self._is_at_work(above))
+            idle = IDLE_SECONDS if above else IDLE_BRONZE_SECONDS
+            self._wait_while(lambda: not self._is_next(query, through), idle, lambda: self._is_at_work(above))
 
     def _wait_while(
         self, is_early: Callable[[], bool], seconds: float, is_coming: Callable[[], bool] = lambda: False

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from customer_activity import delta
+from customer_activity import maintenance
 from customer_activity.catalog import Table, table_path
 from customer_activity.datafiles import FileWriter, arrow_schema, in_parts
 from customer_activity.index import NEVER, Index, appended
@@ -146,10 +146,10 @@ def test_a_file_tells_its_rows_and_bounds(settings: Settings) -> None:
 
 def test_a_log_that_has_grown_gets_a_checkpoint(settings: Settings) -> None:
     last = Path(table_path(settings.lake, Table.PURCHASES)) / "_delta_log" / "_last_checkpoint"
-    delta.checkpoint(settings.lake, [Table.PURCHASES], every=3)
+    maintenance.checkpoint(settings.lake, Table.PURCHASES, every=3)
     assert not last.exists()  # two commits after the first
-    delta.checkpoint(settings.lake, [Table.PURCHASES], every=2)
+    maintenance.checkpoint(settings.lake, Table.PURCHASES, every=2)
     assert json.loads(last.read_text())["version"] == 2
     written = last.stat().st_mtime_ns
-    delta.checkpoint(settings.lake, [Table.PURCHASES], every=2)
+    maintenance.checkpoint(settings.lake, Table.PURCHASES, every=2)
     assert last.stat().st_mtime_ns == written

@@ -18,6 +18,7 @@ PATH = [Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH]
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn that never comes hangs here, instead of being given up after a second."""
     monkeypatch.setattr(turns, "IDLE_SECONDS", 60.0)
+    monkeypatch.setattr(turns, "IDLE_BRONZE_SECONDS", 60.0)
 
 
 def finishing(rounds: Rounds, query: Query, through: int) -> threading.Thread:
@@ -68,6 +69,7 @@ def test_a_hop_begins_when_the_hop_above_has_something_new() -> None:
 def test_a_hop_waits_for_whatever_is_at_work_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first batch may take long: a look in between could find one of its tables written and the other not."""
     monkeypatch.setattr(turns, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "IDLE_BRONZE_SECONDS", 0.0)
     rounds = Rounds(PATH, threading.Event())
     rounds.begin(Query.BRONZE)
     gold = finishing(rounds, Query.GOLD, 0)
@@ -82,6 +84,7 @@ def test_a_hop_waits_for_whatever_is_at_work_above_it(monkeypatch: pytest.Monkey
 
 def test_merges_leave_the_cores_to_a_large_batch_until_it_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "IDLE_BRONZE_SECONDS", 0.0)
     monkeypatch.setattr(turns, "LARGE_SECONDS", -1.0)  # every batch is a large one
     rounds = Rounds(PATH, threading.Event())
     for query in PATH:

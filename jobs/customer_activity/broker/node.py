@@ -109,9 +109,9 @@ def format_once(settings: Settings, properties: Path) -> None:
     """
     if (data(settings) / "meta.properties").exists():
         return
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")  # one in 64 begins with a dash
     answer = subprocess.run(  # noqa: S603 - our own command line
-        [*java(settings), "kafka.tools.StorageTool", "format", "--cluster-id", cluster, "--config", str(properties)],
+        [*java(settings), "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", str(properties)],
         capture_output=True,
         text=True,
         check=False,
