@@ -177,8 +177,8 @@ def supervise(
             if all(ended):
                 break
             if time.monotonic() >= next_upkeep:
-                for table, writers in tables.items():
-                    keep(settings, table, writers)
+                # One compaction at a time: what waited for it goes first.
+                any(keep(settings, table, writers) for table, writers in tables.items())
                 next_upkeep = time.monotonic() + UPKEEP_SECONDS
             stopping.wait(WATCH_SECONDS)
     except ActivityError:
@@ -202,19 +202,20 @@ def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery
     }
 
 
-def keep(settings: Settings, table: Table, writers: Sequence[RunningQuery]) -> None:
-    """Keep a table's log short and its files few, between its writers' batches."""
+def keep(settings: Settings, table: Table, writers: Sequence[RunningQuery]) -> bool:
+    """Keep a table's log short and its files few, between its writers' batches; say whether files were compacted."""
     maintenance.checkpoint(settings.lake, table)
     if not maintenance.needs_compaction(settings.lake, table):
-        return
+        return False
     with ExitStack() as paused:
         for query in writers:
             if not query.at_work.acquire(timeout=WATCH_SECONDS):
-                return  # a long batch is at work: next time
+                return False  # a long batch is at work: next time
             paused.callback(query.at_work.release)
         started = time.monotonic()
         maintenance.compact(settings.lake, table)
         log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
+    return True
 
 
 def stop_gracefully(running: Sequence[RunningQuery]) -> None:

@@ -103,7 +103,10 @@ class RunningQuery:
                 raise
             self.status.finished(batch_id, batch.rows, time.monotonic() - started, batch.phases)
         if self.rounds is not None:
+            ended = time.monotonic()
             self.rounds.finish(self.query, through)
+            waited = round((time.monotonic() - ended) * 1000, 1)
+            self.status.phases = {**self.status.phases, "turn": waited}
 
     def ended(self) -> bool:
         """Whether the query has ended.

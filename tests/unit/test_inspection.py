@@ -298,18 +298,18 @@ class TestStatus:
 
     def test_phases_say_where_the_last_batch_spent_its_time(self, settings: Settings) -> None:
         path = settings.run_dir / "status" / "silver.json"
-        found = QueryStatus(Query.SILVER, spark_phases={"triggerExecution": 300})
-        found.finished(7, 500, 0.2, {"read": 80.04, "commit": 60.0})
+        found = QueryStatus(Query.SILVER, spark_phases={"triggerExecution": 300, "addBatch": 230})
+        found.finished(7, 500, 0.2, {"read": 80.04, "commit": 60.0, "turn": 20.0})
         found.write(settings.run_dir)
 
         report = status.report(settings)
 
         assert path.exists()
-        assert of(report, Query.SILVER).phases == {"read": 80.0, "commit": 60.0, "spark": 100.0}
+        assert of(report, Query.SILVER).phases == {"read": 80.0, "commit": 60.0, "turn": 20.0, "spark": 70.0}
         shown = text(screens.status(report, phases=True)).splitlines()
         heading = next(line for line in shown if "ms of the last batch" in line)
-        assert heading.split()[-6:] == ["read", "compute", "write", "commit", "publish", "spark"]
-        assert any(line.split() == ["silver", "80", "-", "-", "60", "-", "100"] for line in shown)
+        assert heading.split()[-7:] == ["read", "compute", "write", "commit", "publish", "turn", "spark"]
+        assert any(line.split() == ["silver", "80", "-", "-", "60", "-", "20", "70"] for line in shown)
 
     def test_a_damaged_table_is_a_note(self, settings: Settings) -> None:
         write_times(settings, Table.PURCHASES, 0)

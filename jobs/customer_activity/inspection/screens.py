@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from customer_activity.inspection.doctor import Finding
 
 STATE_STYLE = {"running": "green", "starting": "cyan", "failed": "red", "dead": "red", "silent": "yellow"}
-PHASES = ("read", "compute", "write", "commit", "publish", "spark")
+PHASES = ("read", "compute", "write", "commit", "publish", "turn", "spark")
 MEGABYTE = 1_000_000
 
 
@@ -54,7 +54,7 @@ def queries(reports: Iterable[QueryReport]) -> Grid:
 
 
 def _phases(reports: Iterable[QueryReport]) -> Grid:
-    """Show where each query's last batch spent its time, in milliseconds; `spark` is the trigger around it."""
+    """Show where each query's last batch spent its time, in milliseconds; the last two are around it."""
     grid = Grid("ms of the last batch", box=None, pad_edge=False)
     for phase in PHASES:
         grid.add_column(phase, justify="right")

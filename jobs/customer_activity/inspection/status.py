@@ -56,8 +56,8 @@ class QueryReport:
         batch: its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
         rows_per_second: of the last batch.
         rows_total: rows since its driver started.
-        phases: milliseconds by phase of the last batch: read, compute, write, commit, publish; `spark` is what the
-            trigger took besides (offsets, planning, checkpoint, waiting for the next turn).
+        phases: milliseconds by phase of the last batch: read, compute, write, commit, publish; `turn` is what it waited
+            for the next one's turn, `spark` what the trigger took around it (offsets, planning, checkpoint).
         lag_records: Kafka records not yet landed (bronze); None when unknown.
         lag_versions: commits of upstream tables not yet read (the others); None when unknown.
         lag: the same by topic or table.
@@ -254,11 +254,11 @@ def _state(settings: Settings, query: Query, progress: checkpoints.Progress | No
 
 
 def _phases(status: dict[str, Any]) -> dict[str, float]:
-    """Return the last batch's phases, and what its trigger took beside them."""
+    """Return the last batch's phases, and what its trigger spent beside them."""
     phases = {name: float(millis) for name, millis in status.get("phases", {}).items()}
-    trigger = status.get("spark_phases", {}).get("triggerExecution")
-    if trigger is not None and phases:
-        phases["spark"] = max(0.0, round(trigger - status["batch_seconds"] * 1000, 1))
+    spark = status.get("spark_phases", {})
+    if phases and {"triggerExecution", "addBatch"} <= spark.keys():
+        phases["spark"] = float(spark["triggerExecution"] - spark["addBatch"])
     return phases
 
 
