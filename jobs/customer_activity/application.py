@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from customer_activity import delta, maintenance, session
@@ -204,17 +205,21 @@ def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery
 
 def keep(settings: Settings, table: Table, writers: Sequence[RunningQuery]) -> bool:
     """Keep a table's log short and its files few, between its writers' batches; say whether files were compacted."""
-    maintenance.checkpoint(settings.lake, table)
-    if not maintenance.needs_compaction(settings.lake, table):
+    try:
+        maintenance.checkpoint(settings.lake, table)
+        if not maintenance.needs_compaction(settings.lake, table):
+            return False
+        with ExitStack() as paused:
+            for query in writers:
+                if not query.at_work.acquire(timeout=WATCH_SECONDS):
+                    return False  # a long batch is at work: next time
+                paused.callback(query.at_work.release)
+            started = time.monotonic()
+            maintenance.compact(settings.lake, table)
+            log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
+    except (DeltaError, OSError) as error:  # the table is as it was: the streams go on
+        log.warning("table=%s upkeep failed, tried again after %.0f s: %s", table.label, UPKEEP_SECONDS, error)
         return False
-    with ExitStack() as paused:
-        for query in writers:
-            if not query.at_work.acquire(timeout=WATCH_SECONDS):
-                return False  # a long batch is at work: next time
-            paused.callback(query.at_work.release)
-        started = time.monotonic()
-        maintenance.compact(settings.lake, table)
-        log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
     return True
 
 

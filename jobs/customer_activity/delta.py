@@ -64,18 +64,34 @@ def read(spark: SparkSession, lake: str, table: Table) -> DataFrame:
     return spark.read.format("delta").load(table_path(lake, table))
 
 
-def read_changes(spark: SparkSession, lake: str, table: Table, *, starting_version: int | None = None) -> DataFrame:
+def read_changes(
+    spark: SparkSession,
+    lake: str,
+    table: Table,
+    *,
+    starting_version: int | None = None,
+    whole_commits: bool = False,
+) -> DataFrame:
     """Stream a table's change feed.
 
     Without a starting version a new query gets the table's present rows as inserts and then every change.
 
+    Args:
+        spark: the session.
+        lake: where the table is.
+        table: which one.
+        starting_version: the first version whose changes are wanted.
+        whole_commits: for a reader that notes which versions it has taken. A limit (Delta's own is 1,000 files) cuts
+            a commit of several files in two, so there is none then.
+
     Produces the table's columns, `_change_type` (insert, update_preimage, update_postimage, delete),
     `_commit_version` and `_commit_timestamp`.
     """
+    reader = spark.readStream.format("delta").option("readChangeFeed", "true")
     reader = (
-        spark.readStream.format("delta")
-        .option("readChangeFeed", "true")
-        .option("maxBytesPerTrigger", MOST_BYTES_A_BATCH)
+        reader.option("maxFilesPerTrigger", 2**31 - 1)
+        if whole_commits
+        else reader.option("maxBytesPerTrigger", MOST_BYTES_A_BATCH)
     )
     if starting_version is None and _has_first_version(lake, table):
         starting_version = 0  # the same rows, without a job that works out which files the table has

@@ -43,10 +43,10 @@ def _last_checkpoint(lake: str, table: Table) -> int:
         return 0
 
 
-def needs_compaction(lake: str, table: Table, *, small_files: int = SMALL_FILES) -> bool:
-    """Whether a table has so many small files."""
+def needs_compaction(lake: str, table: Table) -> bool:
+    """Whether a table has SMALL_FILES small files."""
     sizes = pa.table(DeltaTable(table_path(lake, table)).get_add_actions()).column("size_bytes")
-    return bool((pc.sum(pc.less(sizes, COMPACTED_BYTES)).as_py() or 0) >= small_files)
+    return bool((pc.sum(pc.less(sizes, COMPACTED_BYTES)).as_py() or 0) >= SMALL_FILES)
 
 
 def compact(lake: str, table: Table) -> int | None:

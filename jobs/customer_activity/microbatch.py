@@ -135,8 +135,8 @@ def _is_small(frame: DataFrame, rows: int | None) -> bool | None:
     return size <= SMALL_BATCH_BYTES
 
 
-def reduced(frame: DataFrame) -> pa.Table:
-    """Bring a frame that holds one row a key to this process, however many it was made from."""
+def fetched(frame: DataFrame) -> pa.Table:
+    """Bring a frame's rows to this process, however many: all of them are needed here."""
     session = frame.sparkSession
     for key, value in (INTERPRETED if _is_small(frame, None) else COMPILED).items():
         session.conf.set(key, value)

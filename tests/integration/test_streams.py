@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity import application, kafka
+from customer_activity import application, kafka, maintenance
 from customer_activity.catalog import PROFILES_ROLE, Query, Table, checkpoint_path, table_path
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
 from customer_activity.publish.transaction import Marker, Publisher
@@ -97,6 +99,47 @@ def test_the_story_of_a_customer_through_the_broker(spark: SparkSession, setting
     assert back["purchaseCount"] == 2
     assert back["viewVersion"] > second["viewVersion"]
     assert_verified(settings)
+
+
+def test_always_on_the_hops_take_turns_and_the_tables_are_compacted_beside_them(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "UPKEEP_SECONDS", 0.1)
+    monkeypatch.setattr(application, "BEHIND_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "SMALL_FILES", 3)
+    hasty = settings.model_copy(update={"merge_seconds": 0.5})
+    stopping = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(application.host, spark, hasty, list(Query), stopping, available_now=False)
+        try:
+            for number in range(8):
+                send(hasty, profile(f"C-{number}"), purchase(f"P-{number}", "C-0"), purchase("P-0", "C-0"))
+                wait_for_view(hasty, "C-0", number + 1, running)
+        finally:
+            stopping.set()
+        running.result(60)
+
+    compacted = [
+        table
+        for table in (Table.PURCHASE_EVENTS, Table.PURCHASES, Table.ACTIVITY_CHANGES)
+        if any(entry["operation"] == "OPTIMIZE" for entry in DeltaTable(table_path(hasty.lake, table)).history())
+    ]
+    assert compacted == [Table.PURCHASE_EVENTS, Table.PURCHASES, Table.ACTIVITY_CHANGES]
+    assert len(rows(hasty, Table.ACTIVITY)) == 8, "told to stop, it leaves current rows that are whole"
+    assert_verified(hasty)
+
+
+def wait_for_view(settings: Settings, customer: str, purchases: int, running: Future[None]) -> None:
+    """Wait until the view counts a customer's purchases; not longer than a minute, nor for streams that have ended."""
+    for attempt in Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), reraise=True):
+        with attempt:
+            if running.done():
+                raise EndedEarly from running.exception()
+            assert {key: row and row["purchaseCount"] for key, row in view(settings)}.get(customer) == purchases
+
+
+class EndedEarly(BaseException):
+    """The streams ended while something was expected of them."""
 
 
 def test_every_kind_of_poison_is_quarantined_once_and_nothing_else(spark: SparkSession, settings: Settings) -> None:

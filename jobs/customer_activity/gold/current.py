@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from customer_activity import delta
 from customer_activity.catalog import Table
 from customer_activity.merging import merge, newest
-from customer_activity.microbatch import MicroBatch, reduced
+from customer_activity.microbatch import MicroBatch, fetched
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
 
@@ -29,6 +29,6 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
 def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Merge one batch's newest changes."""
     with batch.phase("compute"):
-        source = reduced(newest(changes, (*SCHEMAS[Table.ACTIVITY].fieldNames(), "is_gone"), order="view_version"))
+        source = fetched(newest(changes, (*SCHEMAS[Table.ACTIVITY].fieldNames(), "is_gone"), order="view_version"))
     with batch.phase("commit"):
         merge(source, settings.lake, Table.ACTIVITY, batch, key="customer_id", delete_when="s.is_gone")

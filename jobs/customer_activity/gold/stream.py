@@ -41,7 +41,9 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     positions = newest_positions(settings.lake)
     return changed(
         *(
-            delta.read_changes(spark, settings.lake, table, starting_version=max(0, positions.get(table, 0)))
+            delta.read_changes(
+                spark, settings.lake, table, starting_version=max(0, positions.get(table, 0)), whole_commits=True
+            )
             for table in SIDES
         )
     )
@@ -90,17 +92,47 @@ def _reduced(
 
     Rows that the state holds already, because the batch is repeated, are left out.
     """
-    parts, bounds = {}, {}
-    for table, columns in SIDES.items():
+    held = state.positions
+    parts = {}
+    for table in SIDES:
         if few is None:
-            rows = changes.where(F.col("side") == table.label).select(*columns, "_commit_version").toArrow()
+            of_side = changes.where((F.col("side") == table.label) & (F.col("_commit_version") > held[table]))
+            parts[table] = summarised_in_spark(of_side) if table is Table.PURCHASES else of_side.toArrow()
         else:
-            rows = few.filter(pc.equal(few.column("side"), table.label))
-        parts[table] = rows.filter(pc.greater(rows.column("_commit_version"), state.positions[table]))
-        if parts[table].num_rows:
-            low_high = pc.min_max(parts[table].column("_commit_version"))
-            bounds[table] = low_high["min"].as_py(), low_high["max"].as_py()
-    return summarised(parts[Table.PURCHASES]), latest(parts[Table.PROFILE_CHANGES]), bounds
+            of_side = few.filter(pc.equal(few.column("side"), table.label))
+            parts[table] = of_side.filter(pc.greater(of_side.column("_commit_version"), held[table]))
+    bought = parts[Table.PURCHASES]
+    sums = summarised(bought) if few is not None else bought.drop_columns(["low", "high"])
+    bounds = {table: versions for table, part in parts.items() if (versions := _versions(part)) is not None}
+    return sums, latest(parts[Table.PROFILE_CHANGES]), bounds
+
+
+def _versions(rows: pa.Table) -> tuple[int, int] | None:
+    """The lowest and the highest commit version of rows, or of what they were summarised from; None without rows."""
+    if not rows.num_rows:
+        return None
+    low, high = ("low", "high") if "low" in rows.column_names else ("_commit_version", "_commit_version")
+    return pc.min(rows.column(low)).as_py(), pc.max(rows.column(high)).as_py()
+
+
+def summarised_in_spark(purchases: DataFrame) -> pa.Table:
+    """What many purchases add per customer, columns as `summarised` has them; and their commit versions, low and high.
+
+    As many rows as customers come here, however far behind gold was.
+    """
+    return (
+        purchases.groupBy("customer_id")
+        .agg(
+            F.count("*").alias("purchase_count"),
+            F.sum((F.col("amount") * 100).cast("bigint")).alias("cents"),
+            F.unix_micros(F.min("occurred_at")).alias("first"),
+            F.unix_micros(F.max("occurred_at")).alias("last"),
+            F.unix_micros(F.max("kafka_timestamp")).alias("kafka_timestamp"),
+            F.min("_commit_version").alias("low"),
+            F.max("_commit_version").alias("high"),
+        )
+        .toArrow()
+    )
 
 
 def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Table:

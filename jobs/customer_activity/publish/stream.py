@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from customer_activity import delta
 from customer_activity.catalog import Table
-from customer_activity.microbatch import INTERPRETED, MicroBatch
+from customer_activity.microbatch import MicroBatch, fetched
 from customer_activity.publish.transaction import Marker, Publisher
 from customer_activity.settings import Settings
 
@@ -46,7 +46,9 @@ def read(spark: SparkSession, settings: Settings, publisher: Publisher) -> DataF
     marker = publisher.marker
     known = marker is not None and marker.table_id == delta.table_id(settings.lake, Table.ACTIVITY_CHANGES)
     start = marker.version if marker is not None and known else 0
-    return delta.read_changes(spark, settings.lake, Table.ACTIVITY_CHANGES, starting_version=start).select(*COLUMNS)
+    return delta.read_changes(
+        spark, settings.lake, Table.ACTIVITY_CHANGES, starting_version=start, whole_commits=True
+    ).select(*COLUMNS)
 
 
 def net_changes(changes: pa.Table, published_version: int) -> pa.Table:
@@ -85,10 +87,8 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def publish_batch(changes: DataFrame, batch: MicroBatch, *, publisher: Publisher, table_id: str) -> None:
     """Publish one batch with its marker; a batch that changes nothing sends nothing."""
-    for key, value in INTERPRETED.items():
-        changes.sparkSession.conf.set(key, value)
     with batch.phase("read"):
-        feed = changes.toArrow()  # every row of it goes through this process anyway
+        feed = fetched(changes)
     if not feed.num_rows:
         return
     with batch.phase("compute"):

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from customer_activity import delta
 from customer_activity.catalog import Table
 from customer_activity.merging import merge, newest
-from customer_activity.microbatch import MicroBatch, reduced
+from customer_activity.microbatch import MicroBatch, fetched
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
 
@@ -27,6 +27,6 @@ def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) ->
     """Merge one batch's newest changes."""
     with batch.phase("compute"):
         # A customer's changes are in one partition of the topic: offsets order them.
-        source = reduced(newest(changes, SCHEMAS[Table.PROFILE_CHANGES].fieldNames(), order="offset"))
+        source = fetched(newest(changes, SCHEMAS[Table.PROFILE_CHANGES].fieldNames(), order="offset"))
     with batch.phase("commit"):
         merge(source, settings.lake, Table.PROFILES, batch, key="customer_id", delete_when="s.is_tombstone")

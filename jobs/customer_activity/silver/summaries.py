@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from customer_activity import delta
 from customer_activity.catalog import Table
 from customer_activity.merging import merge
-from customer_activity.microbatch import MicroBatch, reduced
+from customer_activity.microbatch import MicroBatch, fetched
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
 
@@ -51,6 +51,6 @@ def summarise(purchases: DataFrame) -> DataFrame:
 def merge_batch(purchases: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Add one batch's purchases to the summaries."""
     with batch.phase("compute"):
-        source = reduced(summarise(purchases))
+        source = fetched(summarise(purchases))
     with batch.phase("commit"):
         merge(source, settings.lake, Table.SUMMARIES, batch, key="customer_id", update=ADD_TO_SUMMARY)
