@@ -18,8 +18,11 @@ from customer_activity.checksums import write_checksum
 from customer_activity.storage import filesystem
 
 COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small log files at most
-SMALL_FILES = 200  # compacted when there are so many: a few minutes of batches, some tenths of a second of work
-COMPACTED_BYTES = 32 << 20  # what is as large is left alone, so that a compaction rewrites so much at most again
+SMALL_FILES = 100  # compacted when there are so many: a few minutes of batches
+# Small enough that a writer waits for some tenths of a second only: with 32 MB every compaction rewrote most of the one
+# before, and bronze waited five seconds. Larger files are for a rewrite off the streams.
+SMALL_BYTES = 512 << 10
+COMPACTED_BYTES = 2 * SMALL_BYTES
 
 
 def checkpoint(lake: str, table: Table, *, every: int = COMMITS_A_CHECKPOINT) -> None:
@@ -46,7 +49,7 @@ def _last_checkpoint(lake: str, table: Table) -> int:
 def needs_compaction(lake: str, table: Table) -> bool:
     """Whether a table has SMALL_FILES small files."""
     sizes = pa.table(DeltaTable(table_path(lake, table)).get_add_actions()).column("size_bytes")
-    return bool((pc.sum(pc.less(sizes, COMPACTED_BYTES)).as_py() or 0) >= SMALL_FILES)
+    return bool((pc.sum(pc.less(sizes, SMALL_BYTES)).as_py() or 0) >= SMALL_FILES)
 
 
 def compact(lake: str, table: Table) -> int | None:
