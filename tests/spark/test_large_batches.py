@@ -58,6 +58,7 @@ def test_large_batches_end_in_the_rows_of_small_ones(
     large_settings = settings.model_copy(update={"lake": f"{settings.lake}-large"})
     delta.ensure_tables(large_settings.lake)
     monkeypatch.setattr(microbatch, "SMALL_BATCH_BYTES", -1)
+    monkeypatch.setattr(microbatch, "SMALL_BATCH_ROWS", -1)  # where Spark does not know the bytes
 
     large = outcome(Pipeline(spark, large_settings))
 
