@@ -13,6 +13,7 @@ rm -f "$archive" "$archive.key"
 
 trial=$(mktemp -d "${TMPDIR:-/tmp}/classes.XXXXXX")
 port=$(.venv/bin/python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+unset ${!ACTIVITY_@} # a deployment's own brokers and secrets have no part in this
 export ACTIVITY_LAKE=$trial/lake ACTIVITY_RUN_DIR=$trial/run ACTIVITY_BROKER_DIR=$trial/kafka \
   ACTIVITY_KAFKA_BOOTSTRAP_SERVERS=localhost:$port
 trap '.venv/bin/activity stop >/dev/null 2>&1 || true; rm -rf "$trial"' EXIT

@@ -178,8 +178,9 @@ def supervise(
             if all(ended):
                 break
             if time.monotonic() >= next_upkeep:
-                # One compaction at a time: what waited for it goes first.
-                any(keep(settings, table, writers) for table, writers in tables.items())
+                for table, writers in tables.items():
+                    if keep(settings, table, writers):
+                        break  # one compaction at a look: what waited for it goes first
                 next_upkeep = time.monotonic() + UPKEEP_SECONDS
             stopping.wait(WATCH_SECONDS)
     except ActivityError:

@@ -25,7 +25,7 @@ class Rounds:
     """Up to which batch of bronze each query is through, so that the queries of the path take turns on few cores.
 
     A hop begins when the hop above it has something new, and bronze cuts its next batch when the last is in gold: each
-    runs on a machine of its own, so to speak, and nobody asks a table's log for news twenty times a second. What
+    runs on a machine of its own, so to speak, and nobody asks a table's log for news again and again. What
     merges behind the path leaves the cores to a large batch on it.
     """
 

@@ -58,6 +58,7 @@ LOCAL_DISK = {
     ),
 }
 
+# Room for the classes from the start: each time the default runs out, a full collection stops a driver that starts.
 JVM_OPTIONS = (
     "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=512m -Dlog4j2.configurationFile={log4j}"
 )
