@@ -54,6 +54,7 @@ preflight:
 
 jars: .venv/.ready
 	@infra/jars/resolve.sh
+	@infra/spark/home.sh
 
 classes: jars
 	@infra/jars/archive.sh

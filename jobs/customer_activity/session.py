@@ -106,6 +106,13 @@ def jvm_options(settings: Settings) -> str:
     return options + (CLASS_ARCHIVE_OPTIONS.format(archive=archive) if archive.exists() else "")
 
 
+def spark_home(settings: Settings) -> Path | None:
+    """The Spark that set-up put together for a driver on one machine (infra/spark/home.sh); None: pyspark's own."""
+    home = settings.jars_dir / "home"
+    is_there = settings.spark_master.startswith("local") and (home / "bin" / "spark-submit").exists()
+    return home if is_there else None
+
+
 def jvm(spark: SparkSession) -> JVMView:
     """Return the door to Java for what Spark's Python API lacks."""
     view = spark._jvm  # noqa: SLF001
@@ -139,6 +146,8 @@ def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
     }
     # pyspark takes its workers' interpreter from the environment alone; without it they run any python3 of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if (home := spark_home(settings)) is not None:
+        os.environ.setdefault("SPARK_HOME", str(home))
     for key, value in options.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
