@@ -9,84 +9,45 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from types import FrameType
 
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, maintenance, session
+from customer_activity import delta, maintenance, recovery, session
 from customer_activity.broker import topics
-from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path
-from customer_activity.errors import ActivityError, CheckpointMismatch, QueryAlreadyRunning
+from customer_activity.catalog import FLOWS, Query, Table
+from customer_activity.errors import ActivityError
 from customer_activity.inspection.describe import lines
+from customer_activity.lease import Lease
 from customer_activity.observability import log
 from customer_activity.queries import Plans, RunningQuery
 from customer_activity.rounds import Rounds
 from customer_activity.settings import Settings
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
-BEHIND_AFTER_SECONDS = 20.0  # what merges behind the path has nothing to do before the path has
 UPKEEP_SECONDS = 20.0  # how often the tables are looked at for a checkpoint and for small files
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
-LOCK_WAIT_SECONDS = 15.0  # a driver that was just killed holds its locks until its JVM has gone
 
 
-@contextmanager
-def locks(spark: SparkSession, settings: Settings, queries: Sequence[Query]) -> Iterator[None]:
-    """Hold one lock a query on the lake for as long as this driver's JVM lives.
-
-    The JVM holds it, not Python: it is the JVM that writes, and it may outlive a killed Python by a moment.
+def leased(spark: SparkSession, settings: Settings, queries: Sequence[Query], resources: ExitStack) -> Lease | None:
+    """Take the queries for this driver; None on storage that cannot tell two drivers apart.
 
     Raises:
-        QueryAlreadyRunning: another driver holds one.
+        QueryAlreadyRunning: another driver is at work on one.
     """
     if not settings.is_local_lake:
-        yield
-        return
-    folder = Path(settings.lake) / "_locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        for query in queries:
-            handle = session.jvm(spark).java.io.RandomAccessFile(str(folder / f"{query}.lock"), "rw")
-            held.callback(handle.close)
-            deadline = time.monotonic() + LOCK_WAIT_SECONDS
-            while handle.getChannel().tryLock() is None:
-                if time.monotonic() > deadline:
-                    raise QueryAlreadyRunning(
-                        f"{query} already runs on {settings.lake}",
-                        remedy="stop that driver first (`activity stop`), or run other queries here",
-                    )
-                time.sleep(WATCH_SECONDS)
-        yield
-
-
-def check_checkpoints(spark: SparkSession, settings: Settings, queries: Sequence[Query]) -> None:
-    """Refuse to count everything again.
-
-    Raises:
-        CheckpointMismatch: a query that adds to its tables has rows there but no checkpoint.
-    """
-    adds_to = {
-        Query.BRONZE: (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS),
-        Query.SILVER: (Table.PURCHASES, Table.PROFILE_CHANGES),
-        Query.SUMMARIES: (Table.SUMMARIES,),
-    }
-    java = session.jvm(spark)
-    for query in set(queries) & set(adds_to):
-        path = java.org.apache.hadoop.fs.Path(checkpoint_path(settings.lake, query), "metadata")
-        if path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path):  # noqa: SLF001
-            continue
-        for table in adds_to[query]:
-            if not delta.is_empty(settings.lake, table):
-                raise CheckpointMismatch(
-                    f"{query}: {table.label} has rows, but there is no checkpoint at "
-                    f"{checkpoint_path(settings.lake, query)}; starting would take everything in a second time",
-                    remedy="put the checkpoint back, or move the lake away to build it anew from Kafka",
-                )
+        log.warning("no lease on %s: see to it that no second driver runs on this lake", settings.lake)
+        return None
+    lease = resources.enter_context(Lease(spark, settings.lake, queries))
+    for query in lease.frozen:
+        log.warning("query=%s was taken over from a driver that lives and does not answer", query)
+        for file in settings.index_dir.glob(f"{query}.db*"):
+            file.unlink()  # that driver may wake inside a change of it: ours is made anew
+    return lease
 
 
 def run(
@@ -130,37 +91,51 @@ def host(
         ActivityError: a query failed, or another driver runs it.
     """
     with ExitStack() as resources:
-        resources.enter_context(locks(spark, settings, queries))
+        lease = leased(spark, settings, queries, resources)
+        renew = lease.renew if lease is not None else None
         delta.ensure_tables(settings.lake)
-        check_checkpoints(spark, settings, queries)
+        recovery.check_agreement(settings.lake, queries)
         plans = Plans(spark, settings, resources)
+
+        def prepared(
+            query: Query, until: threading.Event, turn: threading.Lock | None = None, rounds: Rounds | None = None
+        ) -> RunningQuery:
+            hold = partial(lease.hold, query) if lease is not None else without_lease
+            return RunningQuery(query, partial(plans.make, query), settings, until, turn, rounds, hold=hold)
+
         if available_now:
             # The topic first, the tables of current rows after it: the order of always-on running.
             for query in sorted(queries, key=lambda query: query.is_behind):
                 if not stopping.is_set():
-                    alone = RunningQuery(query, partial(plans.make, query), settings, stopping)
-                    supervise([alone], settings, stopping, available_now=True)
+                    supervise([prepared(query, stopping)], settings, stopping, available_now=True, renew=renew)
             return
         # What runs behind the path to the view has one turn between all: two cores are few.
         turn = threading.Lock()
         rounds = Rounds(queries, stopping)
-        together = [
-            RunningQuery(
-                query, partial(plans.make, query), settings, stopping, turn if query.is_behind else None, rounds
-            )
-            for query in queries
-        ]
-        supervise(together, settings, stopping, available_now=False)
+        together = [prepared(query, stopping, turn if query.is_behind else None, rounds) for query in queries]
+        supervise(together, settings, stopping, available_now=False, renew=renew)
         # Told to stop: what is on the topic goes into the current rows, too, so that a lake at rest is whole.
         for query in (query for query in queries if query.is_behind and session.is_alive(spark)):
-            last = RunningQuery(query, partial(plans.make, query), settings, threading.Event())
-            supervise([last], settings, last.stopping, available_now=True)
+            last = prepared(query, threading.Event())
+            supervise([last], settings, last.stopping, available_now=True, renew=renew)
+
+
+def without_lease() -> None:
+    """Commit without an epoch."""
 
 
 def supervise(
-    running: Sequence[RunningQuery], settings: Settings, stopping: threading.Event, *, available_now: bool
+    running: Sequence[RunningQuery],
+    settings: Settings,
+    stopping: threading.Event,
+    *,
+    available_now: bool,
+    renew: Callable[[], None] | None = None,
 ) -> None:
-    """Start the queries and watch them until all have ended, one has failed, or the application must stop."""
+    """Start the queries and watch them until all have ended, one has failed, or the application must stop.
+
+    `renew` is called in every round, to say that this driver is at work.
+    """
     tables = writers_of(running)
     next_upkeep = time.monotonic() + UPKEEP_SECONDS
     waiting = [query for query in running if query.query.is_behind]
@@ -168,9 +143,11 @@ def supervise(
         for query in running:
             if query not in waiting and not stopping.is_set():
                 query.start(available_now=available_now)
-        # A start is a race for two cores: the path to the view goes first.
-        begin_behind = time.monotonic() + (0.0 if available_now else BEHIND_AFTER_SECONDS)
+        # A start is a race for two cores, and what merges behind the path has nothing to do before the path has.
+        begin_behind = time.monotonic() + (0.0 if available_now else 2 * settings.merge_seconds)
         while not stopping.is_set():
+            if renew is not None:
+                renew()
             while waiting and time.monotonic() >= begin_behind:
                 waiting.pop(0).start(available_now=available_now)
             ended = [query.ended() for query in running]
@@ -178,9 +155,7 @@ def supervise(
             if all(ended):
                 break
             if time.monotonic() >= next_upkeep:
-                for table, writers in tables.items():
-                    if keep(settings, table, writers):
-                        break  # one compaction at a look: what waited for it goes first
+                keep_one(settings, tables)
                 next_upkeep = time.monotonic() + UPKEEP_SECONDS
             stopping.wait(WATCH_SECONDS)
     except ActivityError:
@@ -189,6 +164,13 @@ def supervise(
     finally:
         stop_gracefully(running)
         write_status(running, settings)
+
+
+def keep_one(settings: Settings, tables: Mapping[Table, Sequence[RunningQuery]]) -> None:
+    """Look after the tables until one was compacted: what waited for it goes first."""
+    for table, writers in tables.items():
+        if keep(settings, table, writers):
+            return
 
 
 def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:

@@ -143,6 +143,11 @@ def table_path(lake: str, table: Table) -> str:
     return f"{lake}/{table.value}"
 
 
+def lock_path(lake: str, query: Query) -> str:
+    """The file that a local lake's driver locks for a query."""
+    return f"{lake}/_locks/{query.value}.lock"
+
+
 def checkpoint_path(lake: str, query: Query) -> str:
     """Where a query keeps its checkpoint."""
     return f"{lake}/_checkpoints/{query.value}"

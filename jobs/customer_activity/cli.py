@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from customer_activity import console, settings
-from customer_activity.commands import broker, inspection, run, stream, traffic, verify
+from customer_activity.commands import broker, inspection, recover, run, stream, traffic, verify
 from customer_activity.errors import EXIT_OK, ActivityError
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ app.command("show")(inspection.show)
 app.command("describe")(inspection.describe)
 app.command("doctor")(inspection.doctor)
 app.command("verify")(verify.verify)
+app.command("recover")(recover.recover)
 app.command("run")(run.run)
 app.command("stop")(run.stop)
 

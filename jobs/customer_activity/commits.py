@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from customer_activity import lease
 from customer_activity.catalog import Table, table_path
 from customer_activity.datafiles import DataFile, FileWriter
+from customer_activity.failpoints import FailPoint
 from customer_activity.schemas import SCHEMAS
 from customer_activity.session import jvm
 
@@ -106,8 +108,15 @@ def commit(
         return None
     now = int(time.time() * 1000)
     actions = java.array_list()
-    entry: dict[str, Any] = {"txn": {"appId": application, "version": batch.batch_id, "lastUpdated": now}}
-    actions.add(java.action.fromJson(json.dumps(entry)))
+    versions = {application: batch.batch_id}
+    if (epoch := batch.hold()) is not None:
+        # Noted as read, too: a successor's commit from here on fails this one.
+        if _last_batch(transaction, batch.lease_id) > epoch:
+            raise lease.lost(batch.query, epoch)
+        versions[batch.lease_id] = epoch
+    for name, version in versions.items():
+        entry: dict[str, Any] = {"txn": {"appId": name, "version": version, "lastUpdated": now}}
+        actions.add(java.action.fromJson(json.dumps(entry)))
     for file in files:
         if file is not None:
             entry = {
@@ -122,7 +131,10 @@ def commit(
     none = java.none
     metadata = java.some.apply(batch.metadata())
     operation = java.write(java.append, none, none, metadata, none, none, none, none, none)
-    return int(transaction.commit(java.to_scala.asScala(actions).toSeq(), operation))
+    batch.reach(FailPoint.STAGED)
+    committed = int(transaction.commit(java.to_scala.asScala(actions).toSeq(), operation))
+    batch.reach(FailPoint.COMMITTED)
+    return committed
 
 
 def append(

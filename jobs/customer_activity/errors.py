@@ -11,7 +11,8 @@
     │   └── OffsetsLost           Kafka no longer has records that were never landed
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
-        └── QueryAlreadyRunning   another driver holds the query
+        ├── QueryAlreadyRunning   another driver holds the query
+        └── LeaseLost             another driver took the query over
 
 A message says what happened, where, and what to do. A bad record is not an error: it is a row in quarantine.
 """
@@ -82,3 +83,7 @@ class BrokerUnavailable(TransientError):
 
 class QueryAlreadyRunning(TransientError):
     """Raised when another live driver already runs the query on this lake."""
+
+
+class LeaseLost(TransientError):
+    """Raised in a driver that another one has taken over from: it must commit nothing more."""

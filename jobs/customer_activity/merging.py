@@ -13,7 +13,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from customer_activity import lease
 from customer_activity.catalog import Table, table_path
+from customer_activity.failpoints import FailPoint
 from customer_activity.microbatch import MicroBatch
 from customer_activity.schemas import SCHEMAS
 
@@ -51,6 +53,11 @@ def merge(
     if not source.num_rows or (written is not None and written >= batch.batch_id):
         return
     batch.commits += 1
+    transactions = [Transaction(application, batch.batch_id)]
+    if (epoch := batch.hold()) is not None:
+        if (target.transaction_version(batch.lease_id) or 0) > epoch:
+            raise lease.lost(batch.query, epoch)
+        transactions.append(Transaction(batch.lease_id, epoch))
     columns = {name: f"s.{name}" for name in SCHEMAS[table].fieldNames()}
     merger = target.merge(
         source,
@@ -58,7 +65,7 @@ def merge(
         source_alias="s",
         target_alias="t",
         commit_properties=CommitProperties(
-            app_transactions=[Transaction(application, batch.batch_id)],
+            app_transactions=transactions,
             custom_metadata={"userMetadata": batch.metadata()},
         ),
     )
@@ -66,5 +73,7 @@ def merge(
         merger = merger.when_matched_delete(delete_when)
     merger = merger.when_matched_update(dict(update or columns))
     merger = merger.when_not_matched_insert(columns, predicate=f"NOT ({delete_when})" if delete_when else None)
+    batch.reach(FailPoint.STAGED)
     merger.execute()
+    batch.reach(FailPoint.COMMITTED)
     batch.rows += source.num_rows

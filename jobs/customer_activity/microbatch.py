@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from customer_activity.catalog import Query, Table
+from customer_activity.failpoints import FailPoint, nowhere
 
 SMALL_BATCH_ROWS = 50_000
 SMALL_BATCH_BYTES = 2 << 20  # of Parquet, where the size is known from the files
@@ -43,8 +44,11 @@ class MicroBatch:
         rows: how many rows came in.
         commits: how many writes it has made.
         extra: what else its commits tell, such as the versions that it read.
+        cut: the sources' offsets at its begin and end, as its checkpoint notes them: enough to write that anew.
         source_rows: how many rows the source has for it, where that is known before it is read.
         phases: milliseconds by phase: read, compute, write, commit, publish.
+        hold: tells the epoch of the driver's lease, which every commit carries; None where there is no lease.
+        reach: called at each place where a drill may end the batch; see failpoints.py.
     """
 
     query: Query
@@ -54,8 +58,11 @@ class MicroBatch:
     rows: int = 0
     commits: int = 0
     extra: dict[str, int] = field(default_factory=dict)
+    cut: dict[str, Any] = field(default_factory=dict)
     source_rows: int | None = None
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    hold: Callable[[], int | None] = lambda: None
+    reach: Callable[[FailPoint], None] = nowhere
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -74,6 +81,11 @@ class MicroBatch:
         """
         return f"{self.query}:{table.label}:{self.generation}"
 
+    @property
+    def lease_id(self) -> str:
+        """Delta's `txnAppId` for the epoch of the query's lease."""
+        return f"lease:{self.query}"
+
     def count(self, topic: str, outcome: str, records: int) -> None:
         """Add to the batch's accounting."""
         self.counts[topic][outcome] += records
@@ -86,6 +98,7 @@ class MicroBatch:
                 "generation": self.generation,
                 "batch_id": self.batch_id,
                 "counts": self.counts,
+                **({"cut": self.cut} if self.cut else {}),
                 **self.extra,
             },
             sort_keys=True,

@@ -13,15 +13,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from customer_activity import delta, kafka
+from customer_activity import checkpoints, delta, failpoints, kafka
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import Query, Table, checkpoint_path
 from customer_activity.errors import ActivityError, OffsetsLost, TransientError
+from customer_activity.failpoints import FailPoint
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
 from customer_activity.gold.state import GoldState
-from customer_activity.inspection import checkpoints
 from customer_activity.microbatch import MicroBatch
 from customer_activity.observability import QueryStatus, log
 from customer_activity.publish import stream as publish
@@ -55,16 +55,19 @@ class RunningQuery:
         stopping: threading.Event,
         turn: AbstractContextManager[object] | None = None,
         rounds: Rounds | None = None,
+        *,
+        hold: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Bind a query to what makes its plan, when it starts. Its batches wait for `turn` when there is one.
 
-        With `rounds` a batch ends when the next one may be cut.
+        With `rounds` a batch ends when the next one may be cut. `hold` tells the epoch of the driver's lease.
         """
         self.query = query
         self.make_plan = make_plan
         self.settings = settings
         self.turn = turn or nullcontext()
         self.rounds = rounds
+        self.hold = hold
         self.stopping = stopping
         self.status = QueryStatus(query)
         self.failure: BaseException | None = None
@@ -91,13 +94,18 @@ class RunningQuery:
             if self.stopping.is_set():
                 raise Stopping
             generation = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            batch = MicroBatch(self.query, str(generation), batch_id)
-            if self.query is Query.BRONZE:
-                lows = partial(_begins, self.settings)
-                batch.source_rows = checkpoints.batch_records(self.settings.lake, self.query, batch_id, lows)
+            reach = failpoints.of(self.settings, self.query)
+            batch = MicroBatch(self.query, str(generation), batch_id, hold=self.hold, reach=reach)
+            batch.reach(FailPoint.PLANNED)
+            cut = checkpoints.cut(self.settings.lake, self.query, batch_id)
+            if cut is not None:
+                batch.cut = cut._asdict()
+                if self.query is Query.BRONZE:
+                    batch.source_rows = cut.records(partial(_begins, self.settings))
             started = time.monotonic()
             try:
                 write(frame, batch)
+                batch.reach(FailPoint.WRITTEN)
             except BaseException as error:  # kept as it is: Spark would hand back only its text
                 self.failure = error
                 raise

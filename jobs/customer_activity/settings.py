@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from customer_activity import catalog
@@ -58,6 +58,11 @@ class Settings(BaseSettings):
     )
     driver_memory: str = Field("3g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master to run on.")
+    production: bool = Field(False, description="Refuse what is for drills only.")  # noqa: FBT003
+    fail_points: bool = Field(
+        False,  # noqa: FBT003
+        description="Look for orders to end at a named place of a batch; for drills, refused in production.",
+    )
     run_dir: Path = Field(Path("./var/run"), description="Where running processes leave their state, logs and locks.")
     broker_dir: Path = Field(Path("./var/kafka"), description="Data of the embedded broker.")
     jars_dir: Path = Field(PROJECT / ".jars", description="Jars that set-up resolved: folders spark and broker.")
@@ -72,6 +77,12 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute_folder(cls, folder: Path) -> Path:
         return folder.expanduser().resolve()
+
+    @model_validator(mode="after")
+    def _no_drills_in_production(self) -> Self:
+        if self.production and self.fail_points:
+            raise ValueError("ACTIVITY_FAIL_POINTS is set, and ACTIVITY_PRODUCTION refuses it")
+        return self
 
     @property
     def topics(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity import application, kafka, maintenance
+from customer_activity import application, kafka, maintenance, recovery
 from customer_activity.catalog import PROFILES_ROLE, Query, Table, checkpoint_path, table_path
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
 from customer_activity.publish.transaction import Marker, Publisher
@@ -205,12 +205,45 @@ def test_a_lost_publish_checkpoint_publishes_nothing_again(spark: SparkSession, 
     assert sorted(key for key, _ in view(settings)) == ["C-1", "C-2", "C-3"]
 
 
-def test_a_lost_bronze_checkpoint_is_refused(spark: SparkSession, settings: Settings) -> None:
-    send(settings, profile())
+@pytest.mark.parametrize("query", [query for query in Query if query is not Query.PUBLISH], ids=str)
+def test_a_lost_checkpoint_is_refused_until_it_is_recovered(
+    spark: SparkSession, settings: Settings, query: Query
+) -> None:
+    send(settings, profile("C-1"), purchase("P-1"))
     drain(spark, settings)
-    shutil.rmtree(checkpoint_path(settings.lake, Query.BRONZE))
-    with pytest.raises(CheckpointMismatch, match=r"bronze\.customer_profiles has rows"):
+    send(settings, profile("C-2"), purchase("P-2"), purchase("P-3", "C-2"))
+    drain(spark, settings)
+    shutil.rmtree(checkpoint_path(settings.lake, query))
+    send(settings, purchase("P-4"), profile("C-1", updated=9_000))
+    with pytest.raises(CheckpointMismatch, match=f"activity recover {query}"):
         drain(spark, settings)
+
+    recovery.recover(settings.lake, query, "a test lost it")
+    drain(spark, settings)
+
+    assert_verified(settings)
+
+
+@pytest.mark.parametrize("query", [Query.BRONZE, Query.SILVER, Query.SUMMARIES], ids=str)
+def test_a_checkpoint_of_an_earlier_day_is_refused_until_it_is_recovered(
+    spark: SparkSession, settings: Settings, tmp_path: Path, query: Query
+) -> None:
+    checkpoint = checkpoint_path(settings.lake, query)
+    send(settings, profile("C-1"), purchase("P-1"))
+    drain(spark, settings)
+    shutil.copytree(checkpoint, tmp_path / "backup")
+    send(settings, purchase("P-2"))
+    drain(spark, settings)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "backup", checkpoint)
+    with pytest.raises(CheckpointMismatch, match="knows of none after"):
+        drain(spark, settings)
+
+    recovery.recover(settings.lake, query, "a backup was put back")
+    send(settings, purchase("P-3"))
+    drain(spark, settings)
+
+    assert_verified(settings)
 
 
 def test_a_second_publisher_fences_the_first(settings: Settings) -> None:

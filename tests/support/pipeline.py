@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +21,7 @@ from customer_activity import delta
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import Query, Table
+from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
 from customer_activity.gold.state import GoldState
@@ -126,9 +127,9 @@ class Pipeline:
         for query in Query:
             self.hop(query)
 
-    def hop(self, query: Query) -> MicroBatch:
-        """Let one hop take what is there, as one batch."""
-        batch = MicroBatch(query, "generation-1", len(self.batches[query]))
+    def hop(self, query: Query, reach: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
+        """Let one hop take what is there, as one batch; `reach` is called at its fail points."""
+        batch = MicroBatch(query, "generation-1", len(self.batches[query]), reach=reach)
         self.batches[query].append(batch)
         self.last_input[query] = self._input(query)
         self._write(query, batch)
@@ -163,20 +164,21 @@ class Pipeline:
             entries, self.sent = self.sent, []
             return kafka_frame(self.spark, entries)
         if query is Query.SILVER:
-            feeds = (self._changes(query, table) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS))
+            feeds = (self.changes(query, table) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS))
             return silver.landed(*feeds)
         if query is Query.GOLD:
-            return gold.changed(*(self._changes(query, table) for table in gold.SIDES))
+            return gold.changed(*(self.changes(query, table) for table in gold.SIDES))
         if query is Query.PUBLISH:
-            return self._changes(query, Table.ACTIVITY_CHANGES).select(*publish.COLUMNS)
+            return self.changes(query, Table.ACTIVITY_CHANGES).select(*publish.COLUMNS)
         source = {
             Query.SUMMARIES: Table.PURCHASES,
             Query.PROFILES: Table.PROFILE_CHANGES,
             Query.ACTIVITY: Table.ACTIVITY_CHANGES,
         }
-        return self._changes(query, source[query])
+        return self.changes(query, source[query])
 
-    def _changes(self, query: Query, table: Table) -> DataFrame:
+    def changes(self, query: Query, table: Table) -> DataFrame:
+        """Return a table's changes since a query's last batch."""
         path = f"{self.settings.lake}/{table.value}"
         newest = DeltaTable(path).version()
         start = self.cursors.get((query, table), -1) + 1

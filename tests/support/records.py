@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 PURCHASES, PROFILES = "purchase-events", "customer-profile-state"
@@ -20,6 +21,11 @@ class Record:
     value: bytes | None
     timestamp_ms: int = NOW_MS
     headers: tuple[tuple[str, bytes], ...] = ()
+
+    def fields(self) -> dict[str, Any]:
+        """Return the value's fields, amounts as decimals."""
+        parsed: dict[str, Any] = json.loads(self.value or b"", parse_float=Decimal)
+        return parsed
 
 
 def purchase(

@@ -14,11 +14,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 
-from customer_activity import catalog, cli
+from customer_activity import catalog, checkpoints, cli
 from customer_activity.catalog import FLOWS, PROFILES_ROLE, PURCHASES_ROLE, Query, Table
 from customer_activity.commands import inspection
 from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
-from customer_activity.inspection import checkpoints, describe, screens, show, status, tables, topics
+from customer_activity.inspection import describe, screens, show, status, tables, topics
 from customer_activity.inspection.doctor import Finding
 from customer_activity.inspection.topics import Topic
 from customer_activity.observability import QueryStatus

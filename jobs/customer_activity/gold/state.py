@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from customer_activity.catalog import Query, Table, table_path
+from customer_activity import delta
+from customer_activity.catalog import Query, Table
 from customer_activity.datafiles import in_parts
 from customer_activity.index import Index, appended
-from customer_activity.microbatch import metadata_of
 from customer_activity.settings import Settings
 
 TABLES = """
@@ -207,11 +206,8 @@ def latest(changes: pa.Table) -> pa.Table:
 
 def newest_positions(lake: str) -> dict[Table, int]:
     """The pair of silver versions that gold's newest commit was computed from; empty when there is none."""
-    for commit in DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES)).history():
-        metadata = metadata_of(commit.get("userMetadata"))
-        if metadata.get("query") == Query.GOLD:
-            return {table: metadata[table.label] for table in (Table.PURCHASES, Table.PROFILE_CHANGES)}
-    return {}
+    metadata = delta.newest_metadata(lake, Table.ACTIVITY_CHANGES, Query.GOLD)
+    return {table: metadata[table.label] for table in (Table.PURCHASES, Table.PROFILE_CHANGES)} if metadata else {}
 
 
 def _tuples(rows: pa.Table) -> Iterator[tuple[object, ...]]:

@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 from deltalake.exceptions import DeltaError
 
+from customer_activity import checkpoints
 from customer_activity.catalog import FLOWS, PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE, Flow, Query, Table
 from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
-from customer_activity.inspection import checkpoints, tables, topics
+from customer_activity.inspection import tables, topics
 from customer_activity.settings import Settings
 
 # By query: whose rows it reads.

@@ -8,7 +8,7 @@ On restart changes up to the marker's gold version are out already and are left 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from customer_activity import delta
 from customer_activity.catalog import Table
+from customer_activity.failpoints import FailPoint
 from customer_activity.microbatch import MicroBatch, fetched
 from customer_activity.publish.transaction import Marker, Publisher
 from customer_activity.settings import Settings
@@ -39,6 +40,8 @@ FIELDS = {
 }
 COLUMNS = (*FIELDS.values(), "existed", "is_gone", "_commit_version")
 RECORDS_AT_A_TIME = 10_000
+
+Record = tuple[bytes, bytes | None]
 
 
 def read(spark: SparkSession, settings: Settings, publisher: Publisher) -> DataFrame:
@@ -65,7 +68,7 @@ def net_changes(changes: pa.Table, published_version: int) -> pa.Table:
     return newest.filter(pc.or_(existed, pc.invert(newest.column("is_gone"))))
 
 
-def records(rows: pa.Table) -> Iterator[tuple[bytes, bytes | None]]:
+def records(rows: pa.Table) -> Iterator[Record]:
     """Key and value of each customer's record; the value is null when the row is gone."""
     encode = msgspec.json.Encoder(decimal_format="number").encode  # the cents as they are: 12.30, never 12.3000001
     fields = rows.select(list(FIELDS.values())).rename_columns(list(FIELDS))
@@ -97,4 +100,13 @@ def publish_batch(changes: DataFrame, batch: MicroBatch, *, publisher: Publisher
         newest = pc.max(feed.column("_commit_version")).as_py()
     with batch.phase("publish"):
         if rows.num_rows:
-            batch.rows += publisher.publish(records(rows), Marker(table_id, newest))
+            batch.rows += publisher.publish(halfway(records(rows), rows.num_rows, batch), Marker(table_id, newest))
+            batch.reach(FailPoint.PUBLISHED)
+
+
+def halfway(items: Iterable[Record], count: int, batch: MicroBatch) -> Iterator[Record]:
+    """Yield records, and come to a place where a drill may end the batch when half of them are through."""
+    for number, item in enumerate(items):
+        if number == count // 2:
+            batch.reach(FailPoint.SENDING)
+        yield item

@@ -1,0 +1,30 @@
+"""`activity recover`: a checkpoint written anew from what the tables say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from customer_activity import console
+from customer_activity.catalog import Query
+
+
+def recover(
+    ctx: typer.Context,
+    query: Annotated[Query, typer.Argument(help="Whose checkpoint.")],
+    *,
+    reason: Annotated[str, typer.Option(help="Why; kept in the lake's _audit folder.")],
+    json: console.JsonOption = False,
+) -> None:
+    """Write a lost, damaged or outdated checkpoint anew; the old one is set aside, and nothing counts twice."""
+    from customer_activity import recovery  # noqa: PLC0415 - brings pyspark, which few commands need
+
+    done = recovery.recover(console.settings_of(ctx).lake, query, reason)
+    if json:
+        console.print_json(done._asdict())
+        return
+    begins = "at the beginning" if done.batch_id is None else f"with batch {done.batch_id}, the newest in its tables"
+    console.out.print(f"{query} starts {begins}", highlight=False)
+    if done.set_aside:
+        console.out.print(f"the old checkpoint is at {done.set_aside}", highlight=False, soft_wrap=True)

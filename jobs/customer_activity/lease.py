@@ -1,0 +1,155 @@
+"""One live driver a query: a lease with an epoch, on a lake that is a folder.
+
+A driver locks `_locks/<query>.lock` for as long as its JVM lives, creates `_locks/<query>.<epoch>` with an epoch
+greater than every one before (the file system lets one driver create it), and touches that file every few seconds.
+
+- The lock is free: whoever held it is dead. The next driver goes on at once.
+- The lock is held and the epoch's file is fresh: a driver is at work. The next one waits a little, then says so.
+- The lock is held and the file is old: its driver is frozen. The next one takes the epoch and goes on without the lock.
+
+A frozen driver that wakes finds the newer epoch before each commit, and each commit carries its epoch as a transaction
+id of the table: where a successor's is greater, or is committed meanwhile, Delta refuses the commit. Object stores
+have neither the lock nor the exclusive file: on them nothing tells two drivers apart, and the driver says so.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pyspark.sql import SparkSession
+
+from customer_activity import session
+from customer_activity.catalog import Query, lock_path
+from customer_activity.errors import LeaseLost, QueryAlreadyRunning
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+
+LEASE_SECONDS = 30.0  # one that was not renewed for so long is its successor's
+RENEW_SECONDS = 5.0
+WAIT_SECONDS = 15.0  # a driver that was just killed holds its locks until its JVM has gone
+LOOK_SECONDS = 0.5
+LOCKED, FROZEN = "", "its predecessor was frozen and holds the lock"
+
+
+class Lease:
+    """The queries that this driver holds, until it is closed or lost."""
+
+    def __init__(self, spark: SparkSession, lake: str, queries: Sequence[Query]) -> None:
+        """Take the queries.
+
+        Raises:
+            QueryAlreadyRunning: another driver is at work on one.
+        """
+        self.lake = lake
+        self.epochs: dict[Query, int] = {}
+        self.unlocked: dict[Query, JavaObject] = {}
+        self.resources = ExitStack()
+        self.renewed = time.monotonic()
+        try:
+            for query in queries:
+                self._take(spark, query)
+        except BaseException:
+            self.resources.close()
+            raise
+
+    def _take(self, spark: SparkSession, query: Query) -> None:
+        path = Path(lock_path(self.lake, query))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = session.jvm(spark).java.io.RandomAccessFile(str(path), "rw")
+        self.resources.callback(handle.close)
+        running = QueryAlreadyRunning(
+            f"{query} already runs on {self.lake}",
+            remedy="stop that driver first (`activity stop`), or run other queries here",
+        )
+        deadline = time.monotonic() + WAIT_SECONDS
+        is_locked = False
+        while True:
+            newest = newest_epoch(self.lake, query)
+            is_locked = is_locked or handle.getChannel().tryLock() is not None
+            is_old = newest is None or time.time() - _file(self.lake, query, newest).stat().st_mtime > LEASE_SECONDS
+            # One that took over from a frozen driver has no lock until that one has ended.
+            has_lock = newest is None or _file(self.lake, query, newest).read_text(encoding="utf-8") == LOCKED
+            if (is_locked and (has_lock or is_old)) or (not is_locked and is_old and newest is not None):
+                break
+            if time.monotonic() > deadline:
+                raise running
+            time.sleep(LOOK_SECONDS)
+        epoch = (newest or 0) + 1
+        try:
+            with _file(self.lake, query, epoch).open("x", encoding="utf-8") as file:
+                file.write(LOCKED if is_locked else FROZEN)
+        except FileExistsError:
+            raise running from None
+        self.epochs[query] = epoch
+        if not is_locked:
+            self.unlocked[query] = handle
+        for older in range(max(1, epoch - 2), epoch):
+            _file(self.lake, query, older).unlink(missing_ok=True)
+
+    @property
+    def frozen(self) -> list[Query]:
+        """Queries whose former driver still lives: what it has open on this machine stays its own."""
+        return list(self.unlocked)
+
+    def hold(self, query: Query) -> int:
+        """Return the epoch under which a query may commit.
+
+        Raises:
+            LeaseLost: another driver took it over.
+        """
+        epoch = self.epochs[query]
+        if newest_epoch(self.lake, query) != epoch:
+            raise lost(query, epoch)
+        return epoch
+
+    def renew(self) -> None:
+        """Say that this driver is at work; to be called often.
+
+        Raises:
+            LeaseLost: another driver took a query over.
+        """
+        if time.monotonic() - self.renewed < RENEW_SECONDS:
+            return
+        for query, epoch in self.epochs.items():
+            self.hold(query)
+            os.utime(_file(self.lake, query, epoch))
+        for query, handle in list(self.unlocked.items()):
+            if handle.getChannel().tryLock() is not None:
+                _file(self.lake, query, self.epochs[query]).write_text(LOCKED, encoding="utf-8")
+                del self.unlocked[query]
+        self.renewed = time.monotonic()
+
+    def __enter__(self) -> Self:
+        """Return itself: the queries are taken already."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Give the locks back; the epochs stay, for the next one to be greater."""
+        self.resources.close()
+
+
+def newest_epoch(lake: str, query: Query) -> int | None:
+    """Return a query's newest epoch; None when no driver ever ran it."""
+    folder = Path(lock_path(lake, query)).parent
+    suffixes = (path.name.removeprefix(f"{query.value}.") for path in folder.glob(f"{query.value}.*"))
+    return max((int(suffix) for suffix in suffixes if suffix.isdigit()), default=None)
+
+
+def lost(query: Query, epoch: int) -> LeaseLost:
+    """Say that another driver took a query over from the one with this epoch."""
+    return LeaseLost(
+        f"{query}: another driver has taken over from this one (epoch {epoch}), which did not answer for "
+        f"{LEASE_SECONDS:.0f} s; nothing more is committed here",
+        remedy="leave it to that driver; find out what held this one up",
+    )
+
+
+def _file(lake: str, query: Query, epoch: int) -> Path:
+    return Path(lock_path(lake, query)).with_name(f"{query.value}.{epoch}")

@@ -1,0 +1,143 @@
+"""One live driver a query: who may begin, who must stop, and commits that come too late."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from customer_activity import commits, lease, merging
+from customer_activity.catalog import Query, Table, lock_path, table_path
+from customer_activity.datafiles import arrow_schema
+from customer_activity.errors import LeaseLost, QueryAlreadyRunning
+from customer_activity.failpoints import FailPoint
+from customer_activity.lease import FROZEN, LEASE_SECONDS, LOCKED, Lease
+from customer_activity.microbatch import MicroBatch
+from customer_activity.settings import Settings
+
+QUERY = Query.SILVER
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.0)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+def epoch_file(lake: str, epoch: int) -> Path:
+    return Path(lock_path(lake, QUERY)).with_name(f"{QUERY}.{epoch}")
+
+
+@contextmanager
+def another_driver(lake: str, *, silent_for: float, has_lock: bool = True) -> Iterator[None]:
+    """Hold the query as another process does: this test's own, which is not the JVM."""
+    path = Path(lock_path(lake, QUERY))
+    path.parent.mkdir(exist_ok=True)
+    epoch_file(lake, 7).write_text(LOCKED if has_lock else FROZEN)
+    touched = time.time() - silent_for
+    os.utime(epoch_file(lake, 7), (touched, touched))
+    with path.open("w") as lock:
+        if has_lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+        yield
+
+
+def test_each_driver_has_a_greater_epoch(spark: SparkSession, lake: str) -> None:
+    for epoch in (1, 2, 3):
+        with Lease(spark, lake, [QUERY]) as held:
+            assert held.hold(QUERY) == epoch
+            assert held.frozen == []
+
+
+def test_a_driver_at_work_is_left_alone(spark: SparkSession, lake: str) -> None:
+    with another_driver(lake, silent_for=1), pytest.raises(QueryAlreadyRunning, match="silver already runs"):
+        Lease(spark, lake, [QUERY])
+    assert not epoch_file(lake, 8).exists()
+
+
+def test_a_driver_that_works_without_the_lock_is_left_alone(spark: SparkSession, lake: str) -> None:
+    with another_driver(lake, silent_for=1, has_lock=False), pytest.raises(QueryAlreadyRunning):
+        Lease(spark, lake, [QUERY])
+
+
+def test_a_frozen_driver_is_taken_over_from_and_may_not_commit(spark: SparkSession, lake: str) -> None:
+    with another_driver(lake, silent_for=LEASE_SECONDS + 1), Lease(spark, lake, [QUERY]) as held:
+        assert (held.hold(QUERY), held.frozen) == (8, [QUERY])
+        held.renew()
+        assert held.frozen == [QUERY]  # it still holds the lock
+        assert epoch_file(lake, 8).read_text() == FROZEN
+
+
+def test_the_lock_is_taken_when_the_frozen_driver_has_ended(spark: SparkSession, lake: str) -> None:
+    with another_driver(lake, silent_for=LEASE_SECONDS + 1):
+        held = Lease(spark, lake, [QUERY])
+    with held:
+        held.renew()
+        assert held.frozen == []
+        assert epoch_file(lake, 8).read_text() == LOCKED
+
+
+def test_a_driver_that_was_taken_over_from_stops(spark: SparkSession, lake: str) -> None:
+    with Lease(spark, lake, [QUERY]) as held:
+        epoch_file(lake, 2).touch()
+        with pytest.raises(LeaseLost, match=r"silver: another driver has taken over .*epoch 1"):
+            held.hold(QUERY)
+        with pytest.raises(LeaseLost):
+            held.renew()
+
+
+class TestCommitsThatComeTooLate:
+    """The lease's file says nothing here: a frozen driver may have looked at it before it froze."""
+
+    ROWS = pa.Table.from_pylist([{"customer_id": "C-1", "is_tombstone": False}], arrow_schema(Table.PROFILE_CHANGES))
+
+    def append(self, spark: SparkSession, settings: Settings, batch: MicroBatch) -> None:
+        commits.append(spark, settings.lake, Table.PROFILE_CHANGES, self.ROWS, batch)
+
+    def merge(self, _: SparkSession, settings: Settings, batch: MicroBatch) -> None:
+        rows = pa.Table.from_pylist([{"customer_id": f"C-{batch.batch_id}"}], arrow_schema(Table.PROFILES))
+        merging.merge(rows, settings.lake, Table.PROFILES, batch, key="customer_id")
+
+    @pytest.mark.parametrize(
+        ("write", "table"),
+        [(append, Table.PROFILE_CHANGES), (merge, Table.PROFILES)],
+        ids=["append", "merge"],
+    )
+    def test_an_older_epoch_is_refused(
+        self, spark: SparkSession, settings: Settings, write: object, table: Table
+    ) -> None:
+        write(self, spark, settings, MicroBatch(QUERY, "g", 0, hold=lambda: 5))  # type: ignore[operator]
+        with pytest.raises(LeaseLost):
+            write(self, spark, settings, MicroBatch(QUERY, "g", 1, hold=lambda: 4))  # type: ignore[operator]
+        assert DeltaTable(table_path(settings.lake, table)).version() == 1
+
+    @pytest.mark.parametrize(
+        ("write", "table"),
+        [(append, Table.PROFILE_CHANGES), (merge, Table.PROFILES)],
+        ids=["append", "merge"],
+    )
+    def test_a_commit_is_refused_when_the_successor_commits_meanwhile(
+        self, spark: SparkSession, settings: Settings, write: object, table: Table
+    ) -> None:
+        def successor(point: FailPoint) -> None:
+            if point is FailPoint.STAGED:
+                write(self, spark, settings, MicroBatch(QUERY, "g", 9, hold=lambda: 5))  # type: ignore[operator]
+
+        late = MicroBatch(QUERY, "g", 8, hold=lambda: 4, reach=successor)
+        with pytest.raises((Py4JJavaError, Exception), match=r"(?i)concurrent|conflict|transaction"):
+            write(self, spark, settings, late)  # type: ignore[operator]
+        assert DeltaTable(table_path(settings.lake, table)).version() == 1
