@@ -1,7 +1,7 @@
 # Every target does the set-up it needs; what is up to date is not done again.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench bench-check stop clean preflight jars classes
+.PHONY: help setup run test check bench bench-check drills stop clean preflight jars classes
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 
@@ -13,7 +13,7 @@ setup: .venv/.ready .venv-airflow/.ready classes ## set everything up: both Pyth
 run: setup ## set up and run the main job: broker, streams and 1.47 million real purchases, live
 	.venv/bin/activity run
 
-test: setup ## set up and pass the tests: unit, spark, integration
+test: setup ## set up and pass the tests: unit, spark, integration, drills
 	.venv/bin/pytest
 
 check: .venv/.ready ## lock file, format, lint, types, layers
@@ -27,6 +27,10 @@ check: .venv/.ready ## lock file, format, lint, types, layers
 bench: setup ## measure freshness, rate, backlog, growth, recovery and half an hour of load, beside the peers (hours)
 	mvn --quiet --file tests/benchmarks/peers/kafka_streams/pom.xml package
 	.venv/bin/python tests/benchmarks/bench.py --page docs/PERFORMANCE.md $(BENCH)
+
+# DRILLS takes options: make drills DRILLS="--rounds 1 --random 5 --bounces 2 --zombies 1"
+drills: setup ## kill, freeze and cut off the running pipeline over and over, and prove that it stays right (two hours)
+	.venv/bin/python tests/drills/drills.py $(DRILLS)
 
 bench-check: .venv/.ready ## compare the last benchmark's ratios with the committed ones
 	.venv/bin/python tests/benchmarks/ratios.py

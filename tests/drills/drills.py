@@ -1,0 +1,88 @@
+"""`make drills`: kill, freeze and cut off the running pipeline again and again, and prove each time that it is right.
+
+    .venv/bin/python tests/drills/drills.py [--seed N] [--rounds 7] [--random 20] [--bounces 6] [--zombies 3]
+
+A round ends the driver once at every fail point of every query. After each round, and at the end, `activity verify`
+compares the lake and the topic with the input. Exit 1 when anything differs, a fault did not happen, or a driver did
+not come back by itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:  # run as a file: only its own folder is searched, and the package lies in the one above
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.trial import say
+from customer_activity.settings import PROJECT
+from drills.faults import PLACES, Outcome, opened
+
+Fault = Callable[[], Outcome]
+
+
+def main(
+    *,
+    seed: Annotated[int, typer.Option(help="Of the load and of the random moments.")] = 1,
+    rounds: Annotated[int, typer.Option(min=0, help="Kills at each of the fail points.")] = 7,
+    random: Annotated[int, typer.Option(min=0, help="Kills at random moments.")] = 20,
+    bounces: Annotated[int, typer.Option(min=0, help="Bounces of the broker, hard and clean in turn.")] = 6,
+    zombies: Annotated[int, typer.Option(min=0, help="Drivers that are frozen, and wake too late.")] = 3,
+    out: Annotated[Path, typer.Option(help="Folder of the logs and data.")] = PROJECT / "var" / "drills",
+) -> None:
+    """Do all faults, print what they cost, and exit 1 when anything is wrong at the end of a part."""
+    say(f"seed {seed}")
+    with opened(out.resolve(), seed) as drill:
+        parts: list[list[Fault]] = [[partial(drill.kill_at, place) for place in PLACES] for _ in range(rounds)]
+        parts.append([drill.kill_somewhen] * random)
+        parts.append([partial(drill.bounce_broker, hard=number % 2 == 0) for number in range(bounces)])
+        parts.append([drill.freeze] * zombies)
+        outcomes: dict[str, list[float]] = defaultdict(list)
+        differences: dict[str, int] = {}
+        for part in filter(None, parts):
+            done = list(_done(part))
+            proof = drill.prove()["verify"]
+            for outcome in done:
+                outcomes[outcome.fault].append(outcome.seconds)
+                differences[outcome.fault] = differences.get(outcome.fault, 0) + (not proof["equal"])
+            if not proof["equal"]:
+                break
+            drill.resume()
+        Console().print(as_table(outcomes, differences))
+    if any(differences.values()):
+        raise typer.Exit(1)
+
+
+def _done(faults: list[Fault]) -> Iterator[Outcome]:
+    for fault in faults:
+        outcome = fault()
+        say(f"  {outcome.fault}: {outcome.seconds} s")
+        yield outcome
+
+
+def as_table(outcomes: dict[str, list[float]], differences: dict[str, int]) -> Table:
+    """One line a fault: how often, how long until the view said everything again, in how many proofs it differed."""
+    table = Table("fault", "times", "median s", "worst s", "differences")
+    for fault, seconds in outcomes.items():
+        row = (len(seconds), statistics.median(seconds), max(seconds), differences[fault])
+        table.add_row(fault, *(f"{value:g}" for value in row))
+    every = [second for seconds in outcomes.values() for second in seconds]
+    if len(every) > 1:
+        p95 = statistics.quantiles(every, n=20, method="inclusive")[-1]
+        table.add_section()
+        table.add_row("all", f"{len(every)}", f"{statistics.median(every):g}", f"{max(every):g} (p95 {p95:g})", "")
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,181 @@
+"""Faults done to a running pipeline under load, each with the time until the view says everything again.
+
+A drill is worth something when the fault could have done harm: there is progress before it, it is seen to happen, and
+there is work left after it. Whether harm was done is for `activity verify` to say, which knows nothing of any of this.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from benchmarks import environment, load
+from benchmarks.pipelines import OURS, Pipeline, family
+from benchmarks.trial import Trial
+from customer_activity.broker import process as broker
+from customer_activity.catalog import Query
+from customer_activity.errors import EXIT_TRY_AGAIN
+from customer_activity.failpoints import ORDER, REACHED
+from customer_activity.settings import Settings
+
+CUSTOMERS = 2_000
+PURCHASES_A_LOT, PROFILES_A_LOT = 200, 20
+PAUSE_SECONDS = 0.5  # between two lots
+FAULT_SECONDS = 90.0  # in which a fault has to happen, load going on
+COVERED_SECONDS = 180.0
+END_SECONDS = 60.0  # for a driver that must not go on
+MERGE_SECONDS = 1.0
+
+# Every place that a query's batch comes to. The second commit of a batch is that of its other topic.
+PLACES = tuple(
+    f"{query}:{place}"
+    for query, places in {
+        Query.BRONZE: ("planned", "staged", "committed", "committed 2", "written"),
+        Query.SILVER: ("planned", "staged", "committed", "committed 2", "written"),
+        Query.GOLD: ("planned", "staged", "committed", "written"),
+        Query.PUBLISH: ("planned", "sending", "published", "written"),
+        **dict.fromkeys(
+            (Query.SUMMARIES, Query.PROFILES, Query.ACTIVITY), ("planned", "staged", "committed", "written")
+        ),
+    }.items()
+    for place in places
+)
+
+
+class Outcome(NamedTuple):
+    """A fault that happened, and how long it took from the next start until the view said everything again."""
+
+    fault: str
+    seconds: float
+
+
+class FaultMissed(Exception):
+    """Raised when a fault did not happen, or did not end as it has to: the drill has shown nothing."""
+
+
+class Drill:
+    """A pipeline under load, and what can be done to it."""
+
+    def __init__(self, trial: Trial, seed: int) -> None:
+        """Fill the lake and start; from here on the view says everything between two faults."""
+        self.trial = trial
+        self.sender = load.Sender(trial.settings, f"drill{seed}", seed)
+        trial.preload()
+        self.pipeline = trial.start()
+        self._expect_covered()
+
+    def send(self) -> None:
+        """Send a lot of purchases and profile updates, and see them confirmed."""
+        random = self.sender.random
+        self.sender.send_purchases(random.integers(CUSTOMERS, size=PURCHASES_A_LOT))
+        self.sender.send_profiles(random.integers(CUSTOMERS, size=PROFILES_A_LOT))
+        self.sender.flush()
+
+    def kill_at(self, place: str) -> Outcome:
+        """End the driver at a fail point."""
+        order = self.trial.settings.run_dir / ORDER
+        reached = order.with_name(REACHED)
+        reached.unlink(missing_ok=True)
+        order.write_text(place, encoding="utf-8")
+        deadline = time.monotonic() + FAULT_SECONDS
+        while self.pipeline.process.poll() is None:
+            if time.monotonic() > deadline:
+                raise FaultMissed(f"{place}: not reached in {FAULT_SECONDS:.0f} s")
+            self.send()
+            time.sleep(PAUSE_SECONDS)
+        if not reached.exists() or self.pipeline.process.returncode != -signal.SIGKILL:
+            raise FaultMissed(f"{place}: the driver ended by itself: {self.pipeline.last_lines()}")
+        return self._go_on(place)
+
+    def kill_somewhen(self) -> Outcome:
+        """End the driver and all its processes at a random moment of its work."""
+        self.send()
+        time.sleep(float(self.sender.random.uniform(0.0, 2.0)))
+        return self._go_on("kill -9 at a random moment")
+
+    def freeze(self) -> Outcome:
+        """Freeze the driver, let a successor take over, and wake it up again.
+
+        Until the lease is over a successor is turned away; afterwards the one that wakes must end by itself.
+        """
+        frozen = self.pipeline
+        self.send()
+        _signal(frozen, signal.SIGSTOP)
+        self.send()
+        self._expect_end(self.trial.start(), "already runs")
+        outcome = self._started("frozen, and woken up after its successor's start")
+        _signal(frozen, signal.SIGCONT)
+        self.send()
+        self._expect_end(frozen, "another driver has taken over")
+        self._expect_covered()
+        return outcome
+
+    def bounce_broker(self, *, hard: bool) -> Outcome:
+        """End the broker under load and start it again; the driver has to live through it."""
+        self.send()
+        (broker.kill if hard else broker.stop)(self.trial.settings)
+        started = time.monotonic()
+        broker.start(self.trial.settings)
+        self.send()
+        self._expect_covered()
+        return Outcome(f"broker {'killed' if hard else 'stopped'} and started", round(time.monotonic() - started, 1))
+
+    def prove(self) -> dict[str, Any]:
+        """Stop the driver and let `activity verify` compare; start it again with `resume`."""
+        return self.trial.finish(self.pipeline)
+
+    def resume(self) -> None:
+        """Start again after a proof, and see that the driver is at work."""
+        self.send()
+        self.pipeline = self.trial.start()
+        self._expect_covered()
+
+    def _go_on(self, fault: str) -> Outcome:
+        """Make sure that nothing is left of the driver, leave work for the next one, and start that."""
+        self.pipeline.kill()
+        self.send()
+        return self._started(fault)
+
+    def _started(self, fault: str) -> Outcome:
+        started = time.monotonic()
+        self.pipeline = self.trial.start()
+        self._expect_covered()
+        return Outcome(fault, round(time.monotonic() - started, 1))
+
+    def _expect_covered(self) -> None:
+        self.trial.expect_covered(self.pipeline, COVERED_SECONDS)
+
+    def _expect_end(self, pipeline: Pipeline, message: str) -> None:
+        code = pipeline.process.wait(END_SECONDS)
+        pipeline.kill()  # its sampler, and whatever it left
+        if code != EXIT_TRY_AGAIN or message not in pipeline.log.read_text(encoding="utf-8"):
+            raise FaultMissed(f"a driver that must not run ended with {code}: {pipeline.last_lines()}")
+
+
+@contextmanager
+def opened(folder: Path, seed: int) -> Iterator[Drill]:
+    """Open a drill on a broker and a lake of its own; ends whatever it started."""
+    with environment.opened(folder) as settings:
+        trial = Trial(drilled(settings), OURS, CUSTOMERS, folder)
+        with trial.resources:
+            yield Drill(trial, seed)
+
+
+def drilled(settings: Settings) -> Settings:
+    """Return settings with fail points on, and merges often enough to be hit."""
+    return settings.model_copy(update={"fail_points": True, "merge_seconds": MERGE_SECONDS})
+
+
+def _signal(pipeline: Pipeline, number: signal.Signals) -> None:
+    for process in family(pipeline.process.pid):
+        try:
+            os.kill(process.pid, number)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
