@@ -92,7 +92,7 @@ def host(
     """
     with ExitStack() as resources:
         lease = leased(spark, settings, queries, resources)
-        renew = lease.renew if lease is not None else None
+        check = lease.check if lease is not None else None
         delta.ensure_tables(settings.lake)
         recovery.check_agreement(settings.lake, queries)
         plans = Plans(spark, settings, resources)
@@ -107,17 +107,17 @@ def host(
             # The topic first, the tables of current rows after it: the order of always-on running.
             for query in sorted(queries, key=lambda query: query.is_behind):
                 if not stopping.is_set():
-                    supervise([prepared(query, stopping)], settings, stopping, available_now=True, renew=renew)
+                    supervise([prepared(query, stopping)], settings, stopping, available_now=True, check=check)
             return
         # What runs behind the path to the view has one turn between all: two cores are few.
         turn = threading.Lock()
         rounds = Rounds(queries, stopping)
         together = [prepared(query, stopping, turn if query.is_behind else None, rounds) for query in queries]
-        supervise(together, settings, stopping, available_now=False, renew=renew)
+        supervise(together, settings, stopping, available_now=False, check=check)
         # Told to stop: what is on the topic goes into the current rows, too, so that a lake at rest is whole.
         for query in (query for query in queries if query.is_behind and session.is_alive(spark)):
             last = prepared(query, threading.Event())
-            supervise([last], settings, last.stopping, available_now=True, renew=renew)
+            supervise([last], settings, last.stopping, available_now=True, check=check)
 
 
 def without_lease() -> None:
@@ -130,11 +130,11 @@ def supervise(
     stopping: threading.Event,
     *,
     available_now: bool,
-    renew: Callable[[], None] | None = None,
+    check: Callable[[], None] | None = None,
 ) -> None:
     """Start the queries and watch them until all have ended, one has failed, or the application must stop.
 
-    `renew` is called in every round, to say that this driver is at work.
+    `check` is called in every round: it raises when the queries are no longer this driver's.
     """
     tables = writers_of(running)
     next_upkeep = time.monotonic() + UPKEEP_SECONDS
@@ -146,8 +146,8 @@ def supervise(
         # A start is a race for two cores, and what merges behind the path has nothing to do before the path has.
         begin_behind = time.monotonic() + (0.0 if available_now else 2 * settings.merge_seconds)
         while not stopping.is_set():
-            if renew is not None:
-                renew()
+            if check is not None:
+                check()
             while waiting and time.monotonic() >= begin_behind:
                 waiting.pop(0).start(available_now=available_now)
             ended = [query.ended() for query in running]

@@ -1,7 +1,8 @@
 """One live driver a query: a lease with an epoch, on a lake that is a folder.
 
 A driver locks `_locks/<query>.lock` for as long as its JVM lives, creates `_locks/<query>.<epoch>` with an epoch
-greater than every one before (the file system lets one driver create it), and touches that file every few seconds.
+greater than every one before (the file system lets one driver create it), and touches that file every few seconds,
+whatever else it is busy with.
 
 - The lock is free: whoever held it is dead. The next driver goes on at once.
 - The lock is held and the epoch's file is fresh: a driver is at work. The next one waits a little, then says so.
@@ -15,6 +16,7 @@ have neither the lock nor the exclusive file: on them nothing tells two drivers 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -51,13 +53,17 @@ class Lease:
         self.epochs: dict[Query, int] = {}
         self.unlocked: dict[Query, JavaObject] = {}
         self.resources = ExitStack()
-        self.renewed = time.monotonic()
+        self.fault: Exception | None = None
+        self.ended = threading.Event()
         try:
             for query in queries:
                 self._take(spark, query)
         except BaseException:
             self.resources.close()
             raise
+        # A thread of its own: a start, a compaction or a slow broker may hold up any other for longer than the lease.
+        self.keeper = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self.keeper.start()
 
     def _take(self, spark: SparkSession, query: Query) -> None:
         path = Path(lock_path(self.lake, query))
@@ -109,14 +115,30 @@ class Lease:
             raise lost(query, epoch)
         return epoch
 
+    def check(self) -> None:
+        """Make sure that the queries are still this driver's.
+
+        Raises:
+            LeaseLost: another driver took one over.
+            OSError: the lease could not be renewed.
+        """
+        if self.fault is not None:
+            raise self.fault
+
+    def _keep(self) -> None:
+        while not self.ended.wait(RENEW_SECONDS):
+            try:
+                self.renew()
+            except (LeaseLost, OSError) as fault:
+                self.fault = fault
+                return
+
     def renew(self) -> None:
-        """Say that this driver is at work; to be called often.
+        """Say that this driver is at work.
 
         Raises:
             LeaseLost: another driver took a query over.
         """
-        if time.monotonic() - self.renewed < RENEW_SECONDS:
-            return
         for query, epoch in self.epochs.items():
             self.hold(query)
             os.utime(_file(self.lake, query, epoch))
@@ -124,7 +146,6 @@ class Lease:
             if handle.getChannel().tryLock() is not None:
                 _file(self.lake, query, self.epochs[query]).write_text(LOCKED, encoding="utf-8")
                 del self.unlocked[query]
-        self.renewed = time.monotonic()
 
     def __enter__(self) -> Self:
         """Return itself: the queries are taken already."""
@@ -132,6 +153,8 @@ class Lease:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Give the locks back; the epochs stay, for the next one to be greater."""
+        self.ended.set()
+        self.keeper.join()
         self.resources.close()
 
 

@@ -105,7 +105,6 @@ def test_always_on_the_hops_take_turns_and_the_tables_are_compacted_beside_them(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "UPKEEP_SECONDS", 0.1)
-    monkeypatch.setattr(application, "BEHIND_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(maintenance, "SMALL_FILES", 3)
     hasty = settings.model_copy(update={"merge_seconds": 0.5})
     stopping = threading.Event()

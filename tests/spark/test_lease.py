@@ -14,8 +14,10 @@ import pytest
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity import commits, lease, merging
+from customer_activity import commits, merging
+from customer_activity import lease as lease_module
 from customer_activity.catalog import Query, Table, lock_path, table_path
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning
@@ -29,8 +31,7 @@ QUERY = Query.SILVER
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(lease_module, "WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -98,6 +99,22 @@ def test_a_driver_that_was_taken_over_from_stops(spark: SparkSession, lake: str)
             held.hold(QUERY)
         with pytest.raises(LeaseLost):
             held.renew()
+
+
+def test_the_lease_is_renewed_whatever_the_driver_does(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.01)
+    with Lease(spark, lake, [QUERY]) as held:
+        os.utime(epoch_file(lake, 1), (0, 0))
+        for attempt in Retrying(stop=stop_after_delay(10), wait=wait_fixed(0.02), reraise=True):
+            with attempt:
+                assert epoch_file(lake, 1).stat().st_mtime > 0
+        held.check()
+        epoch_file(lake, 2).touch()
+        held.keeper.join(10)
+        with pytest.raises(LeaseLost):
+            held.check()
 
 
 class TestCommitsThatComeTooLate:
