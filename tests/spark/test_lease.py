@@ -152,7 +152,8 @@ class TestCommitsThatComeTooLate:
     ) -> None:
         def successor(point: FailPoint) -> None:
             if point is FailPoint.STAGED:
-                write(self, spark, settings, MicroBatch(QUERY, "g", 9, hold=lambda: 5))  # type: ignore[operator]
+                # Another generation: nothing but the lease is in both commits.
+                write(self, spark, settings, MicroBatch(QUERY, "h", 0, hold=lambda: 5))  # type: ignore[operator]
 
         late = MicroBatch(QUERY, "g", 8, hold=lambda: 4, reach=successor)
         with pytest.raises((Py4JJavaError, Exception), match=r"(?i)concurrent|conflict|transaction"):
