@@ -124,6 +124,8 @@ class Lease:
         """
         if self.fault is not None:
             raise self.fault
+        for query in self.epochs:  # one that was just woken learns it here, not with its next renewal
+            self.hold(query)
 
     def _keep(self) -> None:
         while not self.ended.wait(RENEW_SECONDS):

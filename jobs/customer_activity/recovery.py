@@ -16,10 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deltalake import DeltaTable
+
 from customer_activity import checkpoints, delta
-from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path, lock_path
+from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path, lock_path, table_path
 from customer_activity.checkpoints import Cut
-from customer_activity.errors import CheckpointMismatch, QueryAlreadyRunning
+from customer_activity.errors import CheckpointMismatch, QueryAlreadyRunning, SettingsError
 from customer_activity.storage import filesystem
 
 
@@ -52,8 +54,8 @@ def check_agreement(lake: str, queries: Iterable[Query]) -> None:
         if fault := _disagreement(query, state, written):
             raise CheckpointMismatch(
                 f"{query}: {fault} (checkpoint {checkpoint_path(lake, query)})",
-                remedy=f"put the one back that belongs to the other, or let `activity recover {query}` write the "
-                "checkpoint anew from what the tables say",
+                remedy="put the one back that belongs to the other, or let the checkpoint be written anew from what the "
+                f"tables say: `activity recover {query} --reason …`",
             )
 
 
@@ -97,8 +99,11 @@ def recover(lake: str, query: Query, reason: str) -> Recovered:
 
     Raises:
         CheckpointMismatch: the newest commit does not tell the offsets (it is of an older release).
+        SettingsError: there is no lake.
         QueryAlreadyRunning: a driver runs the query.
     """
+    if not DeltaTable.is_deltatable(table_path(lake, Table.PURCHASE_EVENTS)):
+        raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")
     _refuse_running(lake, query)
     written = newest_batch(lake, query)
     if written is not None and written.cut is None:

@@ -14,7 +14,7 @@ from customer_activity import checkpoints, delta, recovery
 from customer_activity.catalog import Query, Table, checkpoint_path, table_path
 from customer_activity.checkpoints import Cut, State
 from customer_activity.datafiles import arrow_schema
-from customer_activity.errors import CheckpointMismatch
+from customer_activity.errors import CheckpointMismatch, SettingsError
 
 BEGIN = ['{"purchase-events":{"0":5},"customer-profile-state":{"0":1}}', None]
 END = [
@@ -154,6 +154,12 @@ def test_a_query_that_wrote_nothing_starts_from_the_beginning(lake: str) -> None
     write_checkpoint(lake, Query.GOLD, State("g-1", 7, 7))
     assert recovery.recover(lake, Query.GOLD, "a test").batch_id is None
     assert checkpoints.state(lake, Query.GOLD) is None
+
+
+def test_without_a_lake_there_is_nothing_to_recover(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="there are no tables at"):
+        recovery.recover(str(tmp_path / "elsewhere"), Query.BRONZE, "a test")
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_commit_that_does_not_tell_its_offsets_recovers_nothing(lake: str) -> None:
