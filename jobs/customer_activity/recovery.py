@@ -54,8 +54,8 @@ def check_agreement(lake: str, queries: Iterable[Query]) -> None:
         if fault := _disagreement(query, state, written):
             raise CheckpointMismatch(
                 f"{query}: {fault} (checkpoint {checkpoint_path(lake, query)})",
-                remedy="put the one back that belongs to the other, or let the checkpoint be written anew from what the "
-                f"tables say: `activity recover {query} --reason …`",
+                remedy="put the one back that belongs to the other, or let the checkpoint be written anew from "
+                f"what the tables say: `activity recover {query} --reason …`",
             )
 
 
