@@ -3,17 +3,60 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from customer_activity import console, settings
-from customer_activity.commands import broker, inspection, recover, run, stream, traffic, verify
 from customer_activity.errors import EXIT_OK, ActivityError
+
+COMMANDS = {  # name: where it is written
+    "broker": "broker:app",
+    "stream": "stream:stream",
+    "produce": "traffic:produce",
+    "status": "inspection:status",
+    "show": "inspection:show",
+    "describe": "inspection:describe",
+    "doctor": "inspection:doctor",
+    "verify": "verify:verify",
+    "recover": "recover:recover",
+    "run": "run:run",
+    "stop": "run:stop",
+}
+
+
+class Commands(TyperGroup):
+    """The commands, each imported when it is asked for: a driver starts sooner without what the others need."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override] # noqa: ARG002
+        """Return the names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        """Import a command; all of them for a name that none has, so that the error can suggest one."""
+        for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:
+            if name not in self.commands:
+                self.add_command(_imported(name), name)
+        return super().get_command(ctx, cmd_name)
+
+
+def _imported(name: str) -> Any:
+    module, _, attribute = COMMANDS[name].partition(":")
+    found = getattr(import_module(f"customer_activity.commands.{module}"), attribute)
+    holder = typer.Typer(add_completion=False)
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name)(found)
+    return typer.main.get_group(holder).commands[name]
+
 
 app = typer.Typer(
     name="activity",
+    cls=Commands,
     help="One current row per customer, in Delta tables and on a Kafka topic, that changes when either side changes.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold records or secrets
@@ -24,19 +67,6 @@ app = typer.Typer(
 def load_settings(ctx: typer.Context) -> None:
     """Read the settings once; every command gets this one object."""
     ctx.obj = settings.load()
-
-
-app.add_typer(broker.app, name="broker")
-app.command("stream")(stream.stream)
-app.command("produce")(traffic.produce)
-app.command("status")(inspection.status)
-app.command("show")(inspection.show)
-app.command("describe")(inspection.describe)
-app.command("doctor")(inspection.doctor)
-app.command("verify")(verify.verify)
-app.command("recover")(recover.recover)
-app.command("run")(run.run)
-app.command("stop")(run.stop)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from py4j.java_gateway import JVMView
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from customer_activity.errors import EnvironmentFault
@@ -129,10 +130,31 @@ def is_alive(spark: SparkSession) -> bool:
         return False
 
 
+def launch(settings: Settings) -> None:
+    """Start the JVM and nothing in it: two seconds that somebody who imports the rest meanwhile does not wait for.
+
+    Raises:
+        EnvironmentFault: set-up is not complete.
+        PySparkRuntimeError: the JVM does not start.
+    """
+    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(_options(settings).items())))  # noqa: SLF001
+
+
 def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
-    """Start (or return) the Spark session."""
-    builder = SparkSession.builder.appName(name).master(settings.spark_master)
-    options = {
+    """Start (or return) the Spark session, in the JVM that runs or is about to, or in a new one."""
+    builder = SparkSession.builder.appName(name)
+    for key, value in _options(settings).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _options(settings: Settings) -> dict[str, str]:
+    # pyspark takes its workers' interpreter from the environment alone; without it they run any python3 of the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if (home := spark_home(settings)) is not None:
+        os.environ.setdefault("SPARK_HOME", str(home))
+    return {
+        "spark.master": settings.spark_master,
         **DELTA,
         **STREAMING,
         **(LOCAL_DISK if settings.is_local_lake else {}),
@@ -144,10 +166,3 @@ def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    # pyspark takes its workers' interpreter from the environment alone; without it they run any python3 of the PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if (home := spark_home(settings)) is not None:
-        os.environ.setdefault("SPARK_HOME", str(home))
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()

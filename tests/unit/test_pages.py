@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql.types import StructType
-from typer.main import get_command
+from typer.main import get_group
 
 from customer_activity import cli, schemas
 from customer_activity.catalog import Reason, Table
@@ -41,7 +42,8 @@ def test_spark_columns_follow_the_contract(contract: schema.Contract, columns: S
 
 
 def test_every_command_has_help_and_the_main_ones_are_in_the_readme() -> None:
-    commands = get_command(cli.app).commands  # type: ignore[attr-defined]
-    assert all(command.help for command in commands.values())
+    group, context = get_group(cli.app), Mock()
+    commands = [group.get_command(context, name) for name in group.list_commands(context)]
+    assert all(command is not None and command.help for command in commands)
     for name in ("status", "show", "verify", "describe", "doctor"):
         assert f"activity {name}" in README

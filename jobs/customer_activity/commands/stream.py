@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 import typer
@@ -24,8 +25,13 @@ def stream(
     ] = False,
 ) -> None:
     """Run the streaming queries in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
-    from customer_activity import application  # noqa: PLC0415 - brings pyspark, which no other command needs
-
     observability.configure_logging()
+    settings = console.settings_of(ctx)
     wanted = [query for query in Query if any(query in stage.queries for stage in stages or list(Stage))]
-    application.run(console.settings_of(ctx), wanted, available_now=available_now, create_topics=create_topics)
+    from customer_activity import session  # noqa: PLC0415 - brings pyspark, which few commands need
+
+    with ThreadPoolExecutor(max_workers=1) as aside:
+        aside.submit(session.launch, settings)  # where it fails, so does the session's start, which says why
+        from customer_activity import application  # noqa: PLC0415 - takes the half second in which the JVM starts
+
+        application.run(settings, wanted, available_now=available_now, create_topics=create_topics)
