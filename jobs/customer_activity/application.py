@@ -7,29 +7,31 @@ one starts, so that what was waiting on Kafka is on the view topic when it exits
 from __future__ import annotations
 
 import signal
+import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
 
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, maintenance, recovery, session
+from customer_activity import delta, loss, recovery, session
 from customer_activity.broker import topics
-from customer_activity.catalog import FLOWS, Query, Table
+from customer_activity.catalog import Query
 from customer_activity.errors import ActivityError
 from customer_activity.inspection.describe import lines
 from customer_activity.lease import Lease
 from customer_activity.observability import log
-from customer_activity.queries import Plans, RunningQuery
+from customer_activity.queries import Plans, RunningQuery, disk_full
 from customer_activity.rounds import Rounds
 from customer_activity.settings import Settings
+from customer_activity.storage import is_full
+from customer_activity.upkeep import Upkeep
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
-UPKEEP_SECONDS = 20.0  # how often the tables are looked at for a checkpoint and for small files
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 
 
@@ -90,11 +92,13 @@ def host(
     Raises:
         ActivityError: a query failed, or another driver runs it.
     """
-    with ExitStack() as resources:
+    with ExitStack() as resources, explained(settings):
         lease = leased(spark, settings, queries, resources)
         check = lease.check if lease is not None else None
         delta.ensure_tables(settings.lake)
         recovery.check_agreement(settings.lake, queries)
+        if Query.BRONZE in queries:
+            loss.check(settings)
         plans = Plans(spark, settings, resources)
 
         def prepared(
@@ -120,6 +124,21 @@ def host(
             supervise([last], settings, last.stopping, available_now=True, check=check)
 
 
+@contextmanager
+def explained(settings: Settings) -> Iterator[None]:
+    """Turn whatever fails on a full disk into an error that says so.
+
+    Raises:
+        DiskFull: that was it.
+    """
+    try:
+        yield
+    except (OSError, sqlite3.Error, DeltaError) as error:
+        if is_full(settings.lake):
+            raise disk_full(settings) from error
+        raise
+
+
 def without_lease() -> None:
     """Commit without an epoch."""
 
@@ -136,8 +155,7 @@ def supervise(
 
     `check` is called in every round: it raises when the queries are no longer this driver's.
     """
-    tables = writers_of(running)
-    next_upkeep = time.monotonic() + UPKEEP_SECONDS
+    upkeep = Upkeep(settings, running)
     waiting = [query for query in running if query.query.is_behind]
     try:
         for query in running:
@@ -154,9 +172,7 @@ def supervise(
             write_status(running, settings)
             if all(ended):
                 break
-            if time.monotonic() >= next_upkeep:
-                keep_one(settings, tables)
-                next_upkeep = time.monotonic() + UPKEEP_SECONDS
+            upkeep.look()
             stopping.wait(WATCH_SECONDS)
     except ActivityError:
         stopping.set()  # the others begin no new batch
@@ -164,46 +180,6 @@ def supervise(
     finally:
         stop_gracefully(running)
         write_status(running, settings)
-
-
-def keep_one(settings: Settings, tables: Mapping[Table, Sequence[RunningQuery]]) -> None:
-    """Look after the tables until one was compacted: what waited for it goes first."""
-    for table, writers in tables.items():
-        if keep(settings, table, writers):
-            return
-
-
-def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:
-    """Tables that are written here and nowhere else, with the queries that write them."""
-    here = {query.query: query for query in running}
-    writers: dict[Table, list[Query]] = {}
-    for flow in FLOWS:
-        for name in flow.writes:
-            if ":" not in name:
-                writers.setdefault(Table(name), []).append(flow.query)
-    return {
-        table: [here[query] for query in queries] for table, queries in writers.items() if set(queries) <= set(here)
-    }
-
-
-def keep(settings: Settings, table: Table, writers: Sequence[RunningQuery]) -> bool:
-    """Keep a table's log short and its files few, between its writers' batches; say whether files were compacted."""
-    try:
-        maintenance.checkpoint(settings.lake, table)
-        if not maintenance.needs_compaction(settings.lake, table):
-            return False
-        with ExitStack() as paused:
-            for query in writers:
-                if not query.at_work.acquire(timeout=WATCH_SECONDS):
-                    return False  # a long batch is at work: next time
-                paused.callback(query.at_work.release)
-            started = time.monotonic()
-            maintenance.compact(settings.lake, table)
-            log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
-    except (DeltaError, OSError) as error:  # the table is as it was: the streams go on
-        log.warning("table=%s upkeep failed, tried again after %.0f s: %s", table.label, UPKEEP_SECONDS, error)
-        return False
-    return True
 
 
 def stop_gracefully(running: Sequence[RunningQuery]) -> None:

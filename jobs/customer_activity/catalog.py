@@ -75,6 +75,7 @@ class Reason(StrEnum):
     CURRENCY_MISMATCH = "currency_mismatch"
     TIMESTAMP_IN_FUTURE = "timestamp_in_future"
     CONFLICTING_DUPLICATE = "conflicting_duplicate"
+    TOO_LARGE_TO_PUBLISH = "too_large_to_publish"
 
 
 class Flow(NamedTuple):
@@ -114,7 +115,7 @@ FLOWS = (
     Flow(
         Query.PUBLISH,
         (Table.ACTIVITY_CHANGES, f"topic:{PROGRESS_ROLE}"),
-        (f"topic:{VIEW_ROLE}", f"topic:{PROGRESS_ROLE}"),
+        (f"topic:{VIEW_ROLE}", f"topic:{PROGRESS_ROLE}", Table.QUARANTINE),
         "exactly once for read_committed consumers: a batch and its progress marker in one transaction",
     ),
     Flow(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from customer_activity.errors import CheckpointMismatch
 from customer_activity.storage import filesystem
 
 VERSION = "v1"
+COMMIT = f'{VERSION}\n{{"nextBatchWatermarkMs":0}}'
 NO_OFFSET = "-"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 
@@ -134,21 +135,43 @@ def cut(lake: str, query: Query, batch_id: int) -> Cut | None:
         return None
 
 
-def write(lake: str, query: Query, generation: str, batch_id: int, batch: Cut) -> None:
+def write(lake: str, query: Query, generation: str, batch_id: int, batch: Cut, *, is_through: bool = False) -> None:
     """Write the checkpoint of a query that has planned a batch and not noted its end: Spark begins with that batch.
 
-    There must be no checkpoint.
+    There must be no checkpoint. With `is_through` the batch's end is noted, and Spark begins with the next one.
     """
     files, root = filesystem(catalog.checkpoint_path(lake, query))
     contents = {"metadata": json.dumps({"id": generation}), f"offsets/{batch_id}": _offsets(batch.end)}
     if batch.begin is not None:
         contents[f"offsets/{batch_id - 1}"] = _offsets(batch.begin)
-        contents[f"commits/{batch_id - 1}"] = f'{VERSION}\n{{"nextBatchWatermarkMs":0}}'
+        contents[f"commits/{batch_id - 1}"] = COMMIT
+    if is_through:
+        contents[f"commits/{batch_id}"] = COMMIT
     for folder in ("offsets", "commits"):
         files.create_dir(f"{root}/{folder}", recursive=True)
     for name, text in contents.items():
         with files.open_output_stream(f"{root}/{name}") as stream:
             stream.write(text.encode())
+
+
+def topic_offsets(sources: Sequence[Source | None]) -> dict[str, dict[int, int]]:
+    """Return the next offset to read, by topic and partition."""
+    return _positions(sources)[0]
+
+
+def raised(sources: Sequence[Source | None], least: Mapping[str, Mapping[int, int]]) -> list[Source | None]:
+    """Move Kafka's positions that are below `least` up to it."""
+    moved: list[Source | None] = []
+    for source in sources:
+        offsets = json.loads(source or "{}")
+        if not any(topic in offsets for topic in least):
+            moved.append(source)
+            continue
+        for topic, partitions in offsets.items():
+            for partition, offset in partitions.items():
+                partitions[partition] = max(offset, least.get(topic, {}).get(int(partition), offset))
+        moved.append(json.dumps(offsets, separators=(",", ":")))  # as Spark writes it
+    return moved
 
 
 def set_aside(lake: str, query: Query, suffix: str) -> str | None:

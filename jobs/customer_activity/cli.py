@@ -23,6 +23,8 @@ COMMANDS = {  # name: where it is written
     "doctor": "inspection:doctor",
     "verify": "verify:verify",
     "recover": "recover:recover",
+    "accept-loss": "accept_loss:accept_loss",
+    "resync": "resync:resync",
     "run": "run:run",
     "stop": "run:stop",
 }

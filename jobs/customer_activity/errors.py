@@ -8,9 +8,11 @@
     │   ├── TopicMismatch         a topic is absent or not as infra/kafka/topics.yaml says
     │   ├── BadShareExceeded      too many bad records: a bad deploy upstream
     │   ├── CheckpointMismatch    table and checkpoint contradict each other
-    │   └── OffsetsLost           Kafka no longer has records that were never landed
+    │   ├── OffsetsLost           Kafka no longer has records that were never landed
+    │   └── ChangeFeedLost        files are gone that a query still has to read
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
+        ├── DiskFull              the lake's disk has no space left
         ├── QueryAlreadyRunning   another driver holds the query
         └── LeaseLost             another driver took the query over
 
@@ -71,6 +73,10 @@ class OffsetsLost(TerminalError):
     """Raised when Kafka no longer has offsets that the checkpoint still has to read."""
 
 
+class ChangeFeedLost(TerminalError):
+    """Raised when files of a table's change feed are gone that a query still has to read."""
+
+
 class TransientError(ActivityError):
     """Raised when the same call may succeed later without anybody's doing."""
 
@@ -79,6 +85,10 @@ class TransientError(ActivityError):
 
 class BrokerUnavailable(TransientError):
     """Raised when Kafka does not answer within the time allowed."""
+
+
+class DiskFull(TransientError):
+    """Raised when the lake's disk has no space left."""
 
 
 class QueryAlreadyRunning(TransientError):

@@ -14,7 +14,6 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from customer_activity.catalog import Query
 from customer_activity.settings import Settings
 
 ORDER = "fail_point"
@@ -30,25 +29,30 @@ class FailPoint(StrEnum):
     WRITTEN = "written"  # all of them are, and Spark has not noted it
     SENDING = "sending"  # half of the records are with the Kafka client, the transaction is open
     PUBLISHED = "published"  # the transaction is committed, and Spark has not noted the batch
+    COMPACTED = "compacted"  # upkeep: files are rewritten and committed, the version's checksum is not there
+    VACUUMING = "vacuuming"  # upkeep: half of what is to be removed is removed
+
+
+MAINTENANCE = "maintenance"  # where a query's name stands, for what no query does
 
 
 def nowhere(_point: FailPoint) -> None:
     """Go on: no drill is on."""
 
 
-def of(settings: Settings, query: Query) -> Callable[[FailPoint], None]:
-    """Return what a query's batches call when they come to a place."""
-    return partial(reach, settings.run_dir, query) if settings.fail_points else nowhere
+def of(settings: Settings, whose: str) -> Callable[[FailPoint], None]:
+    """Return what a query's batches, or the upkeep of tables, call when they come to a place."""
+    return partial(reach, settings.run_dir, whose) if settings.fail_points else nowhere
 
 
-def reach(run_dir: Path, query: Query, point: FailPoint) -> None:
+def reach(run_dir: Path, whose: str, point: FailPoint) -> None:
     """End this process and its group at once, the JVM with it, when it is ordered for this place."""
     order = run_dir / ORDER
     try:
         place, _, times = order.read_text(encoding="utf-8").strip().partition(" ")
     except FileNotFoundError:
         return
-    if place != f"{query}:{point}":
+    if place != f"{whose}:{point}":
         return
     if (left := int(times or 1) - 1) > 0:
         order.write_text(f"{place} {left}", encoding="utf-8")

@@ -6,14 +6,16 @@ those that only one of them knows go to that one alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from customer_activity.errors import BrokerUnavailable, SettingsError, TopicMismatch
 from customer_activity.settings import Settings
 
+CREATE_TOPICS = "`activity broker start` creates the topics of infra/kafka/topics.yaml"
 METADATA_TIMEOUT_SECONDS = 10.0  # a healthy broker answers in milliseconds; ten seconds covers its election
 
 JAVA_ONLY = ("sasl.jaas.config", "ssl.truststore.", "ssl.keystore.type", "sasl.login.", "sasl.client.callback")
@@ -96,6 +98,38 @@ def unavailable(settings: Settings, error: KafkaException) -> BrokerUnavailable:
     )
 
 
+def topic_setting(settings: Settings, topic: str, name: str) -> str:
+    """Return the value that a topic has for a setting of Kafka's, its own or the broker's.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    client = admin(settings)  # held until the answer is there: it would be given up with the client
+    try:
+        answer = client.describe_configs([resource], request_timeout=METADATA_TIMEOUT_SECONDS)
+        return str(answer[resource].result()[name].value)
+    except KafkaException as error:
+        raise unavailable(settings, error) from None
+
+
+def topic_ids(settings: Settings, topics: Sequence[str]) -> dict[str, str]:
+    """Return the id that Kafka gave each topic when it was made: one of the same name that is made anew has another.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TopicMismatch: there is no such topic.
+    """
+    client = admin(settings)
+    answers = client.describe_topics(TopicCollection(list(topics)), request_timeout=METADATA_TIMEOUT_SECONDS)
+    try:
+        return {name: str(answer.result().topic_id) for name, answer in answers.items()}
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise TopicMismatch(f"topics {', '.join(topics)}: {error.args[0].str()}", remedy=CREATE_TOPICS) from None
+        raise unavailable(settings, error) from None
+
+
 def partitions(settings: Settings, topic: str) -> list[int]:
     """List a topic's partitions.
 
@@ -110,7 +144,7 @@ def partitions(settings: Settings, topic: str) -> list[int]:
     if metadata.error is not None:
         raise TopicMismatch(
             f"topic {topic}: {metadata.error.str()}",
-            remedy="`activity broker start` creates the topics of infra/kafka/topics.yaml",
+            remedy=CREATE_TOPICS,
         )
     return sorted(metadata.partitions)
 

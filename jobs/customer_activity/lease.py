@@ -15,6 +15,7 @@ have neither the lock nor the exclusive file: on them nothing tells two drivers 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
@@ -165,6 +166,22 @@ def newest_epoch(lake: str, query: Query) -> int | None:
     folder = Path(lock_path(lake, query)).parent
     suffixes = (path.name.removeprefix(f"{query.value}.") for path in folder.glob(f"{query.value}.*"))
     return max((int(suffix) for suffix in suffixes if suffix.isdigit()), default=None)
+
+
+def refuse_running(lake: str, query: Query) -> None:
+    """Make sure that no driver holds a query; on storage without locks nobody can tell.
+
+    Raises:
+        QueryAlreadyRunning: one does.
+    """
+    path = Path(lock_path(lake, query))
+    if "://" in lake or not path.exists():
+        return
+    with path.open("rb+") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise QueryAlreadyRunning(f"{query} runs on {lake}", remedy="stop it first (`activity stop`)") from None
 
 
 def lost(query: Query, epoch: int) -> LeaseLost:

@@ -1,20 +1,30 @@
-"""Upkeep of tables while the streams run: checkpoints of their logs, compaction of small files.
+"""Upkeep of tables while the streams run: checkpoints of their logs, compaction of small files, VACUUM.
 
-delta-rs does both beside the streams, without a Spark job. A compaction changes no row and no reader of the change
+delta-rs does them beside the streams, without a Spark job. A compaction changes no row and no reader of the change
 feed sees it. It commits to a table that the driver's JVM also commits to, and on a local disk two processes' commits
 are not safe from each other (ADR 4): the caller holds the table's writers while it runs.
+
+What a compaction has replaced is still what a reader reads that has not come so far. So nothing is removed, no file and
+no log entry, that is older than the table's retention but newer than where one of its readers is.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
+from pyarrow.fs import FileType
 
-from customer_activity.catalog import Table, table_path
+from customer_activity import checkpoints
+from customer_activity.catalog import FLOWS, Table, table_path
 from customer_activity.checksums import write_checksum
+from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.storage import filesystem
 
 COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small log files at most
@@ -23,6 +33,15 @@ SMALL_FILES = 100  # compacted when there are so many: a few minutes of batches
 # before, and bronze waited five seconds. Larger files are for a rewrite off the streams.
 SMALL_BYTES = 512 << 10
 COMPACTED_BYTES = 2 * SMALL_BYTES
+RETENTION = timedelta(days=30)  # as the tables' own properties say
+
+
+class Vacuumed(NamedTuple):
+    """What a VACUUM removed; nothing when readers are behind, who are named."""
+
+    files: int
+    bytes: int
+    behind: list[str]
 
 
 def checkpoint(lake: str, table: Table, *, every: int = COMMITS_A_CHECKPOINT) -> None:
@@ -33,7 +52,59 @@ def checkpoint(lake: str, table: Table, *, every: int = COMMITS_A_CHECKPOINT) ->
     log = DeltaTable(table_path(lake, table))
     if log.version() - _last_checkpoint(lake, table) >= every:
         log.create_checkpoint()
-        log.cleanup_metadata()
+        if not readers_behind(lake, table, RETENTION):
+            log.cleanup_metadata()
+
+
+def vacuum(
+    lake: str, table: Table, retention: timedelta = RETENTION, reach: Callable[[FailPoint], None] = nowhere
+) -> Vacuumed:
+    """Remove files that no version within the retention has, and those that were never committed.
+
+    It makes no commit, so writers need not wait.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        retention: how old what is removed must be at least.
+        reach: called when half of it is removed.
+    """
+    if behind := readers_behind(lake, table, retention):
+        return Vacuumed(0, 0, behind)
+    files, folder = filesystem(table_path(lake, table))
+    log = DeltaTable(table_path(lake, table))
+    hours = ceil(retention / timedelta(hours=1))
+    expired = log.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
+    # The log names what was removed before, too, until its entries expire.
+    there = [file for file in files.get_file_info([f"{folder}/{path}" for path in expired]) if file.is_file]
+    for number, file in enumerate(there):
+        if number == len(there) // 2:
+            reach(FailPoint.VACUUMING)
+        files.delete_file(file.path)
+    return Vacuumed(len(there), sum(file.size or 0 for file in there), [])
+
+
+def readers_behind(lake: str, table: Table, retention: timedelta) -> list[str]:
+    """Name the queries that have not read what was committed to a table before the retention began, and their version.
+
+    One without a checkpoint begins with the table as it is, so it needs nothing that is gone.
+    """
+    log = DeltaTable(table_path(lake, table))
+    newest, table_id = log.version(), str(log.metadata().id)
+    behind = []
+    for query in (flow.query for flow in FLOWS if table in flow.reads):
+        progress = checkpoints.progress(lake, query)
+        read = None if progress is None else progress.table_versions.get(table_id)
+        if read is not None and read < newest and _is_older(lake, table, read + 1, retention):
+            behind.append(f"{query} has read up to version {read} of {table.label}, which has {newest}")
+    return behind
+
+
+def _is_older(lake: str, table: Table, version: int, retention: timedelta) -> bool:
+    """Whether a commit was made before the retention began; one that the log has no longer was."""
+    files, folder = filesystem(table_path(lake, table))
+    commit = files.get_file_info(f"{folder}/_delta_log/{version:020}.json")
+    return bool(commit.type == FileType.NotFound or commit.mtime < datetime.now(UTC) - retention)
 
 
 def _last_checkpoint(lake: str, table: Table) -> int:
@@ -52,8 +123,13 @@ def needs_compaction(lake: str, table: Table) -> bool:
     return bool((pc.sum(pc.less(sizes, SMALL_BYTES)).as_py() or 0) >= SMALL_FILES)
 
 
-def compact(lake: str, table: Table) -> int | None:
+def compact(lake: str, table: Table, reach: Callable[[FailPoint], None] = nowhere) -> int | None:
     """Rewrite a table's small files as few; nobody may write to it meanwhile.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        reach: called when the new files are committed and their checksum is not written yet.
 
     Returns:
         The new version; None when there was nothing to do.
@@ -67,5 +143,6 @@ def compact(lake: str, table: Table) -> int | None:
     )
     if not done["numFilesRemoved"]:
         return None
+    reach(FailPoint.COMPACTED)
     write_checksum(path, log.version())
     return log.version()

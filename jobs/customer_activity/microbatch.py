@@ -43,7 +43,7 @@ class MicroBatch:
         counts: records by topic and outcome, stored with every commit of the batch.
         rows: how many rows came in.
         commits: how many writes it has made.
-        extra: what else its commits tell, such as the versions that it read.
+        extra: what else its commits tell, such as the versions that it read, or the topics' ids.
         cut: the sources' offsets at its begin and end, as its checkpoint notes them: enough to write that anew.
         source_rows: how many rows the source has for it, where that is known before it is read.
         phases: milliseconds by phase: read, compute, write, commit, publish.
@@ -57,7 +57,7 @@ class MicroBatch:
     counts: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     rows: int = 0
     commits: int = 0
-    extra: dict[str, int] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
     cut: dict[str, Any] = field(default_factory=dict)
     source_rows: int | None = None
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))

@@ -13,11 +13,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from customer_activity import checkpoints, delta, failpoints, kafka
+from customer_activity import checkpoints, delta, failpoints, kafka, loss
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import Query, Table, checkpoint_path
-from customer_activity.errors import ActivityError, OffsetsLost, TransientError
+from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, OffsetsLost, TransientError
 from customer_activity.failpoints import FailPoint
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
@@ -31,6 +31,10 @@ from customer_activity.settings import Settings
 from customer_activity.silver import current_profiles, summaries
 from customer_activity.silver import stream as silver
 from customer_activity.silver.index import SilverIndex
+from customer_activity.storage import is_full
+
+FILES_GONE = ("FileNotFoundException", "FILE_NOT_EXIST", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
+PUT_BACK = "put them back from a backup: nothing was skipped"
 
 
 class Plan(NamedTuple):
@@ -129,7 +133,7 @@ class RunningQuery:
             self.status.state = "stopped"
             return True
         self.status.state = "failed"
-        fault = explain(self.query, error, self.failure)
+        fault = explain(self.query, error, self.failure, self.settings)
         self.status.message = str(fault)
         raise fault
 
@@ -139,21 +143,43 @@ def _begins(settings: Settings, topic: str) -> dict[int, int]:
     return {partition: low for partition, (low, _) in kafka.offset_range(settings, topic).items()}
 
 
-def explain(query: Query, error: StreamingQueryException, cause: BaseException | None) -> ActivityError:
+def explain(
+    query: Query, error: StreamingQueryException, cause: BaseException | None, settings: Settings
+) -> ActivityError:
     """Turn a query's death into an error of ours: what, where, what to do."""
     if isinstance(cause, ActivityError):
         return cause
     text = str(cause or error)
     if "failOnDataLoss" in text or "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text:
+        try:
+            loss.check(settings)
+        except ActivityError as fault:
+            return fault
         first = next((line for line in text.splitlines() if "offset" in line.lower()), text.splitlines()[0])
         return OffsetsLost(
             f"{query}: Kafka no longer has offsets that were never landed: {first}",
             remedy="find out what removed them; nothing was skipped",
         )
+    if is_full(settings.lake):
+        return disk_full(settings)
+    if any(words in text for words in FILES_GONE):
+        return ChangeFeedLost(
+            f"{query}: files are gone of a change feed that it still has to read",
+            remedy="find out what removed them; "
+            + ("`activity resync publish --reason …` sends what differs" if query is Query.PUBLISH else PUT_BACK),
+        )
     log.error("query=%s failed", query, exc_info=cause or error)
     return TransientError(
         f"{query} stopped: {text.splitlines()[0][:300]}",
         remedy="start again: it resumes where it stopped; the log above has the whole error",
+    )
+
+
+def disk_full(settings: Settings) -> DiskFull:
+    """Say that there is no space left for the lake."""
+    return DiskFull(
+        f"no space left on the disk of {settings.lake}",
+        remedy="free some, then start again: nothing of a batch at work counts yet, and it is taken again",
     )
 
 
@@ -172,7 +198,9 @@ class Plans:
         spark, settings = self.spark, self.settings
         if query is Query.BRONZE:
             guard = BadShareGuard(settings.max_bad_share)
-            return Plan(bronze.read(spark, settings), partial(bronze.land, settings=settings, guard=guard))
+            ids = kafka.topic_ids(settings, (settings.purchase_topic, settings.profile_topic))
+            write = partial(bronze.land, settings=settings, guard=guard, topic_ids=ids)
+            return Plan(bronze.read(spark, settings), write)
         if query is Query.SILVER:
             index = SilverIndex(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES))
             self.resources.callback(index.close)
@@ -186,7 +214,12 @@ class Plans:
             return Plan(gold.read(spark, settings), write)
         if query is Query.PUBLISH:
             publisher = self.resources.enter_context(Publisher(settings))
-            write = partial(publish.publish_batch, publisher=publisher, table_id=self.ids[Table.ACTIVITY_CHANGES])
+            write = partial(
+                publish.publish_batch,
+                settings=settings,
+                publisher=publisher,
+                table_id=self.ids[Table.ACTIVITY_CHANGES],
+            )
             return Plan(publish.read(spark, settings, publisher), write)
         merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
         return Plan(merging.read(spark, settings), partial(merging.merge_batch, settings=settings))

@@ -8,21 +8,16 @@ what is not is written.
 
 from __future__ import annotations
 
-import fcntl
-import getpass
-import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from deltalake import DeltaTable
 
-from customer_activity import checkpoints, delta
-from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path, lock_path, table_path
+from customer_activity import audit, checkpoints, delta, lease
+from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path, table_path
 from customer_activity.checkpoints import Cut
-from customer_activity.errors import CheckpointMismatch, QueryAlreadyRunning, SettingsError
-from customer_activity.storage import filesystem
+from customer_activity.errors import CheckpointMismatch, SettingsError
 
 
 class Written(NamedTuple):
@@ -81,8 +76,13 @@ def _lack(query: Query, state: checkpoints.State | None, newest: int | None) -> 
 
 
 def newest_batch(lake: str, query: Query) -> Written | None:
-    """Return the newest batch of a query that is in any of its tables, as far back as their logs go."""
-    found = []
+    """Return the newest batch of a query that is in any of its tables, as far back as their logs go.
+
+    Publish notes on the topic how far it is; what it now and then puts into quarantine says nothing about that.
+    """
+    found: list[Written] = []
+    if query is Query.PUBLISH:
+        return None
     for name in next(flow.writes for flow in FLOWS if flow.query is query):
         if ":" in name:
             continue
@@ -104,7 +104,7 @@ def recover(lake: str, query: Query, reason: str) -> Recovered:
     """
     if not DeltaTable.is_deltatable(table_path(lake, Table.PURCHASE_EVENTS)):
         raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")
-    _refuse_running(lake, query)
+    lease.refuse_running(lake, query)
     written = newest_batch(lake, query)
     if written is not None and written.cut is None:
         raise CheckpointMismatch(
@@ -116,26 +116,5 @@ def recover(lake: str, query: Query, reason: str) -> Recovered:
     if written is not None and written.cut is not None:
         checkpoints.write(lake, query, written.generation, written.batch_id, written.cut)
     done = Recovered(query, written.batch_id if written else None, aside)
-    _note(lake, now, {"what": "recover", **done._asdict(), "reason": reason})
+    audit.note(lake, now, "recover", query, reason, batch_id=done.batch_id, set_aside=aside)
     return done
-
-
-def _refuse_running(lake: str, query: Query) -> None:
-    """Make sure that no driver holds the query; on storage without locks nobody can tell."""
-    path = Path(lock_path(lake, query))
-    if "://" in lake or not path.exists():
-        return
-    with path.open("rb+") as lock:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise QueryAlreadyRunning(f"{query} runs on {lake}", remedy="stop it first (`activity stop`)") from None
-
-
-def _note(lake: str, now: datetime, what: dict[str, Any]) -> None:
-    """Keep who did what when and why, one file a deed."""
-    files, root = filesystem(f"{lake}/_audit")
-    files.create_dir(root, recursive=True)
-    deed = {"at": now.isoformat(timespec="milliseconds"), "by": getpass.getuser(), **what}
-    with files.open_output_stream(f"{root}/{now:%Y%m%dT%H%M%S%fZ}-{what['what']}-{what['query']}.json") as stream:
-        stream.write(json.dumps(deed, indent=2).encode())

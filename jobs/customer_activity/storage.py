@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from pyarrow import fs
+
+LEAST_BYTES = 1 << 20  # a disk with less is full: a batch writes some files of some kilobytes each
 
 
 def filesystem(location: str) -> tuple[fs.FileSystem, str]:
@@ -11,3 +16,10 @@ def filesystem(location: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), location
     files, path = fs.FileSystem.from_uri(location.replace("s3a://", "s3://", 1))
     return files, path
+
+
+def is_full(location: str) -> bool:
+    """Whether the disk of a folder on this machine has no space left."""
+    if "://" in location or not Path(location).exists():
+        return False
+    return shutil.disk_usage(location).free < LEAST_BYTES

@@ -1,6 +1,7 @@
 """`make drills`: kill, freeze and cut off the running pipeline again and again, and prove each time that it is right.
 
-    .venv/bin/python tests/drills/drills.py [--seed N] [--rounds 7] [--random 20] [--bounces 6] [--zombies 3]
+    .venv/bin/python tests/drills/drills.py [--seed N] [--rounds 7] [--random 20] [--bounces 6]
+        [--networks 1] [--zombies 3]
 
 A round ends the driver once at every fail point of every query. After each round, and at the end, `activity verify`
 compares the lake and the topic with the input. Exit 1 when anything differs, a fault did not happen, or a driver did
@@ -26,9 +27,10 @@ from rich.table import Table
 
 from benchmarks.trial import say
 from customer_activity.settings import PROJECT
-from drills.faults import PLACES, Outcome, opened
+from drills import proxy as network
+from drills.faults import PLACES, Outcome, leaks, opened
 
-Fault = Callable[[], Outcome]
+Drilled = Callable[[], Outcome]
 
 
 def main(
@@ -37,15 +39,17 @@ def main(
     rounds: Annotated[int, typer.Option(min=0, help="Kills at each of the fail points.")] = 7,
     random: Annotated[int, typer.Option(min=0, help="Kills at random moments.")] = 20,
     bounces: Annotated[int, typer.Option(min=0, help="Bounces of the broker, hard and clean in turn.")] = 6,
+    networks: Annotated[int, typer.Option(min=0, help="Rounds of a slow, a cut and a silent network.")] = 1,
     zombies: Annotated[int, typer.Option(min=0, help="Drivers that are frozen, and wake too late.")] = 3,
     out: Annotated[Path, typer.Option(help="Folder of the logs and data.")] = PROJECT / "var" / "drills",
 ) -> None:
     """Do all faults, print what they cost, and exit 1 when anything is wrong at the end of a part."""
     say(f"seed {seed}")
     with opened(out.resolve(), seed) as drill:
-        parts: list[list[Fault]] = [[partial(drill.kill_at, place) for place in PLACES] for _ in range(rounds)]
+        parts: list[list[Drilled]] = [[partial(drill.kill_at, place) for place in PLACES] for _ in range(rounds)]
         parts.append([drill.kill_somewhen] * random)
         parts.append([partial(drill.bounce_broker, hard=number % 2 == 0) for number in range(bounces)])
+        parts.append([partial(drill.disturb, fault) for _ in range(networks) for fault in network.Fault])
         parts.append([drill.freeze] * zombies)
         outcomes: dict[str, list[float]] = defaultdict(list)
         differences: dict[str, int] = {}
@@ -59,11 +63,13 @@ def main(
                 break
             drill.resume()
         Console().print(as_table(outcomes, differences))
-    if any(differences.values()):
+    if told := leaks(out):
+        say(f"personal data in {', '.join(told)}")
+    if told or any(differences.values()):
         raise typer.Exit(1)
 
 
-def _done(faults: list[Fault]) -> Iterator[Outcome]:
+def _done(faults: list[Drilled]) -> Iterator[Outcome]:
     for fault in faults:
         outcome = fault()
         say(f"  {outcome.fault}: {outcome.seconds} s")

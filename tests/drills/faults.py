@@ -24,6 +24,7 @@ from customer_activity.catalog import Query
 from customer_activity.errors import EXIT_TRY_AGAIN
 from customer_activity.failpoints import ORDER, REACHED
 from customer_activity.settings import Settings
+from drills.proxy import Fault, Proxy, in_front_of_the_broker
 
 CUSTOMERS = 2_000
 PURCHASES_A_LOT, PROFILES_A_LOT = 200, 20
@@ -32,6 +33,10 @@ FAULT_SECONDS = 90.0  # in which a fault has to happen, load going on
 COVERED_SECONDS = 180.0
 END_SECONDS = 60.0  # for a driver that must not go on
 MERGE_SECONDS = 1.0
+# A black hole lasts longer than either Kafka client waits for an answer (30 and 60 s).
+DISTURBED_SECONDS = {Fault.LATENCY: 15.0, Fault.RESET: 10.0, Fault.BLACK_HOLE: 70.0}
+
+PERSONAL = ("Orchard Street", "@example.com")  # in every profile of the load, and to be in no log
 
 # Every place that a query's batch comes to. The second commit of a batch is that of its other topic.
 PLACES = tuple(
@@ -60,10 +65,25 @@ class FaultMissed(Exception):
     """Raised when a fault did not happen, or did not end as it has to: the drill has shown nothing."""
 
 
+class ProxiedTrial(Trial):
+    """A trial whose pipeline reaches the broker through the proxy, and everything else reaches it directly."""
+
+    def __init__(self, settings: Settings, folder: Path, proxy: Proxy) -> None:
+        """Start nothing yet."""
+        super().__init__(settings, OURS, CUSTOMERS, folder)
+        self.proxy = proxy
+
+    def start(self) -> Pipeline:
+        """Start the pipeline, on the lake that is there or not."""
+        self.starts += 1
+        proxied = self.settings.model_copy(update={"kafka_bootstrap_servers": self.proxy.address})
+        return self.resources.enter_context(Pipeline(OURS, proxied, self.folder / f"ours-{self.starts}.log"))
+
+
 class Drill:
     """A pipeline under load, and what can be done to it."""
 
-    def __init__(self, trial: Trial, seed: int) -> None:
+    def __init__(self, trial: ProxiedTrial, seed: int) -> None:
         """Fill the lake and start; from here on the view says everything between two faults."""
         self.trial = trial
         self.sender = load.Sender(trial.settings, f"drill{seed}", seed)
@@ -127,6 +147,26 @@ class Drill:
         self._expect_covered()
         return Outcome(f"broker {'killed' if hard else 'stopped'} and started", round(time.monotonic() - started, 1))
 
+    def disturb(self, fault: Fault) -> Outcome:
+        """Disturb every connection of the driver to the broker for a while; it may give up, and is started again."""
+        proxy = self.trial.proxy
+        hits = proxy.hits
+        with proxy.at_fault(fault):
+            until = time.monotonic() + DISTURBED_SECONDS[fault]
+            while time.monotonic() < until:
+                self.send()
+                time.sleep(PAUSE_SECONDS)
+        if proxy.hits == hits:
+            raise FaultMissed(f"{fault}: nothing passed through the proxy meanwhile")
+        started = time.monotonic()
+        if (code := self.pipeline.process.poll()) is not None:
+            if code != EXIT_TRY_AGAIN:
+                raise FaultMissed(f"{fault}: the driver ended with {code}: {self.pipeline.last_lines()}")
+            self.pipeline.kill()
+            self.pipeline = self.trial.start()
+        self._expect_covered()
+        return Outcome(f"network: {fault}", round(time.monotonic() - started, 1))
+
     def prove(self) -> dict[str, Any]:
         """Stop the driver and let `activity verify` compare; start it again with `resume`."""
         return self.trial.finish(self.pipeline)
@@ -162,8 +202,8 @@ class Drill:
 @contextmanager
 def opened(folder: Path, seed: int) -> Iterator[Drill]:
     """Open a drill on a broker and a lake of its own; ends whatever it started."""
-    with environment.opened(folder) as settings:
-        trial = Trial(drilled(settings), OURS, CUSTOMERS, folder)
+    with in_front_of_the_broker() as proxy, environment.opened(folder) as settings:
+        trial = ProxiedTrial(drilled(settings), folder, proxy)
         with trial.resources:
             yield Drill(trial, seed)
 
@@ -171,6 +211,15 @@ def opened(folder: Path, seed: int) -> Iterator[Drill]:
 def drilled(settings: Settings) -> Settings:
     """Return settings with fail points on, and merges often enough to be hit."""
     return settings.model_copy(update={"fail_points": True, "merge_seconds": MERGE_SECONDS})
+
+
+def leaks(folder: Path) -> list[str]:
+    """Name the logs below a folder that tell of a person."""
+    return [
+        log.name
+        for log in sorted(folder.rglob("*.log"))
+        if any(word in log.read_text(encoding="utf-8", errors="replace") for word in PERSONAL)
+    ]
 
 
 def _signal(pipeline: Pipeline, number: signal.Signals) -> None:

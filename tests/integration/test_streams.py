@@ -2,69 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from tenacity import Retrying, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from customer_activity import application, kafka, maintenance, recovery
+from customer_activity import application, kafka, maintenance, recovery, upkeep
 from customer_activity.catalog import PROFILES_ROLE, Query, Table, checkpoint_path, table_path
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
 from customer_activity.publish.transaction import Marker, Publisher
 from customer_activity.settings import Settings
 from customer_activity.traffic import poison
 from customer_activity.verification.verify import verify
-from support.records import PROFILES, Record, profile, purchase, tombstone
-
-
-def send(settings: Settings, *records: Record, **producer_options: Any) -> None:
-    """Send records and wait until the broker has them; `sent` times are left to the broker's clock."""
-    producer = kafka.producer(settings, **producer_options)
-    for record in records:
-        topic = settings.profile_topic if record.topic == PROFILES else settings.purchase_topic
-        producer.produce(topic, key=record.key, value=record.value, headers=list(record.headers))
-    assert producer.flush(30) == 0
-
-
-def drain(spark: SparkSession, settings: Settings) -> None:
-    """Let every hop take what is there."""
-    application.host(spark, settings, list(Query), threading.Event(), available_now=True)
-
-
-def view(settings: Settings) -> list[tuple[str, dict[str, Any] | None]]:
-    """Every committed record of the view topic."""
-    consumer = kafka.reader(settings)
-    records = []
-    for partition, (low, high) in kafka.offset_range(settings, settings.view_topic).items():
-        if low == high:
-            continue
-        consumer.assign([TopicPartition(settings.view_topic, partition, low)])
-        while (message := consumer.poll(30)) is not None and message.error() is None:
-            value = message.value()
-            records.append(((message.key() or b"").decode(), None if value is None else json.loads(value)))
-    consumer.close()
-    return records
-
-
-def rows(settings: Settings, table: Table) -> list[dict[str, Any]]:
-    """A table's rows."""
-    found: list[dict[str, Any]] = DeltaTable(table_path(settings.lake, table)).to_pyarrow_table().to_pylist()
-    return found
-
-
-def assert_verified(settings: Settings) -> None:
-    """The independent verifier finds nothing."""
-    report = verify(settings, settle_seconds=0)
-    assert [check.name for check in report.checks if not check.ok] == []
+from support.broker import assert_verified, drain, rows, send, view
+from support.records import Record, profile, purchase, tombstone
 
 
 def test_the_story_of_a_customer_through_the_broker(spark: SparkSession, settings: Settings) -> None:
@@ -104,7 +62,7 @@ def test_the_story_of_a_customer_through_the_broker(spark: SparkSession, setting
 def test_always_on_the_hops_take_turns_and_the_tables_are_compacted_beside_them(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "UPKEEP_SECONDS", 0.1)
+    monkeypatch.setattr(upkeep, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(maintenance, "SMALL_FILES", 3)
     hasty = settings.model_copy(update={"merge_seconds": 0.5})
     stopping = threading.Event()
@@ -242,6 +200,54 @@ def test_a_checkpoint_of_an_earlier_day_is_refused_until_it_is_recovered(
     send(settings, purchase("P-3"))
     drain(spark, settings)
 
+    assert_verified(settings)
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(spark: SparkSession, settings: Settings) -> None:
+    send(settings, profile("C-1"), *(purchase(f"P-{number}") for number in range(20)))
+    drain(spark, settings)
+    before = kafka.partitions(settings, settings.purchase_topic)
+    admin = kafka.admin(settings)  # held until the answer is there
+    for added in admin.create_partitions([NewPartitions(settings.purchase_topic, 7)]).values():
+        added.result(30)
+    Retrying(retry=retry_if_result(lambda known: known == before), stop=stop_after_delay(30), wait=wait_fixed(0.1))(
+        lambda: kafka.partitions(settings, settings.purchase_topic)
+    )
+    send(settings, *(purchase(f"P-{number}") for number in range(20, 60)))
+
+    drain(spark, settings)
+
+    landed = {row["partition"] for row in rows(settings, Table.PURCHASE_EVENTS)}
+    assert landed > set(before)
+    assert_verified(settings)
+
+
+def test_a_flood_of_tombstones_empties_the_view(spark: SparkSession, settings: Settings) -> None:
+    customers = [f"C-{number}" for number in range(2_000)]
+    send(settings, *map(profile, customers), *(purchase(f"P-{number}", f"C-{number}") for number in range(100)))
+    drain(spark, settings)
+    assert len(rows(settings, Table.ACTIVITY)) == len(customers)
+    flood = [tombstone(f"C-{number % 20_000}") for number in range(100_000)]  # most of them of nobody
+    send(settings, *flood, profile("C-7", updated=9_000), queue_buffering_max_messages=200_000)
+
+    drain(spark, settings)
+
+    assert [row["customer_id"] for row in rows(settings, Table.ACTIVITY)] == ["C-7"]
+    assert len(view(settings)) == 2 * len(customers)
+    assert_verified(settings)
+
+
+def test_a_row_that_is_too_large_for_the_topic_holds_up_no_other(spark: SparkSession, settings: Settings) -> None:
+    send(settings, profile("C-1"), profile("C-2", address="x" * 1_100_000), message_max_bytes=2_000_000)
+    drain(spark, settings)
+    assert [key for key, _ in view(settings)] == ["C-1"]
+    report = verify(settings, settle_seconds=0)
+    assert [check.name for check in report.checks if not check.ok] == []
+    assert [check.observed for check in report.checks if "too large" in check.name] == [1]
+
+    send(settings, profile("C-2", updated=9_000))
+    drain(spark, settings)
+    assert sorted(key for key, _ in view(settings)) == ["C-1", "C-2"]
     assert_verified(settings)
 
 

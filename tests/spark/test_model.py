@@ -217,9 +217,28 @@ class Life(RuleBasedStateMachine):
             for customer, value in self.pipeline.view.latest().items()
         }
         assert view == wanted.view
+        self._every_record_has_one_outcome()
         self.pipeline.index.close()
         self.pipeline.state.close()
         shutil.rmtree(self.folder)
+
+    def _every_record_has_one_outcome(self) -> None:
+        """I7: by topic, what the commits count as read is what was sent, and each of it ended in one way."""
+        batches: dict[tuple[str, int, str], Counter[str]] = {}
+        for table in (*BRONZE, Table.PURCHASES, Table.PROFILE_CHANGES):
+            for entry in DeltaTable(self._path(table)).history():
+                note = metadata_of(entry.get("userMetadata"))
+                for topic, counts in note.get("counts", {}).items():
+                    batch = note["query"], note["batch_id"], topic
+                    known = batches.get(batch, Counter[str]())
+                    batches[batch] = known | Counter[str](counts)  # of a batch's commits the last counts most
+        for topic in (PURCHASES, PROFILES):
+            of_topic = {query: Counter[str]() for query in Query}
+            for (query, _, counted), counts in batches.items():
+                of_topic[Query(query)] += counts if counted == topic else Counter()
+            bronze, silver = of_topic[Query.BRONZE], of_topic[Query.SILVER]
+            assert bronze["read"] == sum(record.topic == topic for *_, record in self.sent)
+            assert bronze["read"] == bronze["quarantined"] + silver.total()
 
     def _path(self, table: Table) -> str:
         return table_path(self.pipeline.settings.lake, table)

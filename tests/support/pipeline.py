@@ -72,6 +72,7 @@ class ViewTopic:
 
     marker: Marker | None = None
     records: list[tuple[str, dict[str, Any] | None]] = field(default_factory=list)
+    max_bytes: int = 1_000_000
 
     def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker) -> int:
         """Take a batch and its marker together."""
@@ -154,7 +155,7 @@ class Pipeline:
             gold.append_batch(frame, batch, settings=settings, state=self.state, clock=self.clock)
         elif query is Query.PUBLISH:
             table_id = delta.table_id(settings.lake, Table.ACTIVITY_CHANGES)
-            publish.publish_batch(frame, batch, publisher=self.view, table_id=table_id)  # type: ignore[arg-type]
+            publish.publish_batch(frame, batch, settings=settings, publisher=self.view, table_id=table_id)  # type: ignore[arg-type]
         else:
             merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
             merging.merge_batch(frame, batch, settings=settings)

@@ -8,6 +8,8 @@ On restart a repeated batch reads the same offsets; each append carries (txnAppI
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame, SparkSession
 
 from customer_activity import commits, kafka
@@ -38,8 +40,20 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     )
 
 
-def land(records: DataFrame, batch: MicroBatch, *, settings: Settings, guard: BadShareGuard) -> None:
-    """Land one batch: parse and write files, judge the share of bad records, commit."""
+def land(
+    records: DataFrame,
+    batch: MicroBatch,
+    *,
+    settings: Settings,
+    guard: BadShareGuard,
+    topic_ids: Mapping[str, str] | None = None,
+) -> None:
+    """Land one batch: parse and write files, judge the share of bad records, commit.
+
+    With `topic_ids` each commit tells which topics these are: one that is made anew begins at offset 0 again.
+    """
+    if topic_ids:
+        batch.extra["topic_ids"] = topic_ids
     landing = Landing(settings.lake, settings.purchase_topic, settings.profile_topic, settings.currency)
     with batch.phase("read"):
         few = collected(records, batch.source_rows)

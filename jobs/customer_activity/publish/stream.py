@@ -1,24 +1,30 @@
 """Publish: each change of a gold row becomes one record on the view topic.
 
 Reads      gold.activity_changes, change data feed
-Writes     Kafka: the view topic, with the progress marker, in one transaction a batch
+Writes     bronze.quarantine (append: rows larger than the view topic takes), then Kafka: the view topic, with the
+           progress marker, in one transaction a batch
 Grain      one record per customer_id that changed in the batch: its newest row, or null when the row is gone
-On restart changes up to the marker's gold version are out already and are left out
+On restart changes up to the marker's gold version are out already and are left out; what was put into quarantine for a
+           batch is left out by (txnAppId, batch_id)
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity import delta
-from customer_activity.catalog import Table
+from customer_activity import commits, delta
+from customer_activity.catalog import Reason, Table
+from customer_activity.datafiles import arrow_schema
 from customer_activity.failpoints import FailPoint
 from customer_activity.microbatch import MicroBatch, fetched
+from customer_activity.observability import log
 from customer_activity.publish.transaction import Marker, Publisher
 from customer_activity.settings import Settings
 
@@ -40,6 +46,10 @@ FIELDS = {
 }
 COLUMNS = (*FIELDS.values(), "existed", "is_gone", "_commit_version")
 RECORDS_AT_A_TIME = 10_000
+
+TEXTS = ("customer_id", "customer_id", "name", "email", "address", "loyalty_status")  # the id is the key, too
+ESCAPED_BYTES = 6  # of JSON for one byte of text, at most
+OTHER_BYTES = 1_000  # of the other fields and all names, at most
 
 Record = tuple[bytes, bytes | None]
 
@@ -81,6 +91,35 @@ def records(rows: pa.Table) -> Iterator[Record]:
         start += part.num_rows
 
 
+def oversized(rows: pa.Table, max_bytes: int) -> dict[int, tuple[bytes, bytes]]:
+    """Find the rows whose records the topic would refuse: row number to key and value."""
+    texts = [pc.fill_null(pc.binary_length(rows.column(column)), 0).cast(pa.int64()) for column in TEXTS]
+    at_most = pc.add(pc.multiply(functools.reduce(pc.add, texts), ESCAPED_BYTES), OTHER_BYTES)
+    suspects = pc.indices_nonzero(pc.greater(at_most, max_bytes))  # the others need not be encoded to know it
+    return {
+        number: (key, value)
+        for number, (key, value) in zip(suspects.to_pylist(), records(rows.take(suspects)), strict=True)
+        if value is not None and len(key) + len(value) > max_bytes
+    }
+
+
+def refused(found: Iterable[tuple[bytes, bytes]], topic: str, max_bytes: int) -> pa.Table:
+    """Return quarantine's rows of records that never went out, so they have no coordinates."""
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "reason": Reason.TOO_LARGE_TO_PUBLISH.value,
+            "detail": f"key and value: {len(key) + len(value)} bytes, and the topic takes {max_bytes}",
+            "key": key,
+            "value": value,
+            "topic": topic,
+            "quarantined_at": now,
+        }
+        for key, value in found
+    ]
+    return pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
+
+
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return times as milliseconds since 1970."""
     if not pa.types.is_timestamp(column.type):
@@ -88,7 +127,9 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.divide(column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1000)
 
 
-def publish_batch(changes: DataFrame, batch: MicroBatch, *, publisher: Publisher, table_id: str) -> None:
+def publish_batch(
+    changes: DataFrame, batch: MicroBatch, *, settings: Settings, publisher: Publisher, table_id: str
+) -> None:
     """Publish one batch with its marker; a batch that changes nothing sends nothing."""
     with batch.phase("read"):
         feed = fetched(changes)
@@ -98,9 +139,17 @@ def publish_batch(changes: DataFrame, batch: MicroBatch, *, publisher: Publisher
         is_out = publisher.marker.version if publisher.marker and publisher.marker.table_id == table_id else -1
         rows = net_changes(feed, is_out)
         newest = pc.max(feed.column("_commit_version")).as_py()
+        too_large = oversized(rows, publisher.max_bytes)
+    if too_large:
+        # Before the transaction: once its marker is out, nobody looks at these rows again.
+        with batch.phase("commit"):
+            kept = refused(too_large.values(), settings.view_topic, publisher.max_bytes)
+            commits.append(changes.sparkSession, settings.lake, Table.QUARANTINE, kept, batch)
+        log.warning("query=publish %d rows are larger than the topic takes: they are in quarantine", len(too_large))
     with batch.phase("publish"):
         if rows.num_rows:
-            batch.rows += publisher.publish(halfway(records(rows), rows.num_rows, batch), Marker(table_id, newest))
+            going = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
+            batch.rows += publisher.publish(halfway(records(going), going.num_rows, batch), Marker(table_id, newest))
             batch.reach(FailPoint.PUBLISHED)
 
 

@@ -19,6 +19,10 @@ from customer_activity.errors import TerminalError, TransientError
 from customer_activity.settings import Settings
 
 TRANSACTION_TIMEOUT_SECONDS = 60.0  # the broker aborts what a dead publisher left open after this
+BATCH_BYTES = 1_000_000  # the client's own limit of a batch
+# What a batch of one record has beside its key and value: 61 bytes of the batch and some 30 of the record at most
+# (kafka.apache.org, message format).
+FRAME_BYTES = 100
 POLL_SECONDS = 1.0
 
 
@@ -35,7 +39,12 @@ class Marker(NamedTuple):
 
 
 class Publisher:
-    """One producer with one transactional id, and the marker of what it has published."""
+    """One producer with one transactional id, and the marker of what it has published.
+
+    Attributes:
+        marker: how far gold is out; None before the first batch.
+        max_bytes: what the key and the value of a record may have together for the topic to take it.
+    """
 
     def __init__(self, settings: Settings) -> None:
         """Fence any predecessor and read the marker.
@@ -45,11 +54,14 @@ class Publisher:
         """
         self.settings = settings
         self.identity = f"customer-activity-publish-{settings.view_topic}"
+        self.max_bytes = int(kafka.topic_setting(settings, settings.view_topic, "max.message.bytes")) - FRAME_BYTES
         self.producer: Producer = kafka.producer(
             settings,
             transactional_id=self.identity,
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_SECONDS * 1000),
             linger_ms=5,
+            message_max_bytes=self.max_bytes + FRAME_BYTES,
+            batch_size=min(BATCH_BYTES, self.max_bytes),  # the topic's limit is one of batches
             queue_buffering_max_messages=1_000_000,
         )
         try:
@@ -117,10 +129,11 @@ class Publisher:
             )
         if fault.txn_requires_abort():
             self.producer.abort_transaction(TRANSACTION_TIMEOUT_SECONDS)
-        if fault.fatal() or fault.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+        if fault.fatal() or fault.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return TerminalError(
-                where, remedy="correct the topic's limits or rights, then start again: nothing of the batch is out"
+                where, remedy="correct the topic's rights, then start again: nothing of the batch is out"
             )
+        # A limit of the topic that was lowered since the start is read anew with the next one.
         return TransientError(where, remedy="start again: nothing of the batch is out")
 
     def __enter__(self) -> Self:

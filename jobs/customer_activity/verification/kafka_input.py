@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import ConfigResource
 
 from customer_activity import kafka
 from customer_activity.errors import BrokerUnavailable, TransientError
@@ -35,14 +34,16 @@ def is_compacted(settings: Settings, topic: str) -> bool:
     Raises:
         BrokerUnavailable: Kafka does not answer.
     """
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = kafka.admin(settings)  # held until the answer is there: it would be given up with the client
-    try:
-        answer = admin.describe_configs([resource], request_timeout=kafka.METADATA_TIMEOUT_SECONDS)
-        policy = answer[resource].result()["cleanup.policy"].value
-    except KafkaException as error:
-        raise kafka.unavailable(settings, error) from None
-    return "compact" in str(policy)
+    return "compact" in kafka.topic_setting(settings, topic, "cleanup.policy")
+
+
+def largest_record(settings: Settings, topic: str) -> int:
+    """Return how many bytes a batch of records may have on a topic.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    return int(kafka.topic_setting(settings, topic, "max.message.bytes"))
 
 
 def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[RawRecord]:

@@ -167,7 +167,8 @@ def _compare(
             (Table.PROFILE_EVENTS, profiles, Profile),
         )
     ]
-    refused = quarantined(sources, lake.landed(tables[Table.QUARANTINE], ["reason"]))
+    quarantine = lake.landed(tables[Table.QUARANTINE], ["reason"])
+    refused = quarantined(sources, view.holding(settings.view_topic, quarantine))
     on_step("recomputing")
     expected = oracle.expect(
         purchases.log,
@@ -193,7 +194,8 @@ def _compare(
     checks.append(comparison.compare_gold(Table.ACTIVITY_CHANGES.label, wanted.gold, changes)[0])
     gold_rows = lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen)
     gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, gold_rows)
-    checks += [gold, *view.checks(wanted.gold, versions, chosen)]
+    largest = kafka_input.largest_record(settings, settings.view_topic)
+    checks += [gold, *view.checks(wanted.gold, versions, chosen, largest)]
     commits = {table: lake.commits(tables[table]) for table in COUNTED}
     for topic, outcomes in expected.outcomes.items():
         checks.append(comparison.compare_accounting(topic, outcomes, commits))

@@ -1,0 +1,27 @@
+"""Who did what to a lake, when and why: one file a deed in its `_audit` folder."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from datetime import datetime
+from typing import Any
+
+from customer_activity.catalog import Query
+from customer_activity.storage import filesystem
+
+
+def note(lake: str, now: datetime, what: str, query: Query, reason: str, **details: Any) -> None:
+    """Keep a deed."""
+    files, root = filesystem(f"{lake}/_audit")
+    files.create_dir(root, recursive=True)
+    deed = {
+        "at": now.isoformat(timespec="milliseconds"),
+        "by": getpass.getuser(),
+        "what": what,
+        "query": query.value,
+        "reason": reason,
+        **details,
+    }
+    with files.open_output_stream(f"{root}/{now:%Y%m%dT%H%M%S%fZ}-{what}-{query}.json") as stream:
+        stream.write(json.dumps(deed, indent=2).encode())

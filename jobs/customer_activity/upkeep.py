@@ -1,0 +1,98 @@
+"""When tables are looked after: logs and small files every few seconds, what is expired every hour."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from deltalake.exceptions import DeltaError
+
+from customer_activity import failpoints, maintenance
+from customer_activity.catalog import FLOWS, Query, Table
+from customer_activity.errors import ActivityError
+from customer_activity.observability import log
+from customer_activity.queries import RunningQuery
+from customer_activity.settings import Settings
+
+LOOK_SECONDS = 20.0
+VACUUM_SECONDS = 3600.0
+FAULTS = (DeltaError, OSError, ActivityError)
+HELD_SECONDS = 0.5  # a writer that is at work for longer is left alone until the next look
+
+
+class Upkeep:
+    """Looks after the tables that are written here and nowhere else."""
+
+    def __init__(self, settings: Settings, running: Sequence[RunningQuery]) -> None:
+        """Begin to count: nothing is done at the start, which is busy enough."""
+        self.settings = settings
+        self.writers = writers_of(running)
+        self.reach = failpoints.of(settings, failpoints.MAINTENANCE)
+        self.next_look = time.monotonic() + LOOK_SECONDS
+        self.next_vacuum = time.monotonic() + VACUUM_SECONDS
+        self.to_vacuum: list[Table] = []
+
+    def look(self) -> None:
+        """Do what is due, until one table was compacted or vacuumed: what waited for it goes first."""
+        if time.monotonic() < self.next_look:
+            return
+        if time.monotonic() >= self.next_vacuum:
+            self.to_vacuum = list(self.writers)
+            self.next_vacuum = time.monotonic() + VACUUM_SECONDS
+        if self.to_vacuum:
+            self.vacuum(self.to_vacuum.pop())
+        else:
+            for table, writers in self.writers.items():
+                if self.compact(table, writers):
+                    break
+        self.next_look = time.monotonic() + LOOK_SECONDS
+
+    def compact(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
+        """Keep a table's log short and its files few, between its writers' batches; say whether it was compacted."""
+        lake = self.settings.lake
+        try:
+            maintenance.checkpoint(lake, table)
+            if not maintenance.needs_compaction(lake, table):
+                return False
+            with ExitStack() as paused:
+                for query in writers:
+                    if not query.at_work.acquire(timeout=HELD_SECONDS):
+                        return False
+                    paused.callback(query.at_work.release)
+                started = time.monotonic()
+                maintenance.compact(lake, table, self.reach)
+                log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
+        except FAULTS as error:  # the table is as it was: the streams go on
+            _later(table, error)
+            return False
+        return True
+
+    def vacuum(self, table: Table) -> None:
+        """Remove what is expired."""
+        try:
+            done = maintenance.vacuum(self.settings.lake, table, reach=self.reach)
+        except FAULTS as error:
+            _later(table, error)
+            return
+        for reader in done.behind:
+            log.warning("table=%s not vacuumed: %s", table.label, reader)
+        if done.files:
+            log.info("table=%s vacuumed files=%d bytes=%d", table.label, done.files, done.bytes)
+
+
+def _later(table: Table, error: Exception) -> None:
+    log.warning("table=%s upkeep failed, tried again later: %s", table.label, error)
+
+
+def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:
+    """Tables that are written here and nowhere else, with the queries that write them."""
+    here = {query.query: query for query in running}
+    writers: dict[Table, list[Query]] = {}
+    for flow in FLOWS:
+        for name in flow.writes:
+            if ":" not in name:
+                writers.setdefault(Table(name), []).append(flow.query)
+    return {
+        table: [here[query] for query in queries] for table, queries in writers.items() if set(queries) <= set(here)
+    }

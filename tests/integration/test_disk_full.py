@@ -1,0 +1,59 @@
+"""A disk that is full stops a batch, not the pipeline: with space again it goes on, and everything is right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from customer_activity.errors import DiskFull
+from customer_activity.settings import Settings
+from support.broker import assert_verified, drain, send
+from support.records import profile, purchase
+
+DISK = "24m"
+ROOM_LEFT = (0, 16_384)  # bytes: the disk fills up at the start of a drain, and within it
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of a few megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system takes root")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", disk], check=True)  # noqa: S607
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)  # noqa: S607
+
+
+def fill(disk: Path, room: int) -> Path:
+    """Fill a disk up to so many bytes."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4_096)
+    os.truncate(filler, max(0, filler.stat().st_size - room))
+    return filler
+
+
+def test_a_full_disk_stops_the_batch_and_nothing_is_lost(
+    spark: SparkSession, settings: Settings, small_disk: Path
+) -> None:
+    settings = settings.model_copy(update={"lake": str(small_disk / "lake")})
+    send(settings, profile("C-1"), purchase("P-0"))
+    drain(spark, settings)
+    for number, room in enumerate(ROOM_LEFT, start=1):
+        filler = fill(small_disk, room)
+        send(settings, purchase(f"P-{number}"), profile("C-1", updated=1_000 + number, address=f"{number} Street"))
+        with pytest.raises(DiskFull, match=f"no space left on the disk of {settings.lake}"):
+            drain(spark, settings)
+        filler.unlink()
+
+        drain(spark, settings)
+        assert_verified(settings)

@@ -1,0 +1,69 @@
+"""Kafka loses what was never landed: bronze stops, names it, and goes on only when somebody accepts it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
+
+from customer_activity import kafka, loss
+from customer_activity.broker import topics
+from customer_activity.catalog import Table
+from customer_activity.errors import OffsetsLost, TopicMismatch
+from customer_activity.settings import Settings
+from support.broker import assert_verified, drain, rows, send
+from support.records import profile, purchase
+
+
+def remove_all(settings: Settings, topic: str) -> None:
+    """Remove every record of a topic, as retention does."""
+    ends = [TopicPartition(topic, p, high) for p, (_, high) in kafka.offset_range(settings, topic).items()]
+    admin = kafka.admin(settings)  # held until the answers are there
+    for removed in admin.delete_records(ends).values():
+        removed.result(30)
+
+
+def test_lost_offsets_stop_bronze_until_they_are_accepted(spark: SparkSession, settings: Settings) -> None:
+    send(settings, profile("C-1"), purchase("P-1"))
+    drain(spark, settings)
+    send(settings, purchase("P-2"), purchase("P-3"), purchase("P-4"))
+    remove_all(settings, settings.purchase_topic)
+    send(settings, purchase("P-5"))
+    with pytest.raises(
+        OffsetsLost, match=rf"no longer has 3 offsets[\s\S]*{settings.purchase_topic}-[\s\S]*accept-loss 3"
+    ):
+        drain(spark, settings)
+    assert len(rows(settings, Table.PURCHASE_EVENTS)) == 1
+
+    lost = loss.accept(settings, 3, "a test removed them")
+    drain(spark, settings)
+
+    assert {row["purchase_id"] for row in rows(settings, Table.PURCHASES)} == {"P-1", "P-5"}
+    assert_verified(settings)
+    (deed,) = (json.loads(path.read_text()) for path in Path(settings.lake, "_audit").iterdir())
+    assert deed["lost"] == [part._asdict() for part in lost]
+
+
+def test_a_topic_that_was_made_anew_is_refused_even_when_it_is_longer(spark: SparkSession, settings: Settings) -> None:
+    send(settings, profile("C-1"), purchase("P-1"))
+    drain(spark, settings)
+    admin = kafka.admin(settings)
+    for deleted in admin.delete_topics([settings.purchase_topic]).values():
+        deleted.result(30)
+    Retrying(
+        retry=retry_if_result(lambda known: settings.purchase_topic in known),
+        stop=stop_after_delay(30),
+        wait=wait_fixed(0.1),
+    )(lambda: admin.list_topics(timeout=10).topics)
+    Retrying(retry=retry_if_exception_type(TopicMismatch), stop=stop_after_delay(30), wait=wait_fixed(0.5))(
+        lambda: topics.check(settings, create=True)
+    )
+    send(settings, *(purchase(f"P-{number}") for number in range(2, 40)))
+
+    with pytest.raises(OffsetsLost, match="is not the topic that was landed so far"):
+        drain(spark, settings)
+    assert len(rows(settings, Table.PURCHASE_EVENTS)) == 1

@@ -1,0 +1,70 @@
+"""A publisher that cannot go on heals from the tables as they are, and sends nothing that was out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from threading import Event
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from customer_activity import kafka, maintenance
+from customer_activity.application import host
+from customer_activity.catalog import Query, Table
+from customer_activity.errors import ChangeFeedLost
+from customer_activity.publish.resync import resync
+from customer_activity.settings import Settings
+from support.broker import assert_verified, drain, send, view
+from support.records import profile, purchase, tombstone
+
+
+def test_a_publisher_that_lost_its_change_feed_is_healed(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(settings, *(profile(f"C-{number}") for number in range(10)))
+    drain(spark, settings)
+    without_publish = [query for query in Query if query is not Query.PUBLISH]
+    for number in range(3):
+        send(settings, purchase(f"P-{number}", "C-1"), profile("C-2", updated=2_000 + number, address=f"{number}"))
+        host(spark, settings, without_publish, Event(), available_now=True)
+    send(settings, tombstone("C-3"))
+    host(spark, settings, without_publish, Event(), available_now=True)
+    monkeypatch.setattr(maintenance, "readers_behind", lambda *_: [])  # as a tool that asks nobody
+    assert maintenance.compact(settings.lake, Table.ACTIVITY_CHANGES) is not None
+    assert maintenance.vacuum(settings.lake, Table.ACTIVITY_CHANGES, timedelta(0)).files > 0
+    with pytest.raises(ChangeFeedLost, match="activity resync publish"):
+        drain(spark, settings)
+
+    done = resync(settings, "somebody's vacuum")
+
+    assert (done.rows, done.deletes, done.unchanged) == (2, 1, 7)
+    assert len(view(settings)) == 13
+    send(settings, purchase("P-9", "C-4"))
+    drain(spark, settings)
+    assert [key for key, _ in view(settings)].count("C-4") == 2
+    assert len(view(settings)) == 14
+    assert_verified(settings)
+
+
+def test_a_row_goes_out_when_the_topic_takes_larger_ones(spark: SparkSession, settings: Settings) -> None:
+    send(settings, profile("C-1"), profile("C-2", address="x" * 1_100_000), message_max_bytes=2_000_000)
+    drain(spark, settings)
+    assert [key for key, _ in view(settings)] == ["C-1"]
+    entry = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, settings.view_topic, incremental_configs=[entry])
+    admin = kafka.admin(settings)  # held until the answer is there
+    for altered in admin.incremental_alter_configs([topic]).values():
+        altered.result(30)
+    Retrying(retry=retry_if_result(lambda size: size != "2000000"), stop=stop_after_delay(30), wait=wait_fixed(0.1))(
+        lambda: kafka.topic_setting(settings, settings.view_topic, "max.message.bytes")
+    )
+
+    assert resync(settings, "the limit was raised") == (1, 0, 1, 0)
+
+    assert sorted(key for key, _ in view(settings)) == ["C-1", "C-2"]
+    assert resync(settings, "once more") == (0, 0, 2, 0)
+    drain(spark, settings)
+    assert len(view(settings)) == 2
+    assert_verified(settings)

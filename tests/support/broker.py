@@ -1,0 +1,58 @@
+"""What tests with a real broker do: send, drain, read back, verify."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+from confluent_kafka import TopicPartition
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from customer_activity import application, kafka
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.settings import Settings
+from customer_activity.verification.verify import verify
+from support.records import PROFILES, Record
+
+
+def send(settings: Settings, *records: Record, **producer_options: Any) -> None:
+    """Send records and wait until the broker has them; `sent` times are left to the broker's clock."""
+    producer = kafka.producer(settings, **producer_options)
+    for record in records:
+        topic = settings.profile_topic if record.topic == PROFILES else settings.purchase_topic
+        producer.produce(topic, key=record.key, value=record.value, headers=list(record.headers))
+    assert producer.flush(30) == 0
+
+
+def drain(spark: SparkSession, settings: Settings) -> None:
+    """Let every hop take what is there."""
+    application.host(spark, settings, list(Query), threading.Event(), available_now=True)
+
+
+def view(settings: Settings) -> list[tuple[str, dict[str, Any] | None]]:
+    """Every committed record of the view topic."""
+    consumer = kafka.reader(settings)
+    records = []
+    for partition, (low, high) in kafka.offset_range(settings, settings.view_topic).items():
+        if low == high:
+            continue
+        consumer.assign([TopicPartition(settings.view_topic, partition, low)])
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            value = message.value()
+            records.append(((message.key() or b"").decode(), None if value is None else json.loads(value)))
+    consumer.close()
+    return records
+
+
+def rows(settings: Settings, table: Table) -> list[dict[str, Any]]:
+    """A table's rows."""
+    found: list[dict[str, Any]] = DeltaTable(table_path(settings.lake, table)).to_pyarrow_table().to_pylist()
+    return found
+
+
+def assert_verified(settings: Settings) -> None:
+    """The independent verifier finds nothing."""
+    report = verify(settings, settle_seconds=0)
+    assert [check.name for check in report.checks if not check.ok] == []

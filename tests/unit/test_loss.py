@@ -1,0 +1,155 @@
+"""Offsets that Kafka has lost: found, named, and gone on from only by the one who knows how many they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+
+from customer_activity import checkpoints, delta, kafka, loss
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.checkpoints import Cut
+from customer_activity.datafiles import arrow_schema
+from customer_activity.errors import OffsetsLost, SettingsError
+from customer_activity.loss import Lost
+from customer_activity.settings import Settings
+
+BOUGHT, PEOPLE = "purchase-events", "customer-profile-state"
+
+
+def source(bought: dict[int, int], people: dict[int, int]) -> str:
+    """Offsets as Spark writes them."""
+    return json.dumps({BOUGHT: bought, PEOPLE: people}, separators=(",", ":"))
+
+
+CUT = Cut([source({0: 5, 1: 6}, {0: 1})], [source({0: 9, 1: 6}, {0: 4})])
+WHOLE = {BOUGHT: {0: (0, 20), 1: (0, 20)}, PEOPLE: {0: (0, 20)}}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Return settings of a lake whose bronze has landed batch 7."""
+    own = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
+    delta.ensure_tables(own.lake)
+    checkpoints.write(own.lake, Query.BRONZE, "g-1", 7, CUT, is_through=True)
+    note = {"query": "bronze", "generation": "g-1", "batch_id": 7, "topic_ids": {BOUGHT: "id-1", PEOPLE: "id-2"}}
+    write_deltalake(
+        table_path(own.lake, Table.PROFILE_EVENTS),
+        pa.Table.from_pylist([], schema=arrow_schema(Table.PROFILE_EVENTS)),
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
+    )
+    return own
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Stand in for Kafka: what each partition still has, and the topics' ids."""
+    has: dict[str, Any] = {"ranges": dict(WHOLE), "ids": {BOUGHT: "id-1", PEOPLE: "id-2"}}
+    monkeypatch.setattr(kafka, "offset_range", lambda _, topic: has["ranges"][topic])
+    monkeypatch.setattr(kafka, "topic_ids", lambda _, topics: {topic: has["ids"][topic] for topic in topics})
+    return has
+
+
+@pytest.mark.parametrize(
+    ("is_through", "ranges", "lost"),
+    [
+        pytest.param(True, {}, [], id="Kafka has everything"),
+        pytest.param(True, {BOUGHT: {0: (9, 20), 1: (6, 6)}}, [], id="Kafka has just what comes next"),
+        pytest.param(True, {BOUGHT: {0: (12, 20), 1: (0, 20)}}, [Lost(BOUGHT, 0, 9, 11)], id="three are gone"),
+        pytest.param(
+            True,
+            {BOUGHT: {0: (20, 20), 1: (7, 9)}, PEOPLE: {0: (5, 5)}},
+            [Lost(BOUGHT, 0, 9, 19), Lost(BOUGHT, 1, 6, 6), Lost(PEOPLE, 0, 4, 4)],
+            id="in several partitions, up to the end",
+        ),
+        pytest.param(
+            False, {BOUGHT: {0: (7, 20), 1: (0, 20)}}, [Lost(BOUGHT, 0, 5, 6)], id="of a batch that is read again"
+        ),
+        pytest.param(True, {BOUGHT: {0: (0, 20), 1: (0, 20), 2: (0, 9)}}, [], id="a partition was added"),
+    ],
+)
+def test_lost_offsets_are_found(
+    settings: Settings, broker: dict[str, Any], is_through: bool, ranges: dict[str, Any], lost: list[Lost]
+) -> None:
+    broker["ranges"].update(ranges)
+    if not is_through:
+        checkpoints.set_aside(settings.lake, Query.BRONZE, "before")
+        checkpoints.write(settings.lake, Query.BRONZE, "g-1", 7, CUT)
+
+    assert loss.find(settings) == lost
+    if not lost:
+        loss.check(settings)
+        return
+    count = sum(part.offsets for part in lost)
+    with pytest.raises(OffsetsLost, match=rf"{count} offsets[\s\S]*{lost[0]}[\s\S]*accept-loss {count} "):
+        loss.check(settings)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "ids", "why"),
+    [
+        pytest.param({BOUGHT: {0: (0, 8), 1: (0, 20)}}, {}, "ends at offset 8, and offset 9 is next", id="shorter"),
+        pytest.param({BOUGHT: {0: (0, 20)}}, {}, "partition 1 ends at offset 0", id="fewer partitions"),
+        pytest.param({}, {PEOPLE: "id-3"}, "its id is another one", id="made anew, and longer already"),
+    ],
+)
+def test_another_topic_of_the_same_name_is_refused_and_cannot_be_accepted(
+    settings: Settings, broker: dict[str, Any], ranges: dict[str, Any], ids: dict[str, str], why: str
+) -> None:
+    broker["ranges"].update(ranges)
+    broker["ids"].update(ids)
+    with pytest.raises(OffsetsLost, match=rf"is not the topic that was landed so far: .*{why}"):
+        loss.check(settings)
+    with pytest.raises(OffsetsLost, match="is not the topic"):
+        loss.accept(settings, 1, "somebody hopes so")
+
+
+def test_a_lake_without_a_checkpoint_has_lost_nothing(settings: Settings, broker: dict[str, Any]) -> None:
+    broker["ranges"][BOUGHT] = {0: (100, 200), 1: (100, 200)}
+    checkpoints.set_aside(settings.lake, Query.BRONZE, "before")
+    assert loss.find(settings) == []
+
+
+@pytest.mark.parametrize("is_through", [True, False], ids=["the batch is through", "the batch is read again"])
+def test_what_is_accepted_is_gone_on_from_and_noted(
+    settings: Settings, broker: dict[str, Any], is_through: bool
+) -> None:
+    checkpoints.set_aside(settings.lake, Query.BRONZE, "before")
+    checkpoints.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_through=is_through)
+    broker["ranges"].update({BOUGHT: {0: (12, 20), 1: (0, 20)}})
+    (lost,) = loss.find(settings)
+
+    assert loss.accept(settings, lost.offsets, "retention was too short") == [lost]
+
+    assert loss.find(settings) == []
+    state = checkpoints.state(settings.lake, Query.BRONZE)
+    assert state == ("g-1", 7, 7 if is_through else 6)
+    begin = source({0: 12, 1: 6}, {0: 1})
+    assert checkpoints.cut(settings.lake, Query.BRONZE, 7) == Cut([begin], [source({0: 12, 1: 6}, {0: 4})])
+    (deed,) = (json.loads(path.read_text()) for path in Path(settings.lake, "_audit").iterdir())
+    assert (deed["what"], deed["reason"], deed["lost"]) == (
+        "accept-loss",
+        "retention was too short",
+        [lost._asdict()],
+    )
+    assert Path(deed["set_aside"]).is_dir()
+
+
+@pytest.mark.parametrize("offsets", [1, 4], ids=["fewer than are lost", "more than are lost"])
+def test_only_what_is_known_to_be_lost_can_be_accepted(
+    settings: Settings, broker: dict[str, Any], offsets: int
+) -> None:
+    broker["ranges"].update({BOUGHT: {0: (12, 20), 1: (0, 20)}})
+    with pytest.raises(SettingsError, match=f"3 offsets are lost, not {offsets}: {BOUGHT}-0 9 to 11"):
+        loss.accept(settings, offsets, "guessed")
+    assert [lost.offsets for lost in loss.find(settings)] == [3]
+
+
+def test_nothing_lost_is_nothing_to_accept(settings: Settings, broker: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="0 offsets are lost, not 1"):
+        loss.accept(settings, 1, "to be on the safe side")

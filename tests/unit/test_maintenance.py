@@ -1,0 +1,151 @@
+"""VACUUM removes what nobody reads any more, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from customer_activity import checkpoints, delta, maintenance
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.checkpoints import Cut
+from customer_activity.datafiles import arrow_schema
+from customer_activity.failpoints import FailPoint
+from customer_activity.settings import PROJECT
+
+FILES = 4
+NOW = timedelta(0)  # a retention that is over at once
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """Return a lake whose silver.purchases was written in four commits and compacted to one file."""
+    lake = str(tmp_path)
+    delta.ensure_tables(lake)
+    for number in range(FILES):
+        rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
+        write_deltalake(table_path(lake, Table.PURCHASES), rows, mode="append")
+    assert maintenance.compact(lake, Table.PURCHASES) == FILES + 1
+    return lake
+
+
+def has_read(lake: str, query: Query, version: int) -> None:
+    """Write the checkpoint of a query that has read silver.purchases up to a version."""
+    end = {"reservoirId": delta.table_id(lake, Table.PURCHASES), "reservoirVersion": version + 1, "index": -1}
+    checkpoints.write(lake, query, "g-1", 0, Cut(None, [json.dumps(end)]), is_through=True)
+
+
+def files(lake: str) -> int:
+    """How many data files there are, in the table or not."""
+    return len(list(Path(table_path(lake, Table.PURCHASES)).glob("*.parquet")))
+
+
+def ids(lake: str) -> list[str]:
+    """The rows."""
+    return sorted(DeltaTable(table_path(lake, Table.PURCHASES)).to_pyarrow_table().column("purchase_id").to_pylist())
+
+
+COMPACTION = """
+import sys
+from customer_activity import maintenance
+from customer_activity.catalog import Table
+maintenance.compact(sys.argv[1], Table.PURCHASES)
+"""
+ALL = [f"P-{number}" for number in range(FILES)]
+
+
+@pytest.mark.parametrize(
+    "cursors",
+    [
+        pytest.param({}, id="nobody has begun to read"),
+        pytest.param({Query.GOLD: FILES + 1}, id="one reader, which has read everything"),
+        pytest.param({Query.GOLD: FILES + 1, Query.SUMMARIES: FILES + 1}, id="two readers"),
+    ],
+)
+def test_what_a_compaction_replaced_is_removed(lake: str, cursors: dict[Query, int]) -> None:
+    for query, version in cursors.items():
+        has_read(lake, query, version)
+    done = maintenance.vacuum(lake, Table.PURCHASES, NOW)
+    assert (done.files, done.behind, files(lake)) == (FILES, [], 1)
+    assert done.bytes > 0
+    assert ids(lake) == ALL
+
+
+def test_what_a_reader_still_needs_stays(lake: str) -> None:
+    has_read(lake, Query.GOLD, FILES + 1)
+    has_read(lake, Query.SUMMARIES, 2)
+
+    done = maintenance.vacuum(lake, Table.PURCHASES, NOW)
+
+    assert done.files == 0
+    assert done.behind == [f"summaries has read up to version 2 of silver.purchases, which has {FILES + 1}"]
+    feed = pa.table(DeltaTable(table_path(lake, Table.PURCHASES)).load_cdf(3, FILES))
+    assert sorted(feed.column("purchase_id").to_pylist()) == ALL[2:]
+
+
+def test_without_the_guard_the_reader_would_lose_its_change_feed(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_read(lake, Query.SUMMARIES, 2)
+    monkeypatch.setattr(maintenance, "readers_behind", lambda *_: [])
+    assert maintenance.vacuum(lake, Table.PURCHASES, NOW).files == FILES
+    with pytest.raises(Exception, match=r"(?i)not found|no such file"):
+        pa.table(DeltaTable(table_path(lake, Table.PURCHASES)).load_cdf(3, FILES))
+
+
+def test_what_is_within_the_retention_stays_without_a_look_at_readers(lake: str) -> None:
+    has_read(lake, Query.SUMMARIES, 2)
+    assert maintenance.vacuum(lake, Table.PURCHASES) == (0, 0, [])
+    assert files(lake) == FILES + 1
+
+
+def test_a_file_that_was_never_committed_is_removed(lake: str) -> None:
+    Path(table_path(lake, Table.PURCHASES), "part-of-a-crashed-batch.snappy.parquet").write_bytes(b"PAR1")
+    assert maintenance.vacuum(lake, Table.PURCHASES, NOW).files == FILES + 1
+
+
+class Crash(Exception):
+    """Raised at a fail point, as if the process had ended there."""
+
+
+def test_a_vacuum_that_ends_halfway_is_finished_by_the_next(lake: str) -> None:
+    def end(at: FailPoint) -> None:
+        assert at is FailPoint.VACUUMING
+        raise Crash
+
+    with pytest.raises(Crash):
+        maintenance.vacuum(lake, Table.PURCHASES, NOW, end)
+    assert files(lake) == 1 + FILES - FILES // 2
+    assert ids(lake) == ALL
+
+    assert maintenance.vacuum(lake, Table.PURCHASES, NOW).files == FILES - FILES // 2
+    assert ids(lake) == ALL
+
+
+def test_a_compaction_that_is_killed_changes_nothing(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    delta.ensure_tables(lake)
+    for part in range(40):
+        names = [f"P-{number:06}" for number in range(part * 10_000, (part + 1) * 10_000)]
+        rows = [{"purchase_id": name} for name in names]
+        write_deltalake(
+            table_path(lake, Table.PURCHASES),
+            pa.Table.from_pylist(rows, arrow_schema(Table.PURCHASES)),
+            mode="append",
+        )
+    before, version, wanted = files(lake), DeltaTable(table_path(lake, Table.PURCHASES)).version(), ids(lake)
+    with subprocess.Popen([sys.executable, "-c", COMPACTION, lake], cwd=PROJECT / "jobs") as compaction:
+        Retrying(
+            retry=retry_if_result(lambda is_at_work: not is_at_work), stop=stop_after_delay(60), wait=wait_fixed(0.001)
+        )(lambda: files(lake) > before)
+        compaction.kill()
+
+    assert DeltaTable(table_path(lake, Table.PURCHASES)).version() == version, "killed after its commit"
+    assert ids(lake) == wanted
+    assert maintenance.compact(lake, Table.PURCHASES) == version + 1
+    assert ids(lake) == wanted

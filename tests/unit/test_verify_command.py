@@ -1,0 +1,103 @@
+"""What `activity verify` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from customer_activity.commands import verify as command
+from customer_activity.settings import Settings
+from customer_activity.verification.comparison import Check
+from customer_activity.verification.verify import Report
+from support.world import PROFILES, PURCHASES
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
+
+
+@pytest.fixture
+def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run the command on a report that has these checks."""
+
+    def run_on(checks: list[Check], *arguments: str, **changes: Any) -> Result:
+        report = Report(
+            checks,
+            records={PURCHASES: 1_469_307, PROFILES: 801},
+            from_lake={PURCHASES: 0, PROFILES: 0},
+            purchases=1_469_307,
+            customers=801,
+            turnover=453_218_905,
+            currency="EUR",
+            sample=None,
+            growth=0,
+            seconds=41.26,
+        )
+        monkeypatch.setattr(command, "run_checks", lambda *_, **__: replace(report, **changes))
+        app = typer.Typer()
+        app.command()(command.verify)
+        return CliRunner().invoke(app, list(arguments), obj=settings)
+
+    return run_on
+
+
+EQUAL = Check("gold", 801, 801, 0)
+DIFFERENT = Check("silver [x]", 3, 2, 7, ("C1 differs: name", "C2 [/] is missing"))
+IMPOSSIBLE = Check("accounting", {"read": 1}, {}, 0, impossible="the log was cleaned")
+
+
+@pytest.mark.parametrize(
+    ("checks", "changes", "last_line", "code"),
+    [
+        pytest.param([EQUAL], {}, "equal", 0, id="equal"),
+        pytest.param([EQUAL, DIFFERENT], {}, "7 differences", 1, id="differences"),
+        pytest.param([Check("gold", 1, 0, 1, ("C1 is missing",))], {}, "1 difference", 1, id="one difference"),
+        pytest.param([EQUAL, IMPOSSIBLE], {}, "equal (1 check was not possible)", 0, id="not possible"),
+        pytest.param(
+            [DIFFERENT],
+            {"growth": 1200},
+            "7 differences; 1,200 records arrived meanwhile: traffic is running: stop it and verify again",
+            1,
+            id="traffic",
+        ),
+    ],
+)
+def test_the_last_line_is_the_verdict(
+    checks: list[Check], changes: dict[str, Any], last_line: str, code: int, run: Callable[..., Result]
+) -> None:
+    result = run(checks, **changes)
+    assert (result.stdout.splitlines()[-1], result.exit_code) == (last_line, code)
+
+
+def test_the_table_names_checks_examples_and_figures(run: Callable[..., Result]) -> None:
+    printed = run([EQUAL, DIFFERENT, IMPOSSIBLE], from_lake={PURCHASES: 0, PROFILES: 12}, sample=3).stdout
+    for part in (
+        "silver [x]: C2 [/] is missing",
+        "silver [x]: and 5 more",
+        "accounting: not possible: the log was cleaned",
+        "1,470,108 records read from Kafka",
+        "801 customers in the view, 1,469,307 purchases counted, turnover 4,532,189.05 EUR",
+        "because Kafka has removed them: customer-profile-state 12",
+        "a sample of 3 customers",
+    ):
+        assert part in printed
+
+
+def test_json_is_for_machines(run: Callable[..., Result]) -> None:
+    result = run([EQUAL, DIFFERENT], "--json")
+    data = json.loads(result.stdout)
+    assert (result.exit_code, data["verdict"], data["differences"], data["turnover"]) == (
+        1,
+        "7 differences",
+        7,
+        "4532189.05",
+    )
+    assert [check["ok"] for check in data["checks"]] == [True, False]
