@@ -58,15 +58,18 @@ class Cut(NamedTuple):
     begin: Sequence[Source | None] | None
     end: Sequence[Source | None]
 
-    def records(self, begins: Callable[[str], dict[int, int]]) -> int:
-        """How many Kafka records it has; `begins` tells a topic's first offsets, by partition, for a first batch."""
+    def ranges(self, begins: Callable[[str], dict[int, int]]) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return its Kafka offsets, begin and end, by topic and partition.
+
+        Args:
+            begins: tells a topic's first offsets, by partition, for a first batch.
+        """
         ends, _ = _positions(self.end)
         starts = {topic: begins(topic) for topic in ends} if self.begin is None else _positions(self.begin)[0]
-        return sum(
-            end - starts.get(topic, {}).get(partition, 0)
+        return {
+            topic: {partition: (starts.get(topic, {}).get(partition, 0), end) for partition, end in partitions.items()}
             for topic, partitions in ends.items()
-            for partition, end in partitions.items()
-        )
+        }
 
 
 class State(NamedTuple):

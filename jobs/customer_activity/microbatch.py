@@ -45,7 +45,7 @@ class MicroBatch:
         commits: how many writes it has made.
         extra: what else its commits tell, such as the versions that it read, or the topics' ids.
         cut: the sources' offsets at its begin and end, as its checkpoint notes them: enough to write that anew.
-        source_rows: how many rows the source has for it, where that is known before it is read.
+        ranges: its Kafka offsets, begin and end by topic and partition, where it reads from Kafka.
         phases: milliseconds by phase: read, compute, write, commit, publish.
         hold: tells the epoch of the driver's lease, which every commit carries; None where there is no lease.
         reach: called at each place where a drill may end the batch; see failpoints.py.
@@ -59,10 +59,16 @@ class MicroBatch:
     commits: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
     cut: dict[str, Any] = field(default_factory=dict)
-    source_rows: int | None = None
+    ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     hold: Callable[[], int | None] = lambda: None
     reach: Callable[[FailPoint], None] = nowhere
+
+    @property
+    def records(self) -> int | None:
+        """How many Kafka records it has at most; None where that is not known."""
+        offsets = (end - begin for of_topic in self.ranges.values() for begin, end in of_topic.values())
+        return sum(offsets) if self.ranges else None
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

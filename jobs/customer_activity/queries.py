@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 from customer_activity import checkpoints, delta, failpoints, kafka, loss
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
+from customer_activity.bronze.fetching import Fetcher
 from customer_activity.catalog import Query, Table, checkpoint_path
 from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, OffsetsLost, TransientError
 from customer_activity.failpoints import FailPoint
@@ -105,7 +106,7 @@ class RunningQuery:
             if cut is not None:
                 batch.cut = cut._asdict()
                 if self.query is Query.BRONZE:
-                    batch.source_rows = cut.records(partial(_begins, self.settings))
+                    batch.ranges = cut.ranges(partial(_begins, self.settings))
             started = time.monotonic()
             try:
                 write(frame, batch)
@@ -199,7 +200,9 @@ class Plans:
         if query is Query.BRONZE:
             guard = BadShareGuard(settings.max_bad_share)
             ids = kafka.topic_ids(settings, (settings.purchase_topic, settings.profile_topic))
-            write = partial(bronze.land, settings=settings, guard=guard, topic_ids=ids)
+            fetcher = Fetcher(settings)
+            self.resources.callback(fetcher.close)
+            write = partial(bronze.land, settings=settings, guard=guard, topic_ids=ids, fetcher=fetcher)
             return Plan(bronze.read(spark, settings), write)
         if query is Query.SILVER:
             index = SilverIndex(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES))

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from customer_activity import commits, kafka
 from customer_activity.bronze.bad_share import BadShareGuard
+from customer_activity.bronze.fetching import Fetcher
 from customer_activity.bronze.landing import Landing, land_here, land_in_workers
 from customer_activity.catalog import Table
-from customer_activity.microbatch import ACCEPTED, QUARANTINED, READ, MicroBatch, collected
+from customer_activity.microbatch import ACCEPTED, QUARANTINED, READ, SMALL_BATCH_ROWS, MicroBatch, collected
 from customer_activity.settings import Settings
 
 # Profiles first: silver may cut its batch between the two, and a purchase without a profile shows nothing.
@@ -47,16 +48,19 @@ def land(
     settings: Settings,
     guard: BadShareGuard,
     topic_ids: Mapping[str, str] | None = None,
+    fetcher: Fetcher | None = None,
 ) -> None:
     """Land one batch: parse and write files, judge the share of bad records, commit.
 
-    With `topic_ids` each commit tells which topics these are: one that is made anew begins at offset 0 again.
+    With `topic_ids` each commit tells which topics these are: one that is made anew begins at offset 0 again. With a
+    `fetcher` a small batch's records come from it, and `records` is only a plan that nobody runs.
     """
     if topic_ids:
         batch.extra["topic_ids"] = topic_ids
     landing = Landing(settings.lake, settings.purchase_topic, settings.profile_topic, settings.currency)
     with batch.phase("read"):
-        few = collected(records, batch.source_rows)
+        is_small = batch.records is not None and batch.records <= SMALL_BATCH_ROWS
+        few = fetcher.fetch(batch.ranges) if fetcher and is_small else collected(records, batch.records)
     with batch.phase("compute"):
         landed = land_in_workers(records, landing) if few is None else land_here(few, landing)
     for (topic, reason), count in landed.outcomes.items():
