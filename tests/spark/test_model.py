@@ -244,6 +244,8 @@ class Life(RuleBasedStateMachine):
         return table_path(self.pipeline.settings.lake, table)
 
     def _rows(self, table: Table, *columns: str, version: int | None = None) -> list[tuple[Any, ...]]:
+        if version is not None and version < 0:  # gold had seen nothing of it yet
+            return []
         rows = DeltaTable(self._path(table), version=version).to_pyarrow_table(columns=list(columns))
         return list(zip(*(rows.column(name).to_pylist() for name in columns), strict=True))
 
