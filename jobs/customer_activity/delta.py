@@ -13,6 +13,7 @@ from pyarrow.fs import FileType
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
+from customer_activity.errors import SettingsError
 from customer_activity.microbatch import metadata_of
 from customer_activity.schemas import STATISTICS
 from customer_activity.storage import filesystem
@@ -50,6 +51,16 @@ def ensure_tables(lake: str) -> None:
             configuration={**PROPERTIES, "delta.dataSkippingStatsColumns": STATISTICS[table]},
         )
         write_checksum(path, 0)
+
+
+def require_tables(lake: str) -> None:
+    """Make sure that there is a lake.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if not DeltaTable.is_deltatable(table_path(lake, Table.PURCHASE_EVENTS)):
+        raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")
 
 
 def table_id(lake: str, table: Table) -> str:

@@ -16,6 +16,7 @@ from customer_activity.errors import BrokerUnavailable, SettingsError, TopicMism
 from customer_activity.settings import Settings
 
 CREATE_TOPICS = "`activity broker start` creates the topics of infra/kafka/topics.yaml"
+SILENCE_SECONDS = 60.0  # longer than any election
 METADATA_TIMEOUT_SECONDS = 10.0  # a healthy broker answers in milliseconds; ten seconds covers its election
 
 JAVA_ONLY = ("sasl.jaas.config", "ssl.truststore.", "ssl.keystore.type", "sasl.login.", "sasl.client.callback")
@@ -170,3 +171,30 @@ def offset_range(settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
         return ranges
     finally:
         consumer.close()
+
+
+def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
+    """Return the last committed value of each key of a topic.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer, or falls silent before the end: half of a topic is no answer.
+        TopicMismatch: there is no such topic.
+    """
+    consumer = reader(settings)
+    values: dict[bytes, bytes | None] = {}
+    try:
+        for partition, (low, high) in offset_range(settings, topic).items():
+            if low == high:
+                continue
+            consumer.assign([TopicPartition(topic, partition, low)])
+            while True:
+                message = consumer.poll(SILENCE_SECONDS)
+                fault = KafkaError(KafkaError._TIMED_OUT) if message is None else message.error()  # noqa: SLF001 - the client has no public name for it
+                if fault is not None and fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                    break
+                if message is None or fault is not None:
+                    raise unavailable(settings, KafkaException(fault))
+                values[message.key() or b""] = message.value()
+    finally:
+        consumer.close()
+    return values

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from customer_activity import audit, checkpoints, delta, kafka, lease
-from customer_activity.catalog import Query, Table
+from customer_activity.catalog import FLOWS, Query, Table
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.settings import Settings
 
-BRONZE = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
+TABLES = next(flow.writes for flow in FLOWS if flow.query is Query.BRONZE)
 
 
 class Lost(NamedTuple):
@@ -86,7 +86,7 @@ def _next(settings: Settings) -> dict[str, dict[int, int]]:
 def _noted_ids(lake: str) -> dict[str, str]:
     """Return the ids that Kafka had given the topics when bronze last landed something."""
     newest = max(
-        (delta.newest_metadata(lake, table, Query.BRONZE) for table in BRONZE),
+        (delta.newest_metadata(lake, Table(name), Query.BRONZE) for name in TABLES),
         key=lambda metadata: metadata.get("batch_id", -1),
     )
     return dict(newest.get("topic_ids", {}))
@@ -108,12 +108,13 @@ def accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
         reason: why nobody can bring them back.
 
     Raises:
-        SettingsError: another number of offsets is lost.
+        SettingsError: there is no lake, or another number of offsets is lost.
         OffsetsLost: a topic is not the one that was landed so far.
         QueryAlreadyRunning: bronze runs.
         BrokerUnavailable: Kafka does not answer.
     """
     lake = settings.lake
+    delta.require_tables(lake)
     lease.refuse_running(lake, Query.BRONZE)
     lost = find(settings)
     count = sum(part.offsets for part in lost)

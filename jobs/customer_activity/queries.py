@@ -34,6 +34,7 @@ from customer_activity.silver import stream as silver
 from customer_activity.silver.index import SilverIndex
 from customer_activity.storage import is_full
 
+OFFSETS_GONE = ("failOnDataLoss", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
 FILES_GONE = ("FileNotFoundException", "FILE_NOT_EXIST", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
 PUT_BACK = "put them back from a backup: nothing was skipped"
 
@@ -148,19 +149,11 @@ def explain(
     query: Query, error: StreamingQueryException, cause: BaseException | None, settings: Settings
 ) -> ActivityError:
     """Turn a query's death into an error of ours: what, where, what to do."""
-    if isinstance(cause, ActivityError):
+    if isinstance(cause, ActivityError) and not isinstance(cause, OffsetsLost):
         return cause
     text = str(cause or error)
-    if "failOnDataLoss" in text or "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text:
-        try:
-            loss.check(settings)
-        except ActivityError as fault:
-            return fault
-        first = next((line for line in text.splitlines() if "offset" in line.lower()), text.splitlines()[0])
-        return OffsetsLost(
-            f"{query}: Kafka no longer has offsets that were never landed: {first}",
-            remedy="find out what removed them; nothing was skipped",
-        )
+    if isinstance(cause, OffsetsLost) or any(words in text for words in OFFSETS_GONE):
+        return offsets_lost(query, text, settings)
     if is_full(settings.lake):
         return disk_full(settings)
     if any(words in text for words in FILES_GONE):
@@ -173,6 +166,19 @@ def explain(
     return TransientError(
         f"{query} stopped: {text.splitlines()[0][:300]}",
         remedy="start again: it resumes where it stopped; the log above has the whole error",
+    )
+
+
+def offsets_lost(query: Query, text: str, settings: Settings) -> ActivityError:
+    """Name what Kafka has lost; where it has it again by now, say what was said."""
+    try:
+        loss.check(settings)
+    except ActivityError as fault:
+        return fault
+    first = next((line for line in text.splitlines() if "offset" in line.lower()), text.splitlines()[0])
+    return OffsetsLost(
+        f"{query}: Kafka no longer has offsets that were never landed: {first}",
+        remedy="find out what removed them; nothing was skipped",
     )
 
 

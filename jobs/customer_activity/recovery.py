@@ -12,12 +12,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from deltalake import DeltaTable
-
 from customer_activity import audit, checkpoints, delta, lease
-from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path, table_path
+from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path
 from customer_activity.checkpoints import Cut
-from customer_activity.errors import CheckpointMismatch, SettingsError
+from customer_activity.errors import CheckpointMismatch
 
 
 class Written(NamedTuple):
@@ -102,8 +100,7 @@ def recover(lake: str, query: Query, reason: str) -> Recovered:
         SettingsError: there is no lake.
         QueryAlreadyRunning: a driver runs the query.
     """
-    if not DeltaTable.is_deltatable(table_path(lake, Table.PURCHASE_EVENTS)):
-        raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")
+    delta.require_tables(lake)
     lease.refuse_running(lake, query)
     written = newest_batch(lake, query)
     if written is not None and written.cut is None:

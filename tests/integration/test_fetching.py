@@ -128,6 +128,19 @@ def test_a_silent_broker_is_given_up(settings: Settings, fetcher: Fetcher, monke
         fetch(fetcher, 0, 10)
 
 
+def test_a_fetch_that_failed_is_made_anew_from_its_beginning(
+    settings: Settings, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(settings, b"0", b"1")
+    assert values(fetch(fetcher, 0, 1)) == [b"0"]
+    with monkeypatch.context() as impatient:
+        impatient.setattr(fetching, "SILENCE_SECONDS", 0.5)
+        with pytest.raises(BrokerUnavailable):
+            fetch(fetcher, 1, 4)
+    send(settings, b"2", b"3")
+    assert values(fetch(fetcher, 1, 4)) == [b"1", b"2", b"3"]
+
+
 @hypothesis_settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

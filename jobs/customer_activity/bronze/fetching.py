@@ -67,6 +67,7 @@ class Fetcher:
         ends = {(topic, partition): high for topic, of in ranges.items() for partition, (_, high) in of.items()}
         if begins != self.next:
             self._stand_at(begins)
+        self.next = {}  # until this batch is whole: what was handed out of half of one is gone from here
         taken: list[Any] = []
         unread = {place for place, end in ends.items() if begins[place] < end}
         unread -= {place for place in unread if self._take(place, ends[place], taken)}
@@ -93,7 +94,6 @@ class Fetcher:
 
     def _stand_at(self, begins: dict[Place, int]) -> None:
         """Begin anew: at the first batch, after a large one, which Spark read, and after one that failed."""
-        self.next = {}
         self.waiting = {place: deque() for place in begins}
         self.seen_end = {}
         self.consumer.assign([TopicPartition(*place, offset) for place, offset in begins.items()])
@@ -106,7 +106,7 @@ class Fetcher:
             self.seen_end[place] = message.offset()
         elif fault.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
             raise OffsetsLost(
-                f"{place[0]}-{place[1]}: Kafka no longer has the offsets from {self.next.get(place, 'the first')} on",
+                f"{place[0]}-{place[1]}: Kafka no longer has the offsets that come next",
                 remedy="start again: what is lost is named then, and nothing was skipped",
             )
         elif fault.fatal() or (fault.code() > 0 and not fault.retriable()):

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from deltalake import DeltaTable
 
-from customer_activity import audit, checkpoints, kafka, lease
+from customer_activity import audit, checkpoints, delta, kafka, lease
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.errors import TerminalError
 from customer_activity.publish.stream import FIELDS, Record, net_changes, oversized, records
-from customer_activity.publish.transaction import TRANSACTION_TIMEOUT_SECONDS, Marker, Publisher
+from customer_activity.publish.transaction import Marker, Publisher
 from customer_activity.settings import Settings
 
 
@@ -43,16 +42,18 @@ def resync(settings: Settings, reason: str) -> Resynced:
     """Send what differs in one transaction, with a marker at gold's newest version; publish goes on after it.
 
     Raises:
+        SettingsError: there is no lake.
         QueryAlreadyRunning: publish runs.
         TerminalError: the topic has newer versions than the lake: the lake was put back to an earlier time.
         TransientError: Kafka does not answer, or aborted the transaction.
     """
     lake = settings.lake
+    delta.require_tables(lake)
     lease.refuse_running(lake, Query.PUBLISH)
     log = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
     rows = current_rows(log)
     with Publisher(settings) as publisher:  # from here on nobody else publishes
-        on_topic = last_values(settings)
+        on_topic = kafka.last_values(settings, settings.view_topic)
         too_large = oversized(rows, publisher.max_bytes)
         keep = pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_())
         wanted = dict(records(rows.filter(keep)))
@@ -74,31 +75,6 @@ def current_rows(log: DeltaTable) -> pa.Table:
     numbers = pa.array([0] * changes.num_rows, pa.int64())
     existed = pa.array([False] * changes.num_rows, pa.bool_())  # one that is gone needs no record of this
     return net_changes(changes.append_column("_commit_version", numbers).append_column("existed", existed), -1)
-
-
-def last_values(settings: Settings) -> dict[bytes, bytes | None]:
-    """Return the last committed value of each key of the view topic.
-
-    Raises:
-        BrokerUnavailable: Kafka does not answer.
-    """
-    consumer = kafka.reader(settings)
-    values: dict[bytes, bytes | None] = {}
-    try:
-        for partition, (low, high) in kafka.offset_range(settings, settings.view_topic).items():
-            if low == high:
-                continue
-            consumer.assign([TopicPartition(settings.view_topic, partition, low)])
-            while (message := consumer.poll(TRANSACTION_TIMEOUT_SECONDS)) is not None:
-                fault = message.error()
-                if fault is not None and fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client has no public name for it
-                    break
-                if fault is not None:
-                    raise kafka.unavailable(settings, KafkaException(fault))
-                values[message.key() or b""] = message.value()
-    finally:
-        consumer.close()
-    return values
 
 
 def differences(

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from customer_activity import kafka
 from customer_activity.errors import TerminalError, TransientError
@@ -71,25 +71,8 @@ class Publisher:
         self.marker = self._read_marker()
 
     def _read_marker(self) -> Marker | None:
-        consumer = kafka.reader(self.settings)
-        marker = None
-        try:
-            for partition, (low, high) in kafka.offset_range(self.settings, self.settings.progress_topic).items():
-                if low == high:
-                    continue
-                consumer.assign([TopicPartition(self.settings.progress_topic, partition, low)])
-                while (message := consumer.poll(TRANSACTION_TIMEOUT_SECONDS)) is not None:
-                    fault = message.error()
-                    if fault is not None and fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client has no public name for it
-                        break
-                    if fault is not None:
-                        raise kafka.unavailable(self.settings, KafkaException(fault))
-                    value = message.value()
-                    if message.key() == self.identity.encode() and value is not None:
-                        marker = Marker(**json.loads(value))
-        finally:
-            consumer.close()
-        return marker
+        value = kafka.last_values(self.settings, self.settings.progress_topic).get(self.identity.encode())
+        return Marker(**json.loads(value)) if value is not None else None
 
     def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker) -> int:
         """Send key-value pairs (null deletes) and the marker in one transaction; return how many records went out.
