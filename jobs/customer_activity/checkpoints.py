@@ -23,7 +23,7 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from customer_activity import catalog
-from customer_activity.catalog import Query
+from customer_activity.catalog import Query, Table
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.storage import filesystem
 
@@ -70,6 +70,24 @@ class Cut(NamedTuple):
             topic: {partition: (starts.get(topic, {}).get(partition, 0), end) for partition, end in partitions.items()}
             for topic, partitions in ends.items()
         }
+
+    def versions(self, begins: Mapping[Table, int]) -> dict[Table, tuple[int, int]]:
+        """Return the version that was read last and the newest of the batch, by table.
+
+        Empty where an offset is inside a version, or a first batch begins with the table as it is.
+
+        Args:
+            begins: the first version that a first batch reads of each table, in the order of the query's sources.
+        """
+        found: dict[Table, tuple[int, int]] = {}
+        starts = self.begin or [None] * len(self.end)
+        for (table, first), start, end in zip(begins.items(), starts, self.end, strict=True):
+            after = first - 1 if start is None else _whole(start)
+            upto = after if end is None else _whole(end)
+            if after is None or upto is None:
+                return {}
+            found[table] = after, upto
+        return found
 
 
 class State(NamedTuple):
@@ -219,6 +237,12 @@ def _numbered(files: fs.FileSystem, folder: str) -> dict[int, fs.FileInfo]:
 def _entries(files: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
     found: list[fs.FileInfo] = files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     return [entry for entry in found if entry.is_file]
+
+
+def _whole(source: Source) -> int | None:
+    """Return the version up to which everything is read; None for an offset inside a version."""
+    offset = json.loads(source)
+    return offset["reservoirVersion"] - 1 if offset["index"] == -1 and not offset.get("isStartingVersion") else None
 
 
 def _positions(sources: Sequence[Source | None]) -> tuple[dict[str, dict[int, int]], dict[str, int]]:

@@ -116,14 +116,14 @@ def read_changes(
         if whole_commits
         else reader.option("maxBytesPerTrigger", MOST_BYTES_A_BATCH)
     )
-    if starting_version is None and _has_first_version(lake, table):
-        starting_version = 0  # the same rows, without a job that works out which files the table has
+    if starting_version is None:
+        starting_version = first_version(lake, table)  # the same rows, without a job that lists the table's files
     if starting_version is not None:
         reader = reader.option("startingVersion", starting_version)
     return reader.load(table_path(lake, table))
 
 
-def _has_first_version(lake: str, table: Table) -> bool:
-    """Whether a table's log still begins at the beginning."""
+def first_version(lake: str, table: Table) -> int | None:
+    """Return 0 where a table's log still begins at the beginning, None where it was cleaned."""
     files, folder = filesystem(table_path(lake, table))
-    return bool(files.get_file_info(f"{folder}/_delta_log/{0:020}.json").type != FileType.NotFound)
+    return None if files.get_file_info(f"{folder}/_delta_log/{0:020}.json").type == FileType.NotFound else 0

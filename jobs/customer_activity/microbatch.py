@@ -46,6 +46,8 @@ class MicroBatch:
         extra: what else its commits tell, such as the versions that it read, or the topics' ids.
         cut: the sources' offsets at its begin and end, as its checkpoint notes them: enough to write that anew.
         ranges: its Kafka offsets, begin and end by topic and partition, where it reads from Kafka.
+        versions: the version read last and the newest of the batch, by table, where it reads change feeds and the
+            checkpoint tells whole versions.
         phases: milliseconds by phase: read, compute, write, commit, publish.
         hold: tells the epoch of the driver's lease, which every commit carries; None where there is no lease.
         reach: called at each place where a drill may end the batch; see failpoints.py.
@@ -60,6 +62,7 @@ class MicroBatch:
     extra: dict[str, Any] = field(default_factory=dict)
     cut: dict[str, Any] = field(default_factory=dict)
     ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    versions: dict[Table, tuple[int, int]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     hold: Callable[[], int | None] = lambda: None
     reach: Callable[[FailPoint], None] = nowhere

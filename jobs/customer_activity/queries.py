@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -40,10 +40,18 @@ PUT_BACK = "put them back from a backup: nothing was skipped"
 
 
 class Plan(NamedTuple):
-    """What it takes to start one query: its source and what to do with each of its batches."""
+    """What it takes to start one query.
+
+    Attributes:
+        source: what it reads.
+        write: what to do with each of its batches.
+        begins: the first version that a first batch reads of each table, in the order of the sources, where the tables
+            are only appended to and a small batch may be read from their files.
+    """
 
     source: DataFrame
     write: Callable[[DataFrame, MicroBatch], None]
+    begins: Mapping[Table, int] = {}
 
 
 class Stopping(Exception):
@@ -85,7 +93,7 @@ class RunningQuery:
         plan = self.make_plan()
         writer = (
             plan.source.writeStream.queryName(self.query.value)
-            .foreachBatch(partial(self._batch, plan.write))
+            .foreachBatch(partial(self._batch, plan))
             .option("checkpointLocation", checkpoint_path(self.settings.lake, self.query))
         )
         pause = f"{self.settings.merge_seconds} seconds" if self.query.is_behind else "0 seconds"
@@ -94,7 +102,7 @@ class RunningQuery:
         log.info("query=%s started", self.query)
         self.status.state = "running"
 
-    def _batch(self, write: Callable[[DataFrame, MicroBatch], None], frame: DataFrame, batch_id: int) -> None:
+    def _batch(self, plan: Plan, frame: DataFrame, batch_id: int) -> None:
         through = self.rounds.begin(self.query) if self.rounds is not None else 0
         with self.turn, self.at_work:
             if self.stopping.is_set():
@@ -108,9 +116,11 @@ class RunningQuery:
                 batch.cut = cut._asdict()
                 if self.query is Query.BRONZE:
                     batch.ranges = cut.ranges(partial(_begins, self.settings))
+                elif plan.begins:
+                    batch.versions = cut.versions(plan.begins)
             started = time.monotonic()
             try:
-                write(frame, batch)
+                plan.write(frame, batch)
                 batch.reach(FailPoint.WRITTEN)
             except BaseException as error:  # kept as it is: Spark would hand back only its text
                 self.failure = error
@@ -214,13 +224,13 @@ class Plans:
             index = SilverIndex(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES))
             self.resources.callback(index.close)
             write = partial(silver.append_batch, settings=settings, index=index)
-            return Plan(silver.read(spark, settings), write)
+            return Plan(silver.read(spark, settings), write, silver.begins(settings))
         if query is Query.GOLD:
             state = GoldState(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES))
             self.resources.callback(state.close)
             clock = gold.ViewClock.of(settings.lake)
             write = partial(gold.append_batch, settings=settings, state=state, clock=clock)
-            return Plan(gold.read(spark, settings), write)
+            return Plan(gold.read(spark, settings), write, gold.begins(settings))
         if query is Query.PUBLISH:
             publisher = self.resources.enter_context(Publisher(settings))
             write = partial(
@@ -229,7 +239,7 @@ class Plans:
                 publisher=publisher,
                 table_id=self.ids[Table.ACTIVITY_CHANGES],
             )
-            return Plan(publish.read(spark, settings, publisher), write)
+            return Plan(publish.read(spark, settings, publisher), write, publish.begins(settings, publisher))
         merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
         return Plan(merging.read(spark, settings), partial(merging.merge_batch, settings=settings))
 

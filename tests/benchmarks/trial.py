@@ -49,7 +49,7 @@ class Options:
     backlog_purchases: int = 2_000_000
     backlog_customers: int = 200_000
     growth_customers: tuple[int, ...] = (20_000, 200_000, 2_000_000)
-    rates: tuple[int, ...] = (2_500, 5_000, 7_500, 10_000, 15_000, 20_000)
+    rates: tuple[int, ...] = (5_000, 10_000, 15_000, 20_000)
     keep: bool = False
 
 

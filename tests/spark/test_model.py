@@ -54,9 +54,7 @@ class QuickPipeline(Pipeline):
 
     def changes(self, query: Query, table: Table) -> DataFrame:
         path = table_path(self.settings.lake, table)
-        newest = DeltaTable(path).version()
-        start = self.cursors.get((query, table), -1) + 1
-        self.cursors[query, table] = newest
+        start, newest = self.advance(query, table)
         schema = pa.schema([*arrow_schema(table), *CHANGE_COLUMNS])
         feed = pa.table(DeltaTable(path).load_cdf(start, newest)) if start <= newest else schema.empty_table()
         rows = feed.select(schema.names).cast(schema) if feed.num_rows else pa.Table.from_pylist([], schema)

@@ -100,6 +100,7 @@ class Pipeline:
     cursors: dict[tuple[Query, Table], int] = field(default_factory=dict)
     sent: list[tuple[str, int, int, Record]] = field(default_factory=list)
     last_input: dict[Query, DataFrame] = field(default_factory=dict)
+    versions: dict[tuple[Query, Table], tuple[int, int]] = field(default_factory=dict)
     index: SilverIndex = field(init=False)
     state: GoldState = field(init=False)
 
@@ -133,6 +134,7 @@ class Pipeline:
         batch = MicroBatch(query, "generation-1", len(self.batches[query]), reach=reach)
         self.batches[query].append(batch)
         self.last_input[query] = self._input(query)
+        batch.versions = self._versions(query)
         self._write(query, batch)
         return batch
 
@@ -140,7 +142,7 @@ class Pipeline:
         """Give a hop its last batch again, as after a crash before the checkpoint was written."""
         self.restart(loses_indexes=loses_indexes)
         last = self.batches[query][-1]
-        again = MicroBatch(query, last.generation, last.batch_id)
+        again = MicroBatch(query, last.generation, last.batch_id, versions=last.versions)
         self._write(query, again)
         return again
 
@@ -181,13 +183,24 @@ class Pipeline:
     def changes(self, query: Query, table: Table) -> DataFrame:
         """Return a table's changes since a query's last batch."""
         path = f"{self.settings.lake}/{table.value}"
-        newest = DeltaTable(path).version()
-        start = self.cursors.get((query, table), -1) + 1
-        self.cursors[query, table] = newest
+        start, newest = self.advance(query, table)
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")
         if start > newest:  # nothing new: the same columns, no rows
             return reader.option("startingVersion", newest).load(path).where(F.lit(False))
         return reader.option("startingVersion", start).option("endingVersion", newest).load(path)
+
+    def advance(self, query: Query, table: Table) -> tuple[int, int]:
+        """Take note that a query reads a table up to its newest version; return the first version of that and this."""
+        newest = DeltaTable(f"{self.settings.lake}/{table.value}").version()
+        start = self.cursors.get((query, table), -1) + 1
+        self.cursors[query, table] = newest
+        self.versions[query, table] = start - 1, newest
+        return start, newest
+
+    def _versions(self, query: Query) -> dict[Table, tuple[int, int]]:
+        """Return what the checkpoint would tell of the batch, for the queries that read it from files."""
+        of_path = query in (Query.SILVER, Query.GOLD, Query.PUBLISH)
+        return {table: read for (whose, table), read in self.versions.items() if whose is query and of_path}
 
     def rows(self, table: Table, *columns: str) -> list[dict[str, Any]]:
         """Return a table's rows, some columns of them, in order."""

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity import commits, delta
+from customer_activity import commits, delta, feeds
 from customer_activity.catalog import Table, table_path
 from customer_activity.datafiles import FileWriter, arrow_schema
 from customer_activity.gold.state import (
@@ -38,15 +38,18 @@ SIDES = {Table.PURCHASES: PURCHASE_COLUMNS, Table.PROFILE_CHANGES: PROFILE_COLUM
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
     """Stream what changed on either side, from where gold's newest commit was computed, else from the beginning."""
-    positions = newest_positions(settings.lake)
     return changed(
         *(
-            delta.read_changes(
-                spark, settings.lake, table, starting_version=max(0, positions.get(table, 0)), whole_commits=True
-            )
-            for table in SIDES
+            delta.read_changes(spark, settings.lake, table, starting_version=version, whole_commits=True)
+            for table, version in begins(settings).items()
         )
     )
+
+
+def begins(settings: Settings) -> dict[Table, int]:
+    """Return the first version that a first batch reads of each table."""
+    positions = newest_positions(settings.lake)
+    return {table: max(0, positions.get(table, 0)) for table in SIDES}
 
 
 def changed(purchases: DataFrame, profile_changes: DataFrame) -> DataFrame:
@@ -66,7 +69,8 @@ def append_batch(
     with batch.phase("read"):
         if not state.is_current:
             state.catch_up(newest_positions(settings.lake))
-        few = collected(changes)
+        few = feeds.appended(settings.lake, SIDES, batch.versions)
+        few = collected(changes) if few is None else few
         sums, profiles, versions = _reduced(changes, few, state)
         if not versions:
             return

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity import commits, delta
+from customer_activity import commits, delta, feeds
 from customer_activity.catalog import Reason, Table
 from customer_activity.datafiles import arrow_schema
 from customer_activity.failpoints import FailPoint
@@ -56,12 +56,17 @@ Record = tuple[bytes, bytes | None]
 
 def read(spark: SparkSession, settings: Settings, publisher: Publisher) -> DataFrame:
     """Stream gold's changes, from the marker's version when there is one, else from the table's beginning."""
-    marker = publisher.marker
-    known = marker is not None and marker.table_id == delta.table_id(settings.lake, Table.ACTIVITY_CHANGES)
-    start = marker.version if marker is not None and known else 0
+    start = begins(settings, publisher)[Table.ACTIVITY_CHANGES]
     return delta.read_changes(
         spark, settings.lake, Table.ACTIVITY_CHANGES, starting_version=start, whole_commits=True
     ).select(*COLUMNS)
+
+
+def begins(settings: Settings, publisher: Publisher) -> dict[Table, int]:
+    """Return the first version that a first batch reads."""
+    marker = publisher.marker
+    known = marker is not None and marker.table_id == delta.table_id(settings.lake, Table.ACTIVITY_CHANGES)
+    return {Table.ACTIVITY_CHANGES: marker.version if marker is not None and known else 0}
 
 
 def net_changes(changes: pa.Table, published_version: int) -> pa.Table:
@@ -132,7 +137,8 @@ def publish_batch(
 ) -> None:
     """Publish one batch with its marker; a batch that changes nothing sends nothing."""
     with batch.phase("read"):
-        feed = fetched(changes)
+        feed = feeds.appended(settings.lake, {Table.ACTIVITY_CHANGES: COLUMNS[:-1]}, batch.versions)
+        feed = fetched(changes) if feed is None else feed
     if not feed.num_rows:
         return
     with batch.phase("compute"):

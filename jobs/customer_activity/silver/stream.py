@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity import commits, delta
+from customer_activity import commits, delta, feeds
 from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.datafiles import DataFile, FileWriter, in_parts
 from customer_activity.microbatch import ACCEPTED, QUARANTINED, MicroBatch, collected
@@ -38,6 +38,10 @@ EVENT_COLUMNS = list(
         ]
     )
 )
+SIDES = {
+    Table.PURCHASE_EVENTS: [*PURCHASE_FIELDS.fieldNames(), *POSITION.fieldNames()],
+    Table.PROFILE_EVENTS: [*PROFILE_FIELDS.fieldNames(), "is_tombstone", *POSITION.fieldNames()],
+}
 IN_ORDER = [("partition", "ascending"), ("offset", "ascending")]
 PROFILES_AT_A_TIME = 50_000
 COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed anew
@@ -45,8 +49,13 @@ COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time th
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
     """Stream what landed on either topic."""
-    feeds = [delta.read_changes(spark, settings.lake, table) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)]
-    return landed(*feeds)
+    return landed(*(delta.read_changes(spark, settings.lake, table) for table in SIDES))
+
+
+def begins(settings: Settings) -> dict[Table, int]:
+    """Return the first version that a first batch reads of each table; empty where a log was cleaned."""
+    firsts = {table: delta.first_version(settings.lake, table) for table in SIDES}
+    return {table: first for table, first in firsts.items() if first is not None} if None not in firsts.values() else {}
 
 
 def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
@@ -62,7 +71,8 @@ def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
 def append_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> None:
     """Write one batch: a small one is judged here by the index, a large one in Spark against the whole table."""
     with batch.phase("read"):
-        few = collected(events)
+        few = feeds.appended(settings.lake, SIDES, batch.versions)
+        few = collected(events) if few is None else few.select(["side", *EVENT_COLUMNS])
         if few is None:
             bought = events.where(F.col("side") == Table.PURCHASE_EVENTS.label)
             updates = events.where(F.col("side") == Table.PROFILE_EVENTS.label).toArrow()
