@@ -1,7 +1,7 @@
 # Every target does the set-up it needs; what is up to date is not done again.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench bench-check drills stop clean preflight jars classes
+.PHONY: help setup run test check bench bench-check drills guards stop clean preflight jars classes
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 
@@ -31,6 +31,10 @@ bench: setup ## measure freshness, rate, backlog, growth, recovery and half an h
 # DRILLS takes options: make drills DRILLS="--rounds 1 --random 5 --bounces 2 --zombies 1"
 drills: setup ## kill, freeze and cut off the running pipeline over and over, and prove that it stays right (two hours)
 	.venv/bin/python tests/drills/drills.py $(DRILLS)
+
+# GUARDS takes options: make guards GUARDS="--only VACUUM"
+guards: setup ## take out one guard after the other, and see the test that is about it fail (half an hour)
+	.venv/bin/python tests/drills/guards.py $(GUARDS)
 
 bench-check: .venv/.ready ## compare the last benchmark's ratios with the committed ones
 	.venv/bin/python tests/benchmarks/ratios.py
