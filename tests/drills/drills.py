@@ -4,8 +4,8 @@
         [--networks 1] [--zombies 3]
 
 A round ends the driver once at every fail point of every query. After each round, and at the end, `activity verify`
-compares the lake and the topic with the input. Exit 1 when anything differs, a fault did not happen, or a driver did
-not come back by itself.
+compares the lake and the topic with the input, and every batch has to begin where the one before ended. Exit 1 when
+anything differs, a fault did not happen, or a driver did not come back by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.trial import say
 from customer_activity.settings import PROJECT
 from drills import proxy as network
-from drills.faults import PLACES, Outcome, leaks, opened
+from drills.faults import PLACES, Outcome, leaks, opened, seams
 
 Drilled = Callable[[], Outcome]
 
@@ -56,10 +56,14 @@ def main(
         for part in filter(None, parts):
             done = list(_done(part))
             proof = drill.prove()["verify"]
+            torn = seams(drill.trial.settings.lake)
+            for line in torn:
+                say(f"  {line}")
+            is_right = proof["equal"] and not torn
             for outcome in done:
                 outcomes[outcome.fault].append(outcome.seconds)
-                differences[outcome.fault] = differences.get(outcome.fault, 0) + (not proof["equal"])
-            if not proof["equal"]:
+                differences[outcome.fault] = differences.get(outcome.fault, 0) + (not is_right)
+            if not is_right:
                 break
             drill.resume()
         Console().print(as_table(outcomes, differences))

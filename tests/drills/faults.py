@@ -6,6 +6,7 @@ there is work left after it. Whether harm was done is for `activity verify` to s
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -23,6 +24,7 @@ from customer_activity.broker import process as broker
 from customer_activity.catalog import Query
 from customer_activity.errors import EXIT_TRY_AGAIN
 from customer_activity.failpoints import ORDER, REACHED
+from customer_activity.microbatch import metadata_of
 from customer_activity.settings import Settings
 from drills.proxy import Fault, Proxy, in_front_of_the_broker
 
@@ -220,6 +222,31 @@ def leaks(folder: Path) -> list[str]:
         for log in sorted(folder.rglob("*.log"))
         if any(word in log.read_text(encoding="utf-8", errors="replace") for word in PERSONAL)
     ]
+
+
+def seams(lake: str) -> list[str]:
+    """Name the batches that do not begin where the one before ended, or were not cut the same each time.
+
+    Each commit tells which offsets its batch read. A batch that wrote nothing made no commit, and is not looked at.
+    """
+    cuts: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    wrong = []
+    for entry in sorted(Path(lake).glob("*/*/_delta_log/*.json")):
+        for told in (json.loads(line).get("commitInfo") for line in entry.read_text(encoding="utf-8").splitlines()):
+            batch = metadata_of((told or {}).get("userMetadata"))
+            if "cut" in batch:
+                of_query = cuts.setdefault((batch["query"], batch["generation"]), {})
+                if of_query.setdefault(batch["batch_id"], batch["cut"]) != batch["cut"]:
+                    wrong.append(f"{batch['query']} {batch['batch_id']}: cut anew in {entry}")
+    if not cuts:
+        raise FaultMissed(f"no commit below {lake} tells what it read")
+    for (query, _), batches in cuts.items():
+        wrong += [
+            f"{query} {number}: begins at {batches[number]['begin']}, and the one before ended at {before['end']}"
+            for number in batches
+            if (before := batches.get(number - 1)) is not None and batches[number]["begin"] != before["end"]
+        ]
+    return wrong
 
 
 def _signal(pipeline: Pipeline, number: signal.Signals) -> None:

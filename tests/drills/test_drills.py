@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drills.faults import leaks, opened
+from drills.faults import leaks, opened, seams
 
 WORST_PLACES = (
     "bronze:committed",  # one topic's records are in, the other's are not
@@ -25,5 +25,6 @@ def test_a_driver_that_is_killed_or_frozen_harms_nothing(tmp_path: Path) -> None
             drill.kill_at(place)
         drill.freeze()
         proof = drill.prove()["verify"]
+        assert seams(drill.trial.settings.lake) == []
     assert leaks(tmp_path) == []
     assert (proof["equal"], proof["verdict"]) == (True, "equal")
