@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import NamedTuple
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -18,7 +17,7 @@ from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.bronze.fetching import Fetcher
 from customer_activity.catalog import Query, Table, checkpoint_path
-from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, OffsetsLost, TransientError
+from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, LeaseLost, OffsetsLost, TransientError
 from customer_activity.failpoints import FailPoint
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
@@ -36,6 +35,7 @@ from customer_activity.storage import is_full
 
 OFFSETS_GONE = ("failOnDataLoss", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
 FILES_GONE = ("FileNotFoundException", "FILE_NOT_EXIST", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
+LOG_NOTED = "CONCURRENT_STREAM_LOG_UPDATE"  # Spark's own log of offsets knows no lease
 PUT_BACK = "put them back from a backup: nothing was skipped"
 
 
@@ -145,7 +145,7 @@ class RunningQuery:
             self.status.state = "stopped"
             return True
         self.status.state = "failed"
-        fault = explain(self.query, error, self.failure, self.settings)
+        fault = explain(self.query, error, self.failure, self.settings, self.hold)
         self.status.message = str(fault)
         raise fault
 
@@ -156,12 +156,26 @@ def _begins(settings: Settings, topic: str) -> dict[int, int]:
 
 
 def explain(
-    query: Query, error: StreamingQueryException, cause: BaseException | None, settings: Settings
+    query: Query,
+    error: BaseException,
+    cause: BaseException | None,
+    settings: Settings,
+    hold: Callable[[], int | None],
 ) -> ActivityError:
-    """Turn a query's death into an error of ours: what, where, what to do."""
+    """Turn a query's death into an error of ours: what, where, what to do.
+
+    Args:
+        query: which one.
+        error: as Spark tells it.
+        cause: what was raised in a batch; None when it was not in one.
+        settings: of its driver.
+        hold: raises LeaseLost when the query is another driver's by now.
+    """
     if isinstance(cause, ActivityError) and not isinstance(cause, OffsetsLost):
         return cause
     text = str(cause or error)
+    if LOG_NOTED in text:
+        return planned_by_another(query, hold)
     if isinstance(cause, OffsetsLost) or any(words in text for words in OFFSETS_GONE):
         return offsets_lost(query, text, settings)
     if is_full(settings.lake):
@@ -176,6 +190,18 @@ def explain(
     return TransientError(
         f"{query} stopped: {text.splitlines()[0][:300]}",
         remedy="start again: it resumes where it stopped; the log above has the whole error",
+    )
+
+
+def planned_by_another(query: Query, hold: Callable[[], int | None]) -> ActivityError:
+    """Say whose the query is now that two drivers have planned a batch of it."""
+    try:
+        hold()
+    except LeaseLost as lost:
+        return lost
+    return TransientError(
+        f"{query}: a driver that was frozen planned a batch in this query's checkpoint when it woke",
+        remedy="start again: that batch is done then; it was not begun",
     )
 
 
