@@ -87,6 +87,26 @@ class Flow(NamedTuple):
     guarantee: str
 
 
+class Kept(NamedTuple):
+    """How much of a table's past is kept at least, once every reader of its change feed is past it.
+
+    Attributes:
+        commits: in its log. Whoever looks for news lists all of it, so it is part of the time to the view.
+        files_hours: data files that were replaced, for those who still read an older version.
+    """
+
+    commits: int
+    files_hours: int
+
+
+# The tables of the path get a commit a second; those of current rows one in ten seconds, and people look back in them.
+KEPT = {
+    table: Kept(8_640, 7 * 24)
+    if table in (Table.SUMMARIES, Table.PROFILES, Table.ACTIVITY, Table.QUARANTINE)
+    else Kept(100, 1)
+    for table in Table
+}
+
 # Roles of the topics, as in infra/kafka/topics.yaml; their names are settings.
 PURCHASES_ROLE = "purchases"
 PROFILES_ROLE = "profiles"
@@ -142,6 +162,11 @@ FLOWS = (
 def table_path(lake: str, table: Table) -> str:
     """Where a table is."""
     return f"{lake}/{table.value}"
+
+
+def history_path(lake: str, table: Table) -> str:
+    """Where it is kept what a table's commits said that its log no longer has."""
+    return f"{lake}/_history/{table.label}"
 
 
 def lock_path(lake: str, query: Query) -> str:

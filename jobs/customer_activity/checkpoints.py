@@ -180,6 +180,11 @@ def topic_offsets(sources: Sequence[Source | None]) -> dict[str, dict[int, int]]
     return _positions(sources)[0]
 
 
+def table_versions(sources: Sequence[Source | None]) -> dict[str, int]:
+    """Return the newest version that was read, by the id of the Delta table."""
+    return _positions(sources)[1]
+
+
 def raised(sources: Sequence[Source | None], least: Mapping[str, Mapping[int, int]]) -> list[Source | None]:
     """Move Kafka's positions that are below `least` up to it."""
     moved: list[Source | None] = []

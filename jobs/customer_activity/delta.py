@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
-from customer_activity.catalog import Query, Table, table_path
+from customer_activity.catalog import KEPT, Query, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import SettingsError
@@ -27,9 +27,8 @@ PROPERTIES = {
     "delta.enableDeletionVectors": "false",
     # Never inside a commit: the batch whose turn it is would wait two or three seconds. See `maintenance`.
     "delta.checkpointInterval": "1000000",
-    # A reader may be away for as long as the log is kept without losing the files of its change feed.
-    "delta.logRetentionDuration": "interval 30 days",
-    "delta.deletedFileRetentionDuration": "interval 30 days",
+    # Nobody but `maintenance` shortens a log: it knows the readers.
+    "delta.enableExpiredLogCleanup": "false",
 }
 
 COMMITS_LOOKED_AT = (4, 256)
@@ -48,7 +47,12 @@ def ensure_tables(lake: str) -> None:
             path,
             schema=arrow_schema(table),
             mode="ignore",
-            configuration={**PROPERTIES, "delta.dataSkippingStatsColumns": STATISTICS[table]},
+            configuration={
+                **PROPERTIES,
+                "delta.dataSkippingStatsColumns": STATISTICS[table],
+                # As long as `maintenance` keeps files that were replaced: each is an entry of every checkpoint.
+                "delta.deletedFileRetentionDuration": f"interval {KEPT[table].files_hours} hours",
+            },
         )
         write_checksum(path, 0)
 

@@ -8,6 +8,7 @@ another table, or cannot be read. Rows and version change in one transaction, so
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyarrow.fs import FileSelector, FileType
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.datafiles import arrow_schema
+from customer_activity.storage import filesystem
 
 NEVER = -1  # the version of a table of which nothing is in the index
 
@@ -104,10 +107,26 @@ class Index:
         self.connection.close()
 
 
+def loadable(lake: str, table: Table, version: int) -> int:
+    """Return a version of a table, or the first one after it that the log still has."""
+    files, folder = filesystem(table_path(lake, table))
+    if files.get_file_info(f"{folder}/_delta_log/{version:020}.json").type != FileType.NotFound:
+        return version
+    names = (entry.base_name for entry in files.get_file_info(FileSelector(f"{folder}/_delta_log")))
+    return max(version, min(int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.json", name)))
+
+
+def begins_anew(lake: str, table: Table, after: int) -> bool:
+    """Whether all of a table has to be read: there is nothing of it yet, or its log no longer has what came next."""
+    files, folder = filesystem(table_path(lake, table))
+    following = files.get_file_info(f"{folder}/_delta_log/{after + 1:020}.json")
+    return after == NEVER or bool(following.type == FileType.NotFound)
+
+
 def appended(lake: str, table: Table, after: int, upto: int, columns: Sequence[str]) -> pa.RecordBatchReader:
-    """Read what was appended to a table after one version and up to another; everything when `after` is NEVER."""
+    """Read what was appended to a table after one version and up to another; everything where it `begins_anew`."""
     path = table_path(lake, table)
-    if after == NEVER:  # the log may begin later than the table: its present files hold all
+    if begins_anew(lake, table, after):
         return DeltaTable(path, version=upto).to_pyarrow_dataset().scanner(columns=list(columns)).to_reader()
     changes = pa.RecordBatchReader.from_stream(DeltaTable(path).load_cdf(after + 1, upto))
     schema = pa.schema([arrow_schema(table).field(column) for column in columns])

@@ -4,13 +4,17 @@ delta-rs does them beside the streams, without a Spark job. A compaction changes
 feed sees it. It commits to a table that the driver's JVM also commits to, and on a local disk two processes' commits
 are not safe from each other (ADR 4): the caller holds the table's writers while it runs.
 
+Whoever looks for news lists a table's whole log, several times a batch: at a commit a second it would be slower every
+minute. So a log keeps little more than `KEPT` says; what its older commits said goes to the table's history.
+
 What a compaction has replaced is still what a reader reads that has not come so far. So nothing is removed, no file and
-no log entry, that is older than the table's retention but newer than where one of its readers is.
+no log entry, that one of the table's readers may still need, and one that has not begun needs all of it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -19,10 +23,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
-from pyarrow.fs import FileType
+from pyarrow import fs
 
-from customer_activity import checkpoints
-from customer_activity.catalog import FLOWS, Table, table_path
+from customer_activity import checkpoints, history
+from customer_activity.catalog import FLOWS, KEPT, Query, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.storage import filesystem
@@ -33,7 +37,8 @@ SMALL_FILES = 100  # compacted when there are so many: a few minutes of batches
 # before, and bronze waited five seconds. Larger files are for a rewrite off the streams.
 SMALL_BYTES = 512 << 10
 COMPACTED_BYTES = 2 * SMALL_BYTES
-RETENTION = timedelta(days=30)  # as the tables' own properties say
+
+VERSION = re.compile(r"\d{20}(?=\.)")  # how the names of a log's files begin
 
 
 class Vacuumed(NamedTuple):
@@ -44,20 +49,42 @@ class Vacuumed(NamedTuple):
     behind: list[str]
 
 
-def checkpoint(lake: str, table: Table, *, every: int = COMMITS_A_CHECKPOINT) -> None:
-    """Write a checkpoint of a table's log that has grown by so many commits, and remove expired log files.
+def checkpoint(lake: str, table: Table, *, every: int | None = None) -> None:
+    """Write a checkpoint of a table's log that has grown by so many commits, and shorten the log.
 
     delta-rs does it in some hundredths of a second, where Spark does it inside a commit.
     """
     log = DeltaTable(table_path(lake, table))
-    if log.version() - _last_checkpoint(lake, table) >= every:
+    if log.version() - _last_checkpoint(lake, table) >= (COMMITS_A_CHECKPOINT if every is None else every):
         log.create_checkpoint()
-        if not readers_behind(lake, table, RETENTION):
-            log.cleanup_metadata()
+        shorten(lake, table, KEPT[table].commits)
+
+
+def shorten(lake: str, table: Table, kept: int) -> int:
+    """Remove what a log has before a checkpoint that leaves at least so many commits; return how many commits went.
+
+    Nothing goes that a reader may need. What the commits said is in the table's history before they go, and the oldest
+    go first: after a crash the log is whole from some version on, and the next time does the rest.
+    """
+    files, folder = filesystem(table_path(lake, table))
+    entries = [entry.path for entry in files.get_file_info(fs.FileSelector(f"{folder}/_delta_log")) if entry.is_file]
+    versions = {path: int(name.group()) for path in entries if (name := VERSION.match(path.rpartition("/")[2]))}
+    begins = [version for path, version in versions.items() if path.endswith(".checkpoint.parquet")]
+    newest = max(versions.values(), default=0)
+    begin = max((version for version in begins if version <= newest - kept), default=0)
+    needed = [version for version in needed_from(lake, table).values() if version is None or version < begin]
+    gone = sorted((version, path) for path, version in versions.items() if version < begin)
+    if needed or not gone:
+        return 0
+    commits = [(version, path) for version, path in gone if path.endswith(f"{version:020}.json")]
+    history.keep(lake, table, commits)
+    for _, path in gone:
+        files.delete_file(path)
+    return len(commits)
 
 
 def vacuum(
-    lake: str, table: Table, retention: timedelta = RETENTION, reach: Callable[[FailPoint], None] = nowhere
+    lake: str, table: Table, retention: timedelta | None = None, reach: Callable[[FailPoint], None] = nowhere
 ) -> Vacuumed:
     """Remove files that no version within the retention has, and those that were never committed.
 
@@ -66,9 +93,10 @@ def vacuum(
     Args:
         lake: where the table is.
         table: which one.
-        retention: how old what is removed must be at least.
+        retention: how old what is removed must be at least; as `KEPT` says when not given.
         reach: called when half of it is removed.
     """
+    retention = timedelta(hours=KEPT[table].files_hours) if retention is None else retention
     if behind := readers_behind(lake, table, retention):
         return Vacuumed(0, 0, behind)
     files, folder = filesystem(table_path(lake, table))
@@ -85,26 +113,39 @@ def vacuum(
 
 
 def readers_behind(lake: str, table: Table, retention: timedelta) -> list[str]:
-    """Name the queries that have not read what was committed to a table before the retention began, and their version.
+    """Name the queries that may still read what was committed to a table before the retention began, and from where."""
+    newest = DeltaTable(table_path(lake, table)).version()
+    return [
+        f"{query} has not begun to read {table.label}"
+        if version is None
+        else f"{query} needs {table.label} from version {version} on, which has {newest}"
+        for query, version in needed_from(lake, table).items()
+        if version is None or (version < newest and _is_older(lake, table, version + 1, retention))
+    ]
 
-    One without a checkpoint begins with the table as it is, so it needs nothing that is gone.
+
+def needed_from(lake: str, table: Table) -> dict[Query, int | None]:
+    """Return the first version of a table that each of its readers may still ask for; None: all there are.
+
+    That is the one that its last batch began behind: a query that starts again asks for that batch once more, also when
+    it is through (Spark's MicroBatchExecution, populateStartOffsets), and for the table as it was before. One that has
+    not begun begins with the first version.
     """
-    log = DeltaTable(table_path(lake, table))
-    newest, table_id = log.version(), str(log.metadata().id)
-    behind = []
+    table_id = str(DeltaTable(table_path(lake, table)).metadata().id)
+    needed: dict[Query, int | None] = {}
     for query in (flow.query for flow in FLOWS if table in flow.reads):
         progress = checkpoints.progress(lake, query)
-        read = None if progress is None else progress.table_versions.get(table_id)
-        if read is not None and read < newest and _is_older(lake, table, read + 1, retention):
-            behind.append(f"{query} has read up to version {read} of {table.label}, which has {newest}")
-    return behind
+        last = None if progress is None else checkpoints.cut(lake, query, progress.batch_id)
+        read = None if last is None or last.begin is None else checkpoints.table_versions(last.begin).get(table_id)
+        needed[query] = read
+    return needed
 
 
 def _is_older(lake: str, table: Table, version: int, retention: timedelta) -> bool:
     """Whether a commit was made before the retention began; one that the log has no longer was."""
     files, folder = filesystem(table_path(lake, table))
     commit = files.get_file_info(f"{folder}/_delta_log/{version:020}.json")
-    return bool(commit.type == FileType.NotFound or commit.mtime < datetime.now(UTC) - retention)
+    return bool(commit.type == fs.FileType.NotFound or commit.mtime < datetime.now(UTC) - retention)
 
 
 def _last_checkpoint(lake: str, table: Table) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import timedelta
@@ -10,15 +11,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity import checkpoints, delta, maintenance
-from customer_activity.catalog import Query, Table, table_path
+from customer_activity.catalog import Kept, Query, Table, table_path
 from customer_activity.checkpoints import Cut
 from customer_activity.datafiles import arrow_schema
 from customer_activity.failpoints import FailPoint
 from customer_activity.settings import PROJECT
+from customer_activity.verification import lake as verified
 
 FILES = 4
 NOW = timedelta(0)  # a retention that is over at once
@@ -37,9 +39,18 @@ def lake(tmp_path: Path) -> str:
 
 
 def has_read(lake: str, query: Query, version: int) -> None:
-    """Write the checkpoint of a query that has read silver.purchases up to a version."""
+    """Write the checkpoint of a query whose last batch began behind a version of silver.purchases."""
     end = {"reservoirId": delta.table_id(lake, Table.PURCHASES), "reservoirVersion": version + 1, "index": -1}
-    checkpoints.write(lake, query, "g-1", 0, Cut(None, [json.dumps(end)]), is_through=True)
+    checkpoints.write(lake, query, "g-1", 1, Cut([json.dumps(end)], [json.dumps(end)]), is_through=True)
+
+
+READERS = (Query.GOLD, Query.SUMMARIES)
+
+
+def all_have_read(lake: str) -> None:
+    """Write the checkpoints of readers that are through."""
+    for query in READERS:
+        has_read(lake, query, DeltaTable(table_path(lake, Table.PURCHASES)).version())
 
 
 def files(lake: str) -> int:
@@ -61,17 +72,8 @@ maintenance.compact(sys.argv[1], Table.PURCHASES)
 ALL = [f"P-{number}" for number in range(FILES)]
 
 
-@pytest.mark.parametrize(
-    "cursors",
-    [
-        pytest.param({}, id="nobody has begun to read"),
-        pytest.param({Query.GOLD: FILES + 1}, id="one reader, which has read everything"),
-        pytest.param({Query.GOLD: FILES + 1, Query.SUMMARIES: FILES + 1}, id="two readers"),
-    ],
-)
-def test_what_a_compaction_replaced_is_removed(lake: str, cursors: dict[Query, int]) -> None:
-    for query, version in cursors.items():
-        has_read(lake, query, version)
+def test_what_a_compaction_replaced_is_removed(lake: str) -> None:
+    all_have_read(lake)
     done = maintenance.vacuum(lake, Table.PURCHASES, NOW)
     assert (done.files, done.behind, files(lake)) == (FILES, [], 1)
     assert done.bytes > 0
@@ -85,9 +87,14 @@ def test_what_a_reader_still_needs_stays(lake: str) -> None:
     done = maintenance.vacuum(lake, Table.PURCHASES, NOW)
 
     assert done.files == 0
-    assert done.behind == [f"summaries has read up to version 2 of silver.purchases, which has {FILES + 1}"]
+    assert done.behind == [f"summaries needs silver.purchases from version 2 on, which has {FILES + 1}"]
     feed = pa.table(DeltaTable(table_path(lake, Table.PURCHASES)).load_cdf(3, FILES))
     assert sorted(feed.column("purchase_id").to_pylist()) == ALL[2:]
+
+
+def test_a_reader_that_has_not_begun_needs_everything(lake: str) -> None:
+    has_read(lake, Query.GOLD, FILES + 1)
+    assert maintenance.vacuum(lake, Table.PURCHASES, NOW).behind == ["summaries has not begun to read silver.purchases"]
 
 
 def test_without_the_guard_the_reader_would_lose_its_change_feed(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,12 +106,14 @@ def test_without_the_guard_the_reader_would_lose_its_change_feed(lake: str, monk
 
 
 def test_what_is_within_the_retention_stays_without_a_look_at_readers(lake: str) -> None:
+    has_read(lake, Query.GOLD, FILES + 1)
     has_read(lake, Query.SUMMARIES, 2)
     assert maintenance.vacuum(lake, Table.PURCHASES) == (0, 0, [])
     assert files(lake) == FILES + 1
 
 
 def test_a_file_that_was_never_committed_is_removed(lake: str) -> None:
+    all_have_read(lake)
     Path(table_path(lake, Table.PURCHASES), "part-of-a-crashed-batch.snappy.parquet").write_bytes(b"PAR1")
     assert maintenance.vacuum(lake, Table.PURCHASES, NOW).files == FILES + 1
 
@@ -114,6 +123,8 @@ class Crash(Exception):
 
 
 def test_a_vacuum_that_ends_halfway_is_finished_by_the_next(lake: str) -> None:
+    all_have_read(lake)
+
     def end(at: FailPoint) -> None:
         assert at is FailPoint.VACUUMING
         raise Crash
@@ -149,3 +160,80 @@ def test_a_compaction_that_is_killed_changes_nothing(tmp_path: Path) -> None:
     assert ids(lake) == wanted
     assert maintenance.compact(lake, Table.PURCHASES) == version + 1
     assert ids(lake) == wanted
+
+
+KEPT = 3
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> str:
+    """Return a lake with fifteen commits to silver.purchases, and checkpoints of its log at 5 and 10."""
+    lake = str(tmp_path)
+    delta.ensure_tables(lake)
+    for number in range(1, 16):
+        rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
+        note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"batch_id": number})})
+        write_deltalake(table_path(lake, Table.PURCHASES), rows, mode="append", commit_properties=note)
+        if number in (5, 10):
+            DeltaTable(table_path(lake, Table.PURCHASES)).create_checkpoint()
+    return lake
+
+
+def in_log(lake: str) -> list[int]:
+    """Versions that the log of silver.purchases has."""
+    log = Path(table_path(lake, Table.PURCHASES)) / "_delta_log"
+    return sorted(int(entry.name[:20]) for entry in log.glob("*.json"))
+
+
+def said(lake: str) -> tuple[int, list[int]]:
+    """What the verifier finds of the commits: the first version, and the batches' numbers."""
+    found = verified.commits(lake, Table.PURCHASES, DeltaTable(table_path(lake, Table.PURCHASES)))
+    return found.first_version, sorted(note["batch_id"] for note in found.metadata)
+
+
+def test_a_log_is_shortened_to_a_checkpoint_and_what_it_said_is_kept(long: str) -> None:
+    all_have_read(long)
+    wanted = ids(long)
+    assert maintenance.shorten(long, Table.PURCHASES, KEPT) == 10
+    assert in_log(long) == [10, 11, 12, 13, 14, 15]
+    assert ids(long) == wanted
+    assert said(long) == (0, list(range(1, 16)))
+    assert maintenance.shorten(long, Table.PURCHASES, KEPT) == 0
+    assert maintenance.shorten(long, Table.PURCHASES, 15) == 0
+
+
+@pytest.mark.parametrize(("read", "first"), [(15, 10), (10, 10), (9, 0), (0, 0), (None, 0)])
+def test_a_log_keeps_what_a_reader_needs(long: str, read: int | None, first: int) -> None:
+    has_read(long, Query.GOLD, 15)
+    if read is not None:
+        has_read(long, Query.SUMMARIES, read)
+    maintenance.shorten(long, Table.PURCHASES, KEPT)
+    assert in_log(long)[0] == first
+
+
+def test_a_shortening_that_ends_halfway_is_finished_by_the_next(long: str, tmp_path: Path) -> None:
+    all_have_read(long)
+    whole = tmp_path / "whole"
+    log = Path(table_path(long, Table.PURCHASES)) / "_delta_log"
+    shutil.copytree(log, whole)
+    maintenance.shorten(long, Table.PURCHASES, KEPT)
+    for version in range(4, 10):  # it had come as far as version 3
+        shutil.copy(whole / f"{version:020}.json", log)
+    assert said(long) == (0, list(range(1, 16)))
+    assert maintenance.shorten(long, Table.PURCHASES, KEPT) == 6
+    assert in_log(long)[0] == 10
+    assert said(long) == (0, list(range(1, 16)))
+
+
+def test_the_log_of_a_table_that_grows_stays_short(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "KEPT", dict.fromkeys(Table, Kept(KEPT, 1)))
+    for number in range(16, 60):
+        rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
+        write_deltalake(table_path(long, Table.PURCHASES), rows, mode="append")
+        for query in READERS:
+            checkpoints.set_aside(long, query, str(number))
+        all_have_read(long)
+        maintenance.checkpoint(long, Table.PURCHASES, every=5)
+        assert len(in_log(long)) <= 15
+    assert len(ids(long)) == 59
+    assert said(long)[0] == 0

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from customer_activity import delta
 from customer_activity.catalog import Query, Table
 from customer_activity.datafiles import in_parts
-from customer_activity.index import Index, appended
+from customer_activity.index import Index, appended, begins_anew, loadable
 from customer_activity.settings import Settings
 
 TABLES = """
@@ -101,13 +101,20 @@ class GoldState:
         return {table: self.index.position(name) for table, name in self.ids.items()}
 
     def catch_up(self, to: Mapping[Table, int]) -> None:
-        """Take what silver's tables have up to these versions and the state has not; nothing is taken back."""
-        for table, version in to.items():
+        """Take what silver's tables have up to these versions and the state has not; nothing is taken back.
+
+        Where a log begins later than a version, up to its begin: gold is past that, or the log would be longer.
+        """
+        for table, wanted in to.items():
             held = self.index.position(self.ids[table])
-            if version <= held:
+            if wanted <= held:
                 continue
+            version = loadable(self.lake, table, wanted)
             with self.index.change():
                 columns = PURCHASE_COLUMNS if table is Table.PURCHASES else PROFILE_COLUMNS
+                if begins_anew(self.lake, table, held):  # sums are added to: nothing may be there twice
+                    name = "summary" if table is Table.PURCHASES else "profile"
+                    self.index.connection.execute(f"DELETE FROM {name}")  # noqa: S608 - the names are ours
                 rows = appended(self.lake, table, held, version, columns)
                 if table is Table.PURCHASES:
                     for part in in_parts(rows, 10 * ROWS_AT_A_TIME):

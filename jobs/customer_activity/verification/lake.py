@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from pyarrow import fs
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table, history_path, table_path
 from customer_activity.errors import TerminalError
 from customer_activity.settings import Settings
+from customer_activity.storage import filesystem
 from customer_activity.verification.comparison import Commits
 from customer_activity.verification.oracle import Headers, RawRecord
 
@@ -91,18 +93,29 @@ def landed(table: DeltaTable, columns: Sequence[str]) -> Iterator[Landed]:
         yield Landed(topic, RawRecord(partition, offset, timestamp, key, value, headers), tuple(rest))
 
 
-def commits(table: DeltaTable) -> Commits:
-    """Return what the commits of a table carry, as far back as its log goes."""
-    in_log = table.history()
+def commits(lake: str, name: Table, table: DeltaTable) -> Commits:
+    """Return what the commits of a table carry, as far back as its log and its history go without a gap."""
+    # The log first: what leaves it meanwhile is in the history by then.
+    said = {commit["version"]: commit for commit in (*table.history(), *_history(lake, name))}
+    first = table.version() + 1
+    while first - 1 in said:
+        first -= 1
     metadata = []
-    for commit in in_log:
+    for commit in said.values():
         try:
             parsed = json.loads(commit.get("userMetadata") or "null")
         except ValueError:  # somebody else's note
             continue
         if isinstance(parsed, dict):
             metadata.append(parsed)
-    return Commits(min((commit["version"] for commit in in_log), default=table.version() + 1), metadata)
+    return Commits(first, metadata)
+
+
+def _history(lake: str, name: Table) -> Iterator[dict[str, Any]]:
+    files, folder = filesystem(history_path(lake, name))
+    for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        with files.open_input_stream(entry.path) as stream:
+            yield from map(json.loads, stream.read().splitlines())
 
 
 def _values(column: Any) -> list[Any]:

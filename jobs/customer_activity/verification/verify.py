@@ -196,7 +196,7 @@ def _compare(
     gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, gold_rows)
     largest = kafka_input.largest_record(settings, settings.view_topic)
     checks += [gold, *view.checks(wanted.gold, versions, chosen, largest)]
-    commits = {table: lake.commits(tables[table]) for table in COUNTED}
+    commits = {table: lake.commits(settings.lake, table, tables[table]) for table in COUNTED}
     for topic, outcomes in expected.outcomes.items():
         checks.append(comparison.compare_accounting(topic, outcomes, commits))
     return checks, expected
