@@ -71,18 +71,20 @@ class Cut(NamedTuple):
             for topic, partitions in ends.items()
         }
 
-    def versions(self, begins: Mapping[Table, int]) -> dict[Table, tuple[int, int]]:
+    def versions(self, begins: Mapping[Table, int | None]) -> dict[Table, tuple[int, int]]:
         """Return the version that was read last and the newest of the batch, by table.
 
         Empty where an offset is inside a version, or a first batch begins with the table as it is.
 
         Args:
-            begins: the first version that a first batch reads of each table, in the order of the query's sources.
+            begins: the first version that a first batch reads of each table, in the order of the query's sources; None
+                where it begins with the table as it is.
         """
         found: dict[Table, tuple[int, int]] = {}
         starts = self.begin or [None] * len(self.end)
         for (table, first), start, end in zip(begins.items(), starts, self.end, strict=True):
-            after = first - 1 if start is None else _whole(start)
+            first_after = None if first is None else first - 1
+            after = first_after if start is None else _whole(start)
             upto = after if end is None else _whole(end)
             if after is None or upto is None:
                 return {}

@@ -45,13 +45,13 @@ class Plan(NamedTuple):
     Attributes:
         source: what it reads.
         write: what to do with each of its batches.
-        begins: the first version that a first batch reads of each table, in the order of the sources, where the tables
-            are only appended to and a small batch may be read from their files.
+        begins: the first version that a first batch reads of each table, in the order of the sources (None: it begins
+            with the table as it is); empty where the query's batches are not read from files.
     """
 
     source: DataFrame
     write: Callable[[DataFrame, MicroBatch], None]
-    begins: Mapping[Table, int] = {}
+    begins: Mapping[Table, int | None] = {}
 
 
 class Stopping(Exception):

@@ -166,6 +166,27 @@ GUARDS = (
     ),
     Guard("VACUUM asks the readers", "maintenance.py", READERS, "", ("tests/unit/test_maintenance.py",)),
     Guard(
+        "a log keeps what a reader needs",
+        "maintenance.py",
+        "    if needed or not gone:\n",
+        "    if not gone:\n",
+        ("tests/unit/test_maintenance.py",),
+    ),
+    Guard(
+        "what leaves a log is kept in its history",
+        "maintenance.py",
+        "    history.keep(lake, table, commits)\n",
+        "",
+        ("tests/unit/test_maintenance.py",),
+    ),
+    Guard(
+        "sums begin anew where a log no longer tells what came next",
+        "gold/state.py",
+        "if begins_anew(self.lake, table, held):",
+        "if False:",
+        ("tests/unit/test_gold_state.py",),
+    ),
+    Guard(
         "a compaction is no change",
         "feeds.py",
         'if action.get("add", {}).get("dataChange"):',

@@ -52,10 +52,9 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     return landed(*(delta.read_changes(spark, settings.lake, table) for table in SIDES))
 
 
-def begins(settings: Settings) -> dict[Table, int]:
-    """Return the first version that a first batch reads of each table; empty where a log was cleaned."""
-    firsts = {table: delta.first_version(settings.lake, table) for table in SIDES}
-    return {table: first for table, first in firsts.items() if first is not None} if None not in firsts.values() else {}
+def begins(settings: Settings) -> dict[Table, int | None]:
+    """Return the first version that a first batch reads of each table; None where a log was shortened."""
+    return {table: delta.first_version(settings.lake, table) for table in SIDES}
 
 
 def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
