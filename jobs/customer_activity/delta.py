@@ -5,6 +5,7 @@ What is written is in `commits.py` (appends) and `merging.py` (current rows), ea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
@@ -125,6 +126,11 @@ def read_changes(
     if starting_version is not None:
         reader = reader.option("startingVersion", starting_version)
     return reader.load(table_path(lake, table))
+
+
+def begins(lake: str, tables: Iterable[Table]) -> dict[Table, int | None]:
+    """Return the first version that a first batch reads of each table; None where a log was shortened."""
+    return {table: first_version(lake, table) for table in tables}
 
 
 def first_version(lake: str, table: Table) -> int | None:

@@ -26,6 +26,14 @@ def newest(changes: DataFrame, columns: Sequence[str], *, order: str) -> DataFra
     return changes.withColumn("rank", F.row_number().over(newest_first)).where(F.col("rank") == 1).select(*columns)
 
 
+def newest_here(changes: pa.Table, columns: Sequence[str], *, order: str) -> pa.Table:
+    """Reduce changes that are in this process as `newest` does."""
+    ordered = changes.sort_by(order)
+    numbered = ordered.append_column("number", pa.array(range(ordered.num_rows), pa.int64()))
+    last = numbered.group_by("customer_id").aggregate([("number", "max")]).column("number_max")
+    return ordered.take(last).select(columns)
+
+
 def merge(
     source: pa.Table,
     lake: str,

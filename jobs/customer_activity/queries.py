@@ -250,7 +250,7 @@ class Plans:
             index = SilverIndex(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES))
             self.resources.callback(index.close)
             write = partial(silver.append_batch, settings=settings, index=index)
-            return Plan(silver.read(spark, settings), write, silver.begins(settings))
+            return Plan(silver.read(spark, settings), write, delta.begins(settings.lake, silver.SIDES))
         if query is Query.GOLD:
             state = GoldState(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES))
             self.resources.callback(state.close)
@@ -267,7 +267,11 @@ class Plans:
             )
             return Plan(publish.read(spark, settings, publisher), write, publish.begins(settings, publisher))
         merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
-        return Plan(merging.read(spark, settings), partial(merging.merge_batch, settings=settings))
+        return Plan(
+            merging.read(spark, settings),
+            partial(merging.merge_batch, settings=settings),
+            delta.begins(settings.lake, [merging.SOURCE]),
+        )
 
     def _ids(self, *tables: Table) -> dict[Table, str]:
         return {table: self.ids[table] for table in tables}

@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from customer_activity import feeds, maintenance, microbatch
 from customer_activity.catalog import Query, Table, table_path
+from customer_activity.gold import current
 from customer_activity.gold import stream as gold
+from customer_activity.merging import newest, newest_here
 from customer_activity.publish import stream as publish
 from customer_activity.settings import Settings
+from customer_activity.silver import current_profiles, summaries
 from customer_activity.silver import stream as silver
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
@@ -69,6 +73,33 @@ def test_files_say_what_the_change_feed_says(spark: SparkSession, written: Pipel
     assert found.select(names).schema.types == expected.select(names).schema.types
     assert sorted_rows(found.select(names).to_pylist()) == sorted_rows(expected.select(names).to_pylist())
     assert expected.num_rows > 0
+
+
+def test_what_is_merged_is_the_same_from_files_and_from_spark(written: Pipeline) -> None:
+    lake = written.settings.lake
+    written.cursors = {}
+    frames = {query: written._input(query) for query in (Query.SUMMARIES, Query.PROFILES, Query.ACTIVITY)}
+
+    def here(query: Query, table: Table, columns: Sequence[str]) -> pa.Table:
+        few = feeds.appended(lake, {table: columns}, {table: written.versions[query, table]})
+        assert few is not None
+        return few
+
+    def compared(from_spark: DataFrame, from_files: pa.Table) -> None:
+        expected = from_spark.toArrow()
+        assert from_files.schema.names == expected.schema.names
+        assert from_files.schema.types == expected.schema.types
+        assert sorted_rows(from_files.to_pylist()) == sorted_rows(expected.to_pylist())
+        assert expected.num_rows > 0
+
+    few = here(Query.SUMMARIES, summaries.SOURCE, summaries.COLUMNS)
+    compared(summaries.summarise(frames[Query.SUMMARIES]), summaries.summarise_here(few))
+    for query, module, order in (
+        (Query.PROFILES, current_profiles, "offset"),
+        (Query.ACTIVITY, current, "view_version"),
+    ):
+        few = here(query, module.SOURCE, module.COLUMNS)
+        compared(newest(frames[query], module.COLUMNS, order=order), newest_here(few, module.COLUMNS, order=order))
 
 
 def test_nothing_new_is_an_empty_table_with_its_types(written: Pipeline) -> None:

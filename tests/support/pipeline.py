@@ -198,9 +198,8 @@ class Pipeline:
         return start, newest
 
     def _versions(self, query: Query) -> dict[Table, tuple[int, int]]:
-        """Return what the checkpoint would tell of the batch, for the queries that read it from files."""
-        of_path = query in (Query.SILVER, Query.GOLD, Query.PUBLISH)
-        return {table: read for (whose, table), read in self.versions.items() if whose is query and of_path}
+        """Return what the checkpoint would tell of a query's batch."""
+        return {table: read for (whose, table), read in self.versions.items() if whose is query}
 
     def rows(self, table: Table, *columns: str) -> list[dict[str, Any]]:
         """Return a table's rows, some columns of them, in order."""

@@ -12,7 +12,6 @@ from customer_activity import delta
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import Cut
 from customer_activity.settings import Settings
-from customer_activity.silver import stream as silver
 
 FIRST, SECOND = Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS
 WHOLE_LOG: Mapping[Table, int | None] = {FIRST: 0, SECOND: 0}
@@ -53,9 +52,9 @@ def test_the_versions_of_a_batch(
     assert cut.versions(begins) == expected
 
 
-def test_silver_tells_where_it_begins_also_when_a_log_was_shortened(tmp_path: Path) -> None:
+def test_a_query_begins_with_the_table_as_it_is_where_its_log_was_shortened(tmp_path: Path) -> None:
     settings = Settings(lake=str(tmp_path))
     delta.ensure_tables(settings.lake)
-    assert silver.begins(settings) == WHOLE_LOG
+    assert delta.begins(settings.lake, [FIRST, SECOND]) == WHOLE_LOG
     Path(table_path(settings.lake, FIRST), "_delta_log", f"{0:020}.json").unlink()
-    assert silver.begins(settings) == {FIRST: None, SECOND: 0}
+    assert delta.begins(settings.lake, [FIRST, SECOND]) == {FIRST: None, SECOND: 0}

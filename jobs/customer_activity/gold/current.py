@@ -13,22 +13,30 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity import delta
+from customer_activity import delta, feeds
 from customer_activity.catalog import Table
-from customer_activity.merging import merge, newest
+from customer_activity.merging import merge, newest, newest_here
 from customer_activity.microbatch import MicroBatch, fetched
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
 
+SOURCE = Table.ACTIVITY_CHANGES
+COLUMNS = [*SCHEMAS[Table.ACTIVITY].fieldNames(), "is_gone"]
+
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
     """Stream the changes of gold's rows."""
-    return delta.read_changes(spark, settings.lake, Table.ACTIVITY_CHANGES)
+    return delta.read_changes(spark, settings.lake, SOURCE)
 
 
 def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Merge one batch's newest changes."""
     with batch.phase("compute"):
-        source = fetched(newest(changes, (*SCHEMAS[Table.ACTIVITY].fieldNames(), "is_gone"), order="view_version"))
+        few = feeds.appended(settings.lake, {SOURCE: COLUMNS}, batch.versions)
+        source = (
+            fetched(newest(changes, COLUMNS, order="view_version"))
+            if few is None
+            else newest_here(few, COLUMNS, order="view_version")
+        )
     with batch.phase("commit"):
         merge(source, settings.lake, Table.ACTIVITY, batch, key="customer_id", delete_when="s.is_gone")

@@ -10,23 +10,31 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity import delta
+from customer_activity import delta, feeds
 from customer_activity.catalog import Table
-from customer_activity.merging import merge, newest
+from customer_activity.merging import merge, newest, newest_here
 from customer_activity.microbatch import MicroBatch, fetched
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
 
+SOURCE = Table.PROFILE_CHANGES
+COLUMNS = SCHEMAS[SOURCE].fieldNames()
+
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
     """Stream the changes of profiles."""
-    return delta.read_changes(spark, settings.lake, Table.PROFILE_CHANGES)
+    return delta.read_changes(spark, settings.lake, SOURCE)
 
 
 def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Merge one batch's newest changes."""
     with batch.phase("compute"):
         # A customer's changes are in one partition of the topic: offsets order them.
-        source = fetched(newest(changes, SCHEMAS[Table.PROFILE_CHANGES].fieldNames(), order="offset"))
+        few = feeds.appended(settings.lake, {SOURCE: COLUMNS}, batch.versions)
+        source = (
+            fetched(newest(changes, COLUMNS, order="offset"))
+            if few is None
+            else newest_here(few, COLUMNS, order="offset")
+        )
     with batch.phase("commit"):
         merge(source, settings.lake, Table.PROFILES, batch, key="customer_id", delete_when="s.is_tombstone")

@@ -52,11 +52,6 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     return landed(*(delta.read_changes(spark, settings.lake, table) for table in SIDES))
 
 
-def begins(settings: Settings) -> dict[Table, int | None]:
-    """Return the first version that a first batch reads of each table; None where a log was shortened."""
-    return {table: delta.first_version(settings.lake, table) for table in SIDES}
-
-
 def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
     """Both change feeds as one, without the raw bytes; `side` tells them apart."""
     # A constant, not a column that is read: Spark leaves a side out of the plan when only the other is asked for.

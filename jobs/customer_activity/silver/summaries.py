@@ -8,15 +8,20 @@ On restart the merge carries (txnAppId, batch_id): a batch that was added is not
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity import delta
+from customer_activity import delta, feeds
 from customer_activity.catalog import Table
+from customer_activity.datafiles import arrow_schema
 from customer_activity.merging import merge
 from customer_activity.microbatch import MicroBatch, fetched
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
+
+SOURCE = Table.PURCHASES
+COLUMNS = ["customer_id", "amount", "occurred_at", "kafka_timestamp"]
 
 # How a batch's summary (`s`) adds to the stored one (`t`): additive, so history is never read again.
 ADD_TO_SUMMARY = {
@@ -30,7 +35,7 @@ ADD_TO_SUMMARY = {
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
     """Stream the purchases that count."""
-    return delta.read_changes(spark, settings.lake, Table.PURCHASES)
+    return delta.read_changes(spark, settings.lake, SOURCE)
 
 
 def summarise(purchases: DataFrame) -> DataFrame:
@@ -48,9 +53,25 @@ def summarise(purchases: DataFrame) -> DataFrame:
     )
 
 
+def summarise_here(purchases: pa.Table) -> pa.Table:
+    """Sum purchases that are in this process up as `summarise` does."""
+    of_customer = purchases.group_by("customer_id").aggregate(
+        [
+            ("amount", "count"),
+            ("amount", "sum"),
+            ("occurred_at", "min"),
+            ("occurred_at", "max"),
+            ("kafka_timestamp", "max"),
+        ]
+    )
+    schema = arrow_schema(Table.SUMMARIES)
+    return of_customer.rename_columns(schema.names).cast(schema)
+
+
 def merge_batch(purchases: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Add one batch's purchases to the summaries."""
     with batch.phase("compute"):
-        source = fetched(summarise(purchases))
+        few = feeds.appended(settings.lake, {SOURCE: COLUMNS}, batch.versions)
+        source = fetched(summarise(purchases)) if few is None else summarise_here(few)
     with batch.phase("commit"):
         merge(source, settings.lake, Table.SUMMARIES, batch, key="customer_id", update=ADD_TO_SUMMARY)
