@@ -123,6 +123,9 @@ class Life(RuleBasedStateMachine):
 
     @rule(batch=st.lists(records, min_size=1, max_size=6))
     def send(self, batch: list[Record]) -> None:
+        self._send(batch)
+
+    def _send(self, batch: list[Record]) -> None:
         before = len(self.pipeline.sent)
         self.pipeline.send(*batch)
         self.sent += self.pipeline.sent[before:]
@@ -215,10 +218,24 @@ class Life(RuleBasedStateMachine):
             for customer, value in self.pipeline.view.latest().items()
         }
         assert view == wanted.view
+        self._either_side_changes_the_view(view)
         self._every_record_has_one_outcome()
         self.pipeline.index.close()
         self.pipeline.state.close()
         shutil.rmtree(self.folder)
+
+    def _either_side_changes_the_view(self, view: dict[str, Row]) -> None:
+        """I5: a profile alone changes a customer's row and sends one record, and so does a purchase alone."""
+        concerned = sorted(view)[:2]
+        alone = [profile(customer, 9, address="Elsewhere") for customer in concerned[:1]]
+        self._send(alone + [purchase("P-new", customer) for customer in concerned[1:]])
+        before = len(self.pipeline.view.records)
+        for query in (Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH):
+            self.pipeline.hop(query)
+        after = expected(self.sent).view
+        assert self._gold() == after
+        assert sorted(customer for customer, _ in self.pipeline.view.records[before:]) == concerned
+        assert all(after[customer] != view[customer] for customer in concerned)
 
     def _every_record_has_one_outcome(self) -> None:
         """I7: by topic, what the commits count as read is what was sent, and each of it ended in one way."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +12,7 @@ from customer_activity import kafka
 from customer_activity.errors import BrokerUnavailable, TransientError
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
-from support.world import NOW, PURCHASES
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
+from support.world_rows import NOW, PURCHASES
 
 
 class Script:

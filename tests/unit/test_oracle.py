@@ -13,7 +13,8 @@ from customer_activity.bronze.parsing import PARSED_SCHEMA, parse_batch
 from customer_activity.catalog import Reason
 from customer_activity.verification import contract, oracle
 from customer_activity.verification.oracle import RawRecord, Refused
-from support.world import NOW, PROFILES, PURCHASES, expect, profile, purchase
+from support.world import expect
+from support.world_rows import NOW, PROFILES, PURCHASES, profile, purchase
 
 # --- the contract ---
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,7 @@ from customer_activity.commands import verify as command
 from customer_activity.settings import Settings
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report
-from support.world import PROFILES, PURCHASES
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
+from support.world_rows import PROFILES, PURCHASES
 
 
 @pytest.fixture

@@ -1,0 +1,63 @@
+"""The commands that look: what they print and how they exit."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from customer_activity import cli
+from customer_activity.catalog import Query
+from customer_activity.commands import inspection
+from customer_activity.inspection.doctor import Finding
+from customer_activity.settings import PREFIX, Settings
+
+
+class TestCommands:
+    @pytest.fixture(autouse=True)
+    def _deployment(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+        for variable in [name for name in os.environ if name.startswith(PREFIX)]:
+            monkeypatch.delenv(variable)
+        for variable, value in settings.environment().items():
+            monkeypatch.setenv(variable, value)
+
+    def call(self, *arguments: str) -> int:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*arguments])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code
+
+    def test_status_is_complete_in_json_while_the_broker_is_down(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.call("status", "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [query["query"] for query in found["queries"]] == list(Query)
+        assert found["queries"][0]["lag_records"] is None
+        assert found["notes"]
+
+    def test_show_fails_when_nothing_is_known(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.call("show", "C-404", "--json") == 1
+        assert json.loads(capsys.readouterr().out)["is_known"] is False
+
+    @pytest.mark.parametrize(("output", "begin"), [("text", "lake "), ("mermaid", "flowchart LR"), ("json", "{")])
+    def test_describe_prints_every_format(self, output: str, begin: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.call("describe", "--format", output) == 0
+        assert capsys.readouterr().out.startswith(begin)
+
+    @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 2)])
+    def test_doctor_fails_when_something_is_wrong(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ok: bool, code: int
+    ) -> None:
+        finding = Finding("java", ok, "11 [odd]", "" if ok else "install Java 17")
+        monkeypatch.setattr(inspection, "diagnose", lambda _settings: [finding])
+        assert self.call("doctor") == code
+        printed = capsys.readouterr()
+        assert "11 [odd]" in printed.out
+        assert ("install Java 17" in printed.err) is not ok
+
+    def test_doctor_lists_every_setting(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.call("doctor", "--settings", "--json") == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert [entry["variable"] for entry in listed] == [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+        assert self.call("doctor", "--settings") == 0
+        assert "ACTIVITY_CURRENCY=EUR\n" in capsys.readouterr().out

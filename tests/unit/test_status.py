@@ -1,0 +1,143 @@
+"""The status: each query's state, lag and freshness."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from customer_activity import catalog
+from customer_activity.catalog import Query, Table
+from customer_activity.inspection import screens, status, topics
+from customer_activity.inspection.topics import Topic
+from customer_activity.observability import QueryStatus
+from customer_activity.settings import Settings
+from support.inspected import NO_PROCESS, NOON, catch_up, delta_offset, of, text, write_batch, write_status, write_times
+
+
+@pytest.fixture
+def kafka(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Topic]:
+    """Topics that answer as this dict says."""
+    there: dict[str, Topic] = {}
+    monkeypatch.setattr(
+        topics, "topics", lambda _settings, names: {name: there[name] for name in names if name in there}
+    )
+    return there
+
+
+class TestStatus:
+    def test_a_fresh_lake_has_not_started(self, settings: Settings) -> None:
+        report = status.report(settings)
+
+        assert {query.state for query in report.queries} == {"not started"}
+        assert not report.is_caught_up
+        assert report.tables == []
+        assert "lag behind Kafka and freshness are unknown" in report.notes[0]
+        assert "not started yet" in text(screens.status(report))
+        assert json.loads(json.dumps(report.as_json(), default=str))["caught_up"] is False
+
+    @pytest.mark.parametrize(
+        ("written", "state"),
+        [
+            pytest.param({}, "running", id="alive and talking"),
+            pytest.param({"pid": NO_PROCESS}, "dead", id="its process is gone"),
+            pytest.param({"updated_at": "2026-01-01T00:00:00+00:00"}, "silent", id="it has not written for long"),
+            pytest.param({"state": "stopped", "pid": NO_PROCESS}, "stopped", id="it said goodbye"),
+            pytest.param({"state": "failed", "pid": NO_PROCESS, "message": "bad deploy"}, "failed", id="it said why"),
+        ],
+    )
+    def test_the_state_is_that_of_the_process(self, settings: Settings, written: dict[str, Any], state: str) -> None:
+        write_status(settings, Query.SILVER, **written)
+        found = status.states(settings)[1]
+        assert (found.query, found.state) == (Query.SILVER, state)
+        assert written.get("message", "") in found.message
+
+    def test_a_checkpoint_without_a_status_file_is_a_query_that_stopped(self, settings: Settings) -> None:
+        write_batch(settings, Query.GOLD, 4, "-")
+        found = of(status.report(settings), Query.GOLD)
+        assert (found.state, found.batch and found.batch["id"]) == ("stopped", 4)
+
+    def test_a_status_file_that_cannot_be_read_is_said(self, settings: Settings) -> None:
+        write_status(settings, Query.GOLD)
+        (settings.run_dir / "status" / "gold.json").write_text("{")
+        assert status.states(settings)[2].state == "unknown"
+
+    def test_lag_is_exact_while_nothing_runs(self, settings: Settings, kafka: dict[str, Topic]) -> None:
+        kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 100), 1: (0, 50)}, NOON)
+        kafka[settings.profile_topic] = Topic(settings.profile_topic, {0: (0, 7)}, NOON)
+        write_batch(settings, Query.BRONZE, 0, {settings.purchase_topic: {"0": 90, "1": 50}})
+        landed = write_times(settings, Table.PURCHASE_EVENTS, 0)
+        write_times(settings, Table.PURCHASE_EVENTS, 1)
+        write_times(settings, Table.PURCHASE_EVENTS, 2)
+        profiles = write_times(settings, Table.PROFILE_EVENTS, 0)
+        write_batch(settings, Query.SILVER, 0, delta_offset(landed, 1), delta_offset(profiles, 1))
+
+        report = status.report(settings)
+
+        bronze, silver = of(report, Query.BRONZE), of(report, Query.SILVER)
+        assert bronze.lag == {settings.purchase_topic: 10, settings.profile_topic: 7}
+        assert (bronze.lag_records, bronze.lag_versions) == (17, None)
+        assert silver.lag == {"bronze.purchase_events": 2, "bronze.customer_profiles": 0}
+        assert (silver.lag_records, silver.lag_versions) == (None, 2)
+
+    def test_freshness_is_the_worst_over_the_input_topics(self, settings: Settings, kafka: dict[str, Topic]) -> None:
+        kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 2)}, NOON + timedelta(seconds=60))
+        kafka[settings.profile_topic] = Topic(settings.profile_topic, {0: (0, 2)}, NOON + timedelta(seconds=20))
+        write_times(settings, Table.PURCHASE_EVENTS, 55)
+        write_times(settings, Table.PROFILE_EVENTS, 5)
+        assert of(status.report(settings), Query.BRONZE).freshness_seconds == 15
+
+    def test_what_is_published_is_as_fresh_as_the_version_of_gold_that_is_out(
+        self, settings: Settings, kafka: dict[str, Topic]
+    ) -> None:
+        kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 2)}, NOON + timedelta(seconds=60))
+        gold = write_times(settings, Table.ACTIVITY_CHANGES, 10)
+        write_times(settings, Table.ACTIVITY_CHANGES, 50)
+        write_batch(settings, Query.PUBLISH, 0, delta_offset(gold, 1))
+
+        report = status.report(settings)
+
+        assert of(report, Query.GOLD).freshness_seconds == 10
+        assert of(report, Query.PUBLISH).freshness_seconds == 50
+
+    def test_a_layer_that_read_everything_is_current_whatever_its_newest_row(
+        self, settings: Settings, kafka: dict[str, Topic]
+    ) -> None:
+        catch_up(settings, kafka)
+        report = status.report(settings)
+        assert report.is_caught_up
+        assert {query.freshness_seconds for query in report.queries} == {0}
+        assert "current" in text(screens.status(report))
+
+    def test_a_layer_behind_a_late_one_is_not_current(self, settings: Settings, kafka: dict[str, Topic]) -> None:
+        catch_up(settings, kafka)
+        write_times(settings, Table.PURCHASE_EVENTS, 70)  # landed, and silver has not read it
+        report = status.report(settings)
+        assert not report.is_caught_up
+        assert of(report, Query.GOLD).is_caught_up
+        assert [query.query for query in report.queries if query.is_current] == [Query.BRONZE]
+        assert of(report, Query.GOLD).freshness_seconds == 100
+
+    def test_phases_say_where_the_last_batch_spent_its_time(self, settings: Settings) -> None:
+        path = settings.run_dir / "status" / "silver.json"
+        found = QueryStatus(Query.SILVER, spark_phases={"triggerExecution": 300, "addBatch": 230})
+        found.finished(7, 500, 0.2, {"read": 80.04, "commit": 60.0, "turn": 20.0})
+        found.write(settings.run_dir)
+
+        report = status.report(settings)
+
+        assert path.exists()
+        assert of(report, Query.SILVER).phases == {"read": 80.0, "commit": 60.0, "turn": 20.0, "spark": 70.0}
+        shown = text(screens.status(report, phases=True)).splitlines()
+        heading = next(line for line in shown if "ms of the last batch" in line)
+        assert heading.split()[-7:] == ["read", "compute", "write", "commit", "publish", "turn", "spark"]
+        assert any(line.split() == ["silver", "80", "-", "-", "60", "-", "20", "70"] for line in shown)
+
+    def test_a_damaged_table_is_a_note(self, settings: Settings) -> None:
+        write_times(settings, Table.PURCHASES, 0)
+        for entry in (Path(catalog.table_path(settings.lake, Table.PURCHASES)) / "_delta_log").iterdir():
+            entry.write_text("{")
+        assert any("silver.purchases cannot be read" in note for note in status.report(settings).notes)
