@@ -1,0 +1,23 @@
+"""What a benchmark calls the driver's memory: the most that it held anywhere, not where it held little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks import targets
+
+OURS = ("freshness", "freshness_purchases_only", "rate", "backlog", "growth", "cold_start", "catch_up", "steady")
+SINGLE = ("rate", "steady")  # one run, which is the scenario itself
+
+
+@pytest.mark.parametrize("worst", OURS)
+def test_it_is_that_of_the_worst_scenario(worst: str) -> None:
+    peaks = {name: [900, 3_405 if name == worst else 900] for name in OURS}
+    scenarios: dict[str, Any] = {
+        name: {"sizes" if name == "growth" else "runs": [{"jvm_megabytes": peak} for peak in both]}
+        for name, both in peaks.items()
+    }
+    scenarios |= {name: {"jvm_megabytes": max(peaks[name])} for name in SINGLE}
+    assert targets.driver_memory(scenarios) == 3.4
