@@ -13,21 +13,38 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from customer_activity import lease
+from customer_activity import feeds, lease
 from customer_activity.catalog import Table, table_path
 from customer_activity.failpoints import FailPoint
-from customer_activity.microbatch import MicroBatch
+from customer_activity.microbatch import MicroBatch, fetched
 from customer_activity.schemas import SCHEMAS
 
 
-def newest(changes: DataFrame, columns: Sequence[str], *, order: str) -> DataFrame:
-    """Reduce changes to the newest of each customer: the one with the greatest `order`."""
+def newest(
+    changes: DataFrame, lake: str, source: Table, columns: Sequence[str], batch: MicroBatch, *, order: str
+) -> pa.Table:
+    """Bring the newest change of each customer here: that with the greatest `order`, which is unique to it.
+
+    Args:
+        changes: the batch's change feed of `source`, which Spark reduces where it is large.
+        lake: where the tables are.
+        source: the table that a small batch's changes are read from.
+        columns: what the result has.
+        batch: whose versions they are.
+        order: a column that grows with each change of a customer.
+    """
+    few = feeds.appended(lake, {source: columns}, batch.versions)
+    return fetched(newest_in_spark(changes, columns, order=order)) if few is None else newest_here(few, columns, order)
+
+
+def newest_in_spark(changes: DataFrame, columns: Sequence[str], order: str) -> DataFrame:
+    """Reduce changes to the newest of each customer."""
     newest_first = Window.partitionBy("customer_id").orderBy(F.desc(order))
     return changes.withColumn("rank", F.row_number().over(newest_first)).where(F.col("rank") == 1).select(*columns)
 
 
-def newest_here(changes: pa.Table, columns: Sequence[str], *, order: str) -> pa.Table:
-    """Reduce changes that are in this process as `newest` does."""
+def newest_here(changes: pa.Table, columns: Sequence[str], order: str) -> pa.Table:
+    """Reduce changes that are in this process as `newest_in_spark` does."""
     ordered = changes.sort_by(order)
     numbered = ordered.append_column("number", pa.array(range(ordered.num_rows), pa.int64()))
     last = numbered.group_by("customer_id").aggregate([("number", "max")]).column("number_max")

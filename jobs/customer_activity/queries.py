@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -22,7 +23,7 @@ from customer_activity.failpoints import FailPoint
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
 from customer_activity.gold.state import GoldState
-from customer_activity.microbatch import MicroBatch
+from customer_activity.microbatch import SMALL_BATCH_ROWS, MicroBatch
 from customer_activity.observability import QueryStatus, log
 from customer_activity.publish import stream as publish
 from customer_activity.publish.transaction import Publisher
@@ -126,6 +127,8 @@ class RunningQuery:
                 self.failure = error
                 raise
             self.status.finished(batch_id, batch.rows, time.monotonic() - started, batch.phases)
+            if batch.rows > SMALL_BATCH_ROWS:
+                pa.default_memory_pool().release_unused()  # Arrow would keep what a large batch took
         if self.rounds is not None:
             ended = time.monotonic()
             self.rounds.finish(self.query, through)

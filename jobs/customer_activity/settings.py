@@ -50,13 +50,13 @@ class Settings(BaseSettings):
         le=1,
         description="Share of bad records over 10 minutes above which bronze stops; 1 switches the stop off.",
     )
-    max_offsets_per_trigger: int = Field(4_000_000, ge=1, description="Records that one bronze batch takes at most.")
+    max_offsets_per_trigger: int = Field(2_500_000, ge=1, description="Records that one bronze batch takes at most.")
     merge_seconds: float = Field(
         10.0,
         gt=0,
         description="How often changes are merged into the tables of current rows, off the path to the view.",
     )
-    driver_memory: str = Field("3g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
+    driver_memory: str = Field("2g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master to run on.")
     production: bool = Field(False, description="Refuse what is for drills only.")  # noqa: FBT003
     fail_points: bool = Field(

@@ -15,7 +15,7 @@ from customer_activity import feeds, maintenance, microbatch
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
-from customer_activity.merging import newest, newest_here
+from customer_activity.merging import newest_here, newest_in_spark
 from customer_activity.publish import stream as publish
 from customer_activity.settings import Settings
 from customer_activity.silver import current_profiles, summaries
@@ -99,7 +99,7 @@ def test_what_is_merged_is_the_same_from_files_and_from_spark(written: Pipeline)
         (Query.ACTIVITY, current, "view_version"),
     ):
         few = here(query, module.SOURCE, module.COLUMNS)
-        compared(newest(frames[query], module.COLUMNS, order=order), newest_here(few, module.COLUMNS, order=order))
+        compared(newest_in_spark(frames[query], module.COLUMNS, order), newest_here(few, module.COLUMNS, order))
 
 
 def test_nothing_new_is_an_empty_table_with_its_types(written: Pipeline) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity import delta, feeds
+from customer_activity import delta
 from customer_activity.catalog import Table
-from customer_activity.merging import merge, newest, newest_here
-from customer_activity.microbatch import MicroBatch, fetched
+from customer_activity.merging import merge, newest
+from customer_activity.microbatch import MicroBatch
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
 
@@ -32,11 +32,6 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
 def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Merge one batch's newest changes."""
     with batch.phase("compute"):
-        few = feeds.appended(settings.lake, {SOURCE: COLUMNS}, batch.versions)
-        source = (
-            fetched(newest(changes, COLUMNS, order="view_version"))
-            if few is None
-            else newest_here(few, COLUMNS, order="view_version")
-        )
+        source = newest(changes, settings.lake, SOURCE, COLUMNS, batch, order="view_version")
     with batch.phase("commit"):
         merge(source, settings.lake, Table.ACTIVITY, batch, key="customer_id", delete_when="s.is_gone")

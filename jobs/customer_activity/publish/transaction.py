@@ -23,7 +23,9 @@ BATCH_BYTES = 1_000_000  # the client's own limit of a batch
 # What a batch of one record has beside its key and value: 61 bytes of the batch and some 30 of the record at most
 # (kafka.apache.org, message format).
 FRAME_BYTES = 100
-POLL_SECONDS = 1.0
+WAITING_RECORDS = 100_000  # half a kilobyte each: a large batch's need not all be in memory a second time
+FULL_SECONDS = 0.01  # until some of them are out
+FLUSH_SECONDS = 1.0
 
 
 class Marker(NamedTuple):
@@ -62,7 +64,7 @@ class Publisher:
             linger_ms=5,
             message_max_bytes=self.max_bytes + FRAME_BYTES,
             batch_size=min(BATCH_BYTES, self.max_bytes),  # the topic's limit is one of batches
-            queue_buffering_max_messages=1_000_000,
+            queue_buffering_max_messages=WAITING_RECORDS,
         )
         try:
             self.producer.init_transactions(TRANSACTION_TIMEOUT_SECONDS)
@@ -99,7 +101,7 @@ class Publisher:
             try:
                 self.producer.produce(topic, key=key, value=value)
             except BufferError:  # the client's queue is full: let it send
-                self.producer.poll(POLL_SECONDS)
+                self.producer.poll(FULL_SECONDS)
             else:
                 return
 
@@ -125,4 +127,4 @@ class Publisher:
 
     def __exit__(self, *_: object) -> None:
         """Give the client's threads a moment to end; every batch has been committed or aborted by now."""
-        self.producer.flush(POLL_SECONDS)
+        self.producer.flush(FLUSH_SECONDS)

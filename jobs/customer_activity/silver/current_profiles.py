@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity import delta, feeds
+from customer_activity import delta
 from customer_activity.catalog import Table
-from customer_activity.merging import merge, newest, newest_here
-from customer_activity.microbatch import MicroBatch, fetched
+from customer_activity.merging import merge, newest
+from customer_activity.microbatch import MicroBatch
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
 
@@ -30,11 +30,6 @@ def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) ->
     """Merge one batch's newest changes."""
     with batch.phase("compute"):
         # A customer's changes are in one partition of the topic: offsets order them.
-        few = feeds.appended(settings.lake, {SOURCE: COLUMNS}, batch.versions)
-        source = (
-            fetched(newest(changes, COLUMNS, order="offset"))
-            if few is None
-            else newest_here(few, COLUMNS, order="offset")
-        )
+        source = newest(changes, settings.lake, SOURCE, COLUMNS, batch, order="offset")
     with batch.phase("commit"):
         merge(source, settings.lake, Table.PROFILES, batch, key="customer_id", delete_when="s.is_tombstone")
