@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,16 +21,13 @@ from customer_activity import lease
 from customer_activity.catalog import Table, table_path
 from customer_activity.datafiles import DataFile, FileWriter
 from customer_activity.failpoints import FailPoint
-from customer_activity.schemas import SCHEMAS
 from customer_activity.session import jvm
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject, JVMView
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from customer_activity.microbatch import MicroBatch
-
-WRITTEN = pa.schema([("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64()), ("stats", pa.string())])
 
 
 class _Java(NamedTuple):
@@ -144,20 +141,3 @@ def append(
     writer = FileWriter(lake, table)
     writer.write(rows)
     return commit(spark, lake, table, [writer.close()], batch)
-
-
-def write_in_workers(rows: DataFrame, lake: str, table: Table) -> list[DataFile]:
-    """Write a frame's rows into files of a table, each of Spark's workers its part; nothing is committed."""
-
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        writer = FileWriter(lake, table)
-        for batch in batches:
-            writer.write(batch)
-        file = writer.close()
-        yield pa.RecordBatch.from_pylist([file._asdict()] if file else [], WRITTEN)
-
-    columns = rows.select(*SCHEMAS[table].fieldNames())
-    return [
-        DataFile(**row)
-        for row in columns.mapInArrow(write, "path string, size long, rows long, stats string").toArrow().to_pylist()
-    ]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import uuid
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -122,6 +125,25 @@ def _stat(value: Any) -> Any:
         if hasattr(value, "tzinfo")
         else value
     )
+
+
+def write_at_once(batches: Iterator[pa.RecordBatch], lake: str, table: Table) -> list[DataFile]:
+    """Write rows into files of a table, a file a core: who is free takes the next batch. Nothing is committed."""
+    asking = threading.Lock()
+
+    def write() -> DataFile | None:
+        writer = FileWriter(lake, table)
+        while True:
+            with asking:
+                batch = next(batches, None)
+            if batch is None:
+                return writer.close()
+            writer.write(batch)
+
+    cores = os.cpu_count() or 1
+    with ThreadPoolExecutor(cores, thread_name_prefix="write") as pool:
+        files = [working.result() for working in [pool.submit(write) for _ in range(cores)]]
+    return [file for file in files if file is not None]
 
 
 def in_parts(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

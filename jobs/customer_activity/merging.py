@@ -1,7 +1,7 @@
 """Merge changes into a table of current rows, exactly once, without Spark: delta-rs does it in this process.
 
 A MERGE of 500 rows into 20,000 takes Spark half a second and more of planning and small jobs; the same MERGE takes
-delta-rs a tenth of one. Spark's part is to reduce the change feed to one row a key; that much fits in this process.
+delta-rs a tenth of one. What is merged is one row a key, and that much fits in this process.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from customer_activity import feeds, lease
 from customer_activity.catalog import Table, table_path
+from customer_activity.datafiles import arrow_schema, in_parts
 from customer_activity.failpoints import FailPoint
-from customer_activity.microbatch import MicroBatch, fetched
+from customer_activity.microbatch import MicroBatch
 from customer_activity.schemas import SCHEMAS
+
+PART_ROWS = 500_000  # reduced at a time: a large batch need not be here at once
 
 
 def newest(
@@ -26,29 +29,27 @@ def newest(
     """Bring the newest change of each customer here: that with the greatest `order`, which is unique to it.
 
     Args:
-        changes: the batch's change feed of `source`, which Spark reduces where it is large.
+        changes: the batch's change feed of `source`, as Spark has planned it.
         lake: where the tables are.
-        source: the table that a small batch's changes are read from.
-        columns: what the result has.
+        source: the table.
+        columns: what the result has; `order` and `customer_id` are among them.
         batch: whose versions they are.
         order: a column that grows with each change of a customer.
     """
-    few = feeds.appended(lake, {source: columns}, batch.versions)
-    return fetched(newest_in_spark(changes, columns, order=order)) if few is None else newest_here(few, columns, order)
+    feed = feeds.read(changes, lake, {source: columns}, batch.versions)
+    schema = pa.schema([arrow_schema(source).field(name) for name in columns])
+    parts = [newest_of(part, order) for part in in_parts(feed.batches(source, columns), PART_ROWS)]
+    return newest_of(pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)]), order)
 
 
-def newest_in_spark(changes: DataFrame, columns: Sequence[str], order: str) -> DataFrame:
+def newest_of(changes: pa.Table, order: str) -> pa.Table:
     """Reduce changes to the newest of each customer."""
-    newest_first = Window.partitionBy("customer_id").orderBy(F.desc(order))
-    return changes.withColumn("rank", F.row_number().over(newest_first)).where(F.col("rank") == 1).select(*columns)
-
-
-def newest_here(changes: pa.Table, columns: Sequence[str], order: str) -> pa.Table:
-    """Reduce changes that are in this process as `newest_in_spark` does."""
-    ordered = changes.sort_by(order)
-    numbered = ordered.append_column("number", pa.array(range(ordered.num_rows), pa.int64()))
-    last = numbered.group_by("customer_id").aggregate([("number", "max")]).column("number_max")
-    return ordered.take(last).select(columns)
+    # The order of keys first, and of whole rows those that stay: they are most of the bytes.
+    ordered = pc.sort_indices(changes, [(order, "ascending")])
+    keys = pa.table({"customer_id": changes.column("customer_id").take(ordered)})
+    keys = keys.append_column("number", pa.array(range(keys.num_rows), pa.int64()))
+    last = keys.group_by("customer_id").aggregate([("number", "max")]).column("number_max")
+    return changes.take(ordered.take(last))
 
 
 def merge(

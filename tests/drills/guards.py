@@ -80,8 +80,8 @@ GUARDS = (
     Guard(
         "gold leaves out what its state holds",
         "gold/stream.py",
-        'of_side.filter(pc.greater(of_side.column("_commit_version"), held[table]))',
-        "of_side",
+        "held = state.positions",
+        "held = dict.fromkeys(state.positions, -1)",
         MODEL,
     ),
     Guard(

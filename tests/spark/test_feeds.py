@@ -1,4 +1,4 @@
-"""A small batch that is read from files is what Spark's change feed gives."""
+"""A batch that is read from files is what Spark's change feed gives."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from customer_activity import feeds, maintenance, microbatch
 from customer_activity.catalog import Query, Table, table_path
+from customer_activity.datafiles import arrow_schema
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
-from customer_activity.merging import newest_here, newest_in_spark
+from customer_activity.merging import newest
+from customer_activity.microbatch import MicroBatch
 from customer_activity.publish import stream as publish
 from customer_activity.settings import Settings
 from customer_activity.silver import current_profiles, summaries
@@ -64,10 +66,10 @@ def test_files_say_what_the_change_feed_says(spark: SparkSession, written: Pipel
     frame = written._input(query)
     versions = {table: written.versions[query, table] for table in wanted}
 
-    found = feeds.appended(lake, wanted, versions)
+    feed = feeds.appended(lake, wanted, versions)
 
-    assert found is not None
-    expected = frame.toArrow()
+    assert feed is not None
+    found, expected = feed.rows(), frame.toArrow()
     names = [name for name in expected.column_names if name in found.column_names]
     assert {*names} >= {name for columns in wanted.values() for name in columns}
     assert found.select(names).schema.types == expected.select(names).schema.types
@@ -75,50 +77,100 @@ def test_files_say_what_the_change_feed_says(spark: SparkSession, written: Pipel
     assert expected.num_rows > 0
 
 
-def test_what_is_merged_is_the_same_from_files_and_from_spark(written: Pipeline) -> None:
-    lake = written.settings.lake
+@pytest.mark.parametrize("is_small", [True, False], ids=["small", "large"])
+@pytest.mark.parametrize("after", [-1, 1, 2], ids=["everything", "after version 1", "after version 2"])
+def test_parts_are_the_same_from_files_and_from_spark(
+    written: Pipeline, is_small: bool, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_small:
+        monkeypatch.setattr(microbatch, "SMALL_BATCH_BYTES", -1)
+        monkeypatch.setattr(microbatch, "SMALL_BATCH_ROWS", -1)
     written.cursors = {}
-    frames = {query: written._input(query) for query in (Query.SUMMARIES, Query.PROFILES, Query.ACTIVITY)}
+    frame = written._input(Query.GOLD)
+    read = [feeds.read(frame, written.settings.lake, gold.SIDES, known) for known in (_known(written), {})]
+    assert [type(feed) for feed in read] == [feeds.Files, feeds.Rows]
+    assert [feed.is_small for feed in read] == [is_small, is_small]
+    for table, columns in gold.SIDES.items():
+        files, spark = (
+            [row for batch in feed.batches(table, columns, after=after) for row in batch.to_pylist()] for feed in read
+        )
+        assert sorted_rows(files) == sorted_rows(spark)
+        assert files
+        assert read[0].bounds(table, after=after) == read[1].bounds(table, after=after)
+        assert read[0].bounds(table, after=9) is read[1].bounds(table, after=9) is None
 
-    def here(query: Query, table: Table, columns: Sequence[str]) -> pa.Table:
-        few = feeds.appended(lake, {table: columns}, {table: written.versions[query, table]})
-        assert few is not None
-        return few
 
-    def compared(from_spark: DataFrame, from_files: pa.Table) -> None:
-        expected = from_spark.toArrow()
-        assert from_files.schema.names == expected.schema.names
-        assert from_files.schema.types == expected.schema.types
-        assert sorted_rows(from_files.to_pylist()) == sorted_rows(expected.to_pylist())
-        assert expected.num_rows > 0
+def _known(written: Pipeline) -> dict[Table, tuple[int, int]]:
+    return {table: written.versions[Query.GOLD, table] for table in gold.SIDES}
 
-    few = here(Query.SUMMARIES, summaries.SOURCE, summaries.COLUMNS)
-    compared(summaries.summarise(frames[Query.SUMMARIES]), summaries.summarise_here(few))
+
+@pytest.mark.parametrize("knows_versions", [True, False], ids=["from files", "from Spark"])
+def test_what_is_merged_is_the_newest_of_each_customer(written: Pipeline, knows_versions: bool) -> None:
+    written.cursors = {}
     for query, module, order in (
         (Query.PROFILES, current_profiles, "offset"),
         (Query.ACTIVITY, current, "view_version"),
     ):
-        few = here(query, module.SOURCE, module.COLUMNS)
-        compared(newest_in_spark(frames[query], module.COLUMNS, order), newest_here(few, module.COLUMNS, order))
+        frame = written._input(query)
+        versions = {module.SOURCE: written.versions[query, module.SOURCE]} if knows_versions else {}
+        batch = MicroBatch(query, "generation-1", 0, versions=versions)
+        expected = {
+            row["customer_id"]: row
+            for row in sorted(frame.select(*module.COLUMNS).toArrow().to_pylist(), key=lambda row: row[order])
+        }
+        merged = newest(frame, written.settings.lake, module.SOURCE, module.COLUMNS, batch, order=order)
+        assert sorted_rows(merged.to_pylist()) == sorted_rows([*expected.values()])
+        assert len(expected) > 1
+
+
+def test_purchases_are_summed_up_in_whatever_parts_they_come(written: Pipeline) -> None:
+    rows = written.rows(Table.PURCHASES, *summaries.COLUMNS)
+    schema = pa.schema([arrow_schema(Table.PURCHASES).field(name) for name in summaries.COLUMNS])
+    parts = [pa.Table.from_pylist([row], schema) for row in rows]
+    expected = [
+        {
+            "customer_id": customer,
+            "purchase_count": len(bought),
+            "total_amount": sum(row["amount"] for row in bought),
+            "first_purchase_at": min(row["occurred_at"] for row in bought),
+            "last_purchase_at": max(row["occurred_at"] for row in bought),
+            "last_kafka_timestamp": max(row["kafka_timestamp"] for row in bought),
+        }
+        for customer in {row["customer_id"] for row in rows}
+        if (bought := [row for row in rows if row["customer_id"] == customer])
+    ]
+    for divided in (parts, [pa.concat_tables(parts)]):
+        summed = summaries.summarise(divided)
+        assert summed.schema == arrow_schema(Table.SUMMARIES)
+        assert sorted_rows(summed.to_pylist()) == sorted_rows(expected)
+    assert summaries.summarise([]).num_rows == 0
 
 
 def test_nothing_new_is_an_empty_table_with_its_types(written: Pipeline) -> None:
-    found = feeds.appended(written.settings.lake, gold.SIDES, dict.fromkeys(gold.SIDES, (4, 4)))
-    assert found is not None
+    feed = feeds.appended(written.settings.lake, gold.SIDES, dict.fromkeys(gold.SIDES, (4, 4)))
+    assert feed is not None
+    found = feed.rows()
     assert found.num_rows == 0
     assert {"side", "_commit_version", "amount", "updated_at"} <= {*found.column_names}
 
 
 @pytest.mark.parametrize(
+    ("setting", "value"), [("SMALL_BATCH_BYTES", 10), ("SMALL_BATCH_FILES", 1)], ids=["many bytes", "many files"]
+)
+def test_a_feed_of_much_is_not_small(
+    written: Pipeline, setting: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {Table.PURCHASES: (-1, 4)}
+    feed = feeds.appended(written.settings.lake, {Table.PURCHASES: ["customer_id"]}, versions)
+    assert feed is not None
+    assert feed.is_small
+    monkeypatch.setattr(microbatch if "BYTES" in setting else feeds, setting, value)
+    assert not feed.is_small
+
+
+@pytest.mark.parametrize(
     "why",
-    [
-        "the versions are not known",
-        "too many bytes",
-        "too many files",
-        "an entry is gone",
-        "files are gone",
-        "more than an append",
-    ],
+    ["the versions are not known", "too many versions", "an entry is gone", "files are gone", "more than an append"],
 )
 def test_what_files_cannot_say_is_left_to_spark(
     written: Pipeline, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -128,10 +180,8 @@ def test_what_files_cannot_say_is_left_to_spark(
     versions = {table: (-1, 4)}
     if why == "the versions are not known":
         versions = {}
-    elif why == "too many bytes":
-        monkeypatch.setattr(microbatch, "SMALL_BATCH_BYTES", 10)
-    elif why == "too many files":
-        monkeypatch.setattr(feeds, "SMALL_BATCH_FILES", 1)
+    elif why == "too many versions":
+        monkeypatch.setattr(feeds, "MANY_VERSIONS", 4)
     elif why == "an entry is gone":
         Path(table_path(lake, table), "_delta_log", f"{1:020}.json").unlink()
     elif why == "files are gone":

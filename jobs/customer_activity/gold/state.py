@@ -5,7 +5,7 @@ Both follow from silver's tables; the index finds them by customer. See `index.p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -63,6 +63,9 @@ PROFILE_COLUMNS = (
     "partition", "offset",
 )  # fmt: skip
 MICROS = pa.timestamp("us", tz="UTC")
+TIMES = [("occurred_at", "min"), ("occurred_at", "max"), ("kafka_timestamp", "max")]
+SUM_COLUMNS = ["customer_id", "count", "cents", "first", "last", "kafka_timestamp"]
+SUMS = pa.schema([("customer_id", pa.string()), *((name, pa.int64()) for name in SUM_COLUMNS[1:])])
 ROWS_AT_A_TIME = 50_000
 
 
@@ -136,9 +139,9 @@ class GoldState:
         with self.index.change():
             connection.execute("DELETE FROM changed")
             connection.execute("DELETE FROM before")
-            for side in (sums, profiles):
-                customers = _tuples(side.select(["customer_id"]))
-                connection.executemany("INSERT OR IGNORE INTO changed VALUES (?)", customers)
+            sides = [*sums.column("customer_id").chunks, *profiles.column("customer_id").chunks]
+            customers = pc.unique(pa.chunked_array(sides, pa.string())).sort()
+            connection.executemany("INSERT INTO changed VALUES (?)", _tuples(pa.table({"customer_id": customers})))
             connection.execute(REMEMBER)
             self._add(sums)
             self._change(profiles)
@@ -188,26 +191,28 @@ def summarised(purchases: pa.Table) -> pa.Table:
             **{name: purchases.column(name).cast(MICROS).cast(pa.int64()) for name in PURCHASE_COLUMNS[2:]},
         }
     )
-    of_customer = plain.group_by("customer_id").aggregate(
-        [
-            ("cents", "count"),
-            ("cents", "sum"),
-            ("occurred_at", "min"),
-            ("occurred_at", "max"),
-            ("kafka_timestamp", "max"),
-        ]
+    of_customer = plain.group_by("customer_id").aggregate([("cents", "count"), ("cents", "sum"), *TIMES])
+    return of_customer.rename_columns(SUM_COLUMNS)
+
+
+def totalled(parts: Iterable[pa.Table]) -> pa.Table:
+    """Add up what `summarised` made of parts; in the order of customers, in which a tree of keys grows fast."""
+    together = pa.concat_tables([SUMS.empty_table(), *parts])
+    sums = together.group_by("customer_id").aggregate(
+        [("count", "sum"), ("cents", "sum"), ("first", "min"), ("last", "max"), ("kafka_timestamp", "max")]
     )
-    return of_customer.select(
-        ["customer_id", "cents_count", "cents_sum", "occurred_at_min", "occurred_at_max", "kafka_timestamp_max"]
-    )
+    return sums.rename_columns(SUM_COLUMNS).sort_by("customer_id")
 
 
 def latest(changes: pa.Table) -> pa.Table:
-    """The newest change of each customer's profile. A customer's changes are in one partition: offsets order them."""
+    """The newest change of each customer's profile, in the order of customers.
+
+    A customer's changes are in one partition: offsets order them.
+    """
     numbered = changes.sort_by([("partition", "ascending"), ("offset", "ascending")])
     numbered = numbered.append_column("number", pa.array(range(numbered.num_rows), pa.int64()))
     newest = numbered.group_by("customer_id").aggregate([("number", "max")]).column("number_max")
-    return numbered.take(newest).select(PROFILE_COLUMNS)
+    return numbered.take(newest).select(PROFILE_COLUMNS).sort_by("customer_id")
 
 
 def newest_positions(lake: str) -> dict[Table, int]:

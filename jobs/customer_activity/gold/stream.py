@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from customer_activity import commits, delta, feeds
 from customer_activity.catalog import Table, table_path
-from customer_activity.datafiles import FileWriter, arrow_schema
+from customer_activity.datafiles import FileWriter, arrow_schema, in_parts
 from customer_activity.gold.state import (
     PROFILE_COLUMNS,
     PURCHASE_COLUMNS,
@@ -29,11 +29,13 @@ from customer_activity.gold.state import (
     latest,
     newest_positions,
     summarised,
+    totalled,
 )
-from customer_activity.microbatch import MicroBatch, collected
+from customer_activity.microbatch import MicroBatch
 from customer_activity.settings import Settings
 
 SIDES = {Table.PURCHASES: PURCHASE_COLUMNS, Table.PROFILE_CHANGES: PROFILE_COLUMNS}
+PART_ROWS = 500_000  # summed up at a time
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -69,11 +71,15 @@ def append_batch(
     with batch.phase("read"):
         if not state.is_current:
             state.catch_up(newest_positions(settings.lake))
-        few = feeds.appended(settings.lake, SIDES, batch.versions)
-        few = collected(changes) if few is None else few
-        sums, profiles, versions = _reduced(changes, few, state)
+        feed = feeds.read(changes, settings.lake, SIDES, batch.versions)
+        # Rows that the state holds already, because the batch is repeated, are left out.
+        held = state.positions
+        versions = {table: found for table in SIDES if (found := feed.bounds(table, after=held[table])) is not None}
         if not versions:
             return
+        bought = feed.batches(Table.PURCHASES, PURCHASE_COLUMNS, after=held[Table.PURCHASES])
+        sums = totalled(summarised(part) for part in in_parts(bought, PART_ROWS))
+        profiles = latest(_table(feed, Table.PROFILE_CHANGES, PROFILE_COLUMNS, held[Table.PROFILE_CHANGES]))
         state.catch_up({table: low - 1 for table, (low, _) in versions.items()})
         state.is_current = True
     to = state.positions | {table: high for table, (_, high) in versions.items()}
@@ -89,54 +95,9 @@ def append_batch(
                 commits.commit(spark, settings.lake, Table.ACTIVITY_CHANGES, [file], batch)
 
 
-def _reduced(
-    changes: DataFrame, few: pa.Table | None, state: GoldState
-) -> tuple[pa.Table, pa.Table, dict[Table, tuple[int, int]]]:
-    """Reduce a batch to what it adds per customer, the newest profile change per customer, and versions by side.
-
-    Rows that the state holds already, because the batch is repeated, are left out.
-    """
-    held = state.positions
-    parts = {}
-    for table in SIDES:
-        if few is None:
-            of_side = changes.where((F.col("side") == table.label) & (F.col("_commit_version") > held[table]))
-            parts[table] = summarised_in_spark(of_side) if table is Table.PURCHASES else of_side.toArrow()
-        else:
-            of_side = few.filter(pc.equal(few.column("side"), table.label))
-            parts[table] = of_side.filter(pc.greater(of_side.column("_commit_version"), held[table]))
-    bought = parts[Table.PURCHASES]
-    sums = summarised(bought) if few is not None else bought.drop_columns(["low", "high"])
-    bounds = {table: versions for table, part in parts.items() if (versions := _versions(part)) is not None}
-    return sums, latest(parts[Table.PROFILE_CHANGES]), bounds
-
-
-def _versions(rows: pa.Table) -> tuple[int, int] | None:
-    """The lowest and the highest commit version of rows, or of what they were summarised from; None without rows."""
-    if not rows.num_rows:
-        return None
-    low, high = ("low", "high") if "low" in rows.column_names else ("_commit_version", "_commit_version")
-    return pc.min(rows.column(low)).as_py(), pc.max(rows.column(high)).as_py()
-
-
-def summarised_in_spark(purchases: DataFrame) -> pa.Table:
-    """What many purchases add per customer, columns as `summarised` has them; and their commit versions, low and high.
-
-    As many rows as customers come here, however far behind gold was.
-    """
-    return (
-        purchases.groupBy("customer_id")
-        .agg(
-            F.count("*").alias("purchase_count"),
-            F.sum((F.col("amount") * 100).cast("bigint")).alias("cents"),
-            F.unix_micros(F.min("occurred_at")).alias("first"),
-            F.unix_micros(F.max("occurred_at")).alias("last"),
-            F.unix_micros(F.max("kafka_timestamp")).alias("kafka_timestamp"),
-            F.min("_commit_version").alias("low"),
-            F.max("_commit_version").alias("high"),
-        )
-        .toArrow()
-    )
+def _table(feed: feeds.Feed, table: Table, columns: Sequence[str], after: int) -> pa.Table:
+    schema = pa.schema([arrow_schema(table).field(name) for name in columns])
+    return pa.Table.from_batches([batch.cast(schema) for batch in feed.batches(table, columns, after=after)], schema)
 
 
 def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Table:

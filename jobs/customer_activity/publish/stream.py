@@ -23,7 +23,7 @@ from customer_activity import commits, delta, feeds
 from customer_activity.catalog import Reason, Table
 from customer_activity.datafiles import arrow_schema
 from customer_activity.failpoints import FailPoint
-from customer_activity.microbatch import MicroBatch, fetched
+from customer_activity.microbatch import MicroBatch
 from customer_activity.observability import log
 from customer_activity.publish.transaction import Marker, Publisher
 from customer_activity.settings import Settings
@@ -140,8 +140,7 @@ def publish_batch(
 ) -> None:
     """Publish one batch with its marker; a batch that changes nothing sends nothing."""
     with batch.phase("read"):
-        feed = feeds.appended(settings.lake, {Table.ACTIVITY_CHANGES: COLUMNS[:-1]}, batch.versions)
-        feed = fetched(changes) if feed is None else feed
+        feed = feeds.read(changes, settings.lake, {Table.ACTIVITY_CHANGES: COLUMNS[:-1]}, batch.versions).rows()
     if not feed.num_rows:
         return
     with batch.phase("compute"):

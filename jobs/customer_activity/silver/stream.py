@@ -11,7 +11,9 @@ On restart each topic's part of a batch is in its table or is judged as before, 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +23,8 @@ from pyspark.sql import functions as F
 
 from customer_activity import commits, delta, feeds
 from customer_activity.catalog import Reason, Table, table_path
-from customer_activity.datafiles import DataFile, FileWriter, in_parts
-from customer_activity.microbatch import ACCEPTED, QUARANTINED, MicroBatch, collected
+from customer_activity.datafiles import FileWriter, arrow_schema, in_parts, write_at_once
+from customer_activity.microbatch import ACCEPTED, QUARANTINED, MicroBatch
 from customer_activity.schemas import POSITION, PROFILE_FIELDS, PURCHASE_FIELDS
 from customer_activity.settings import Settings
 from customer_activity.silver import profiles, purchases
@@ -63,24 +65,21 @@ def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
 
 
 def append_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> None:
-    """Write one batch: a small one is judged here by the index, a large one in Spark against the whole table."""
+    """Write one batch: a small one is judged by the index, a large one against the whole table."""
     with batch.phase("read"):
-        few = feeds.appended(settings.lake, SIDES, batch.versions)
-        few = collected(events) if few is None else few.select(["side", *EVENT_COLUMNS])
-        if few is None:
-            bought = events.where(F.col("side") == Table.PURCHASE_EVENTS.label)
-            updates = events.where(F.col("side") == Table.PROFILE_EVENTS.label).toArrow()
-        else:
-            updates = few.filter(pc.equal(few.column("side"), Table.PROFILE_EVENTS.label))
-            few = few.filter(pc.equal(few.column("side"), Table.PURCHASE_EVENTS.label))
+        feed = feeds.read(events, settings.lake, SIDES, batch.versions)
+        bought, updates = (
+            [*feed.batches(table, columns)] if table is Table.PROFILE_EVENTS or feed.is_small else None
+            for table, columns in SIDES.items()
+        )
     spark = events.sparkSession
     if not commits.is_in(spark, settings.lake, Table.PURCHASES, batch):
-        if few is None:
-            append_many_purchases(bought, batch, settings=settings, index=index)
-        elif few.num_rows:
-            append_purchases(few, spark, batch, settings=settings, index=index)
-    if updates.num_rows and not commits.is_in(spark, settings.lake, Table.PROFILE_CHANGES, batch):
-        append_profiles(updates, spark, batch, settings=settings, index=index)
+        if bought is None:
+            append_many_purchases(feed, spark, batch, settings=settings, index=index)
+        elif bought:
+            append_purchases(pa.Table.from_batches(bought), spark, batch, settings=settings, index=index)
+    if updates and not commits.is_in(spark, settings.lake, Table.PROFILE_CHANGES, batch):
+        append_profiles(pa.Table.from_batches(updates), spark, batch, settings=settings, index=index)
 
 
 def append_purchases(
@@ -101,38 +100,45 @@ def append_purchases(
         index.advance(Table.PURCHASES, version)
 
 
-def append_many_purchases(bought: DataFrame, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> None:
+def append_many_purchases(
+    feed: feeds.Feed, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
+) -> None:
     """Append a large batch's purchases: an id that is met once, here and in the table, counts without more ado.
 
     The few others are judged as a small batch is. The index takes the table's new rows before it is used again.
     """
-    spark = bought.sparkSession
+    columns = SIDES[Table.PURCHASE_EVENTS]
     with batch.phase("compute"):
-        suspects = met_again(bought.select("purchase_id").toArrow().column("purchase_id"), settings.lake)
-        clean = bought
-        files: list[DataFile | None] = []
-        verdicts: list[str] = []
-        if len(suspects):
-            ids = spark.createDataFrame(pa.table({"purchase_id": suspects}))
-            counted = delta.read(spark, settings.lake, Table.PURCHASES).select(*purchases.COLUMNS)
-            known = dict(purchases.firsts(_of(counted, ids).toArrow()))
-            suspected = _of(bought, ids).toArrow().sort_by(IN_ORDER)
-            verdicts = purchases.judge(purchases.firsts(suspected), known)
-            clean = bought.join(F.broadcast(ids), "purchase_id", "left_anti")
-            writer = FileWriter(settings.lake, Table.PURCHASES)
-            writer.write(suspected.filter(pa.array([verdict == ACCEPTED for verdict in verdicts])))
-            files.append(writer.close())
+        ids = [part.column("purchase_id") for part in feed.batches(Table.PURCHASE_EVENTS, ["purchase_id"])]
+        suspects = met_again(pa.chunked_array(ids, pa.string()), settings.lake)
+        del ids
+        suspected = _among(feed.batches(Table.PURCHASE_EVENTS, columns), suspects)
+        counted = DeltaTable(table_path(settings.lake, Table.PURCHASES)).to_pyarrow_dataset()
+        known = _among(counted.to_batches(columns=columns) if len(suspects) else iter(()), suspects)
+        verdicts = purchases.judge(purchases.firsts(suspected), dict(purchases.firsts(known)))
+        accepted = suspected.filter(pa.array([verdict == ACCEPTED for verdict in verdicts], pa.bool_()))
     with batch.phase("write"):
-        written = commits.write_in_workers(clean, settings.lake, Table.PURCHASES)
+        rest = (
+            part.filter(pc.invert(pc.is_in(part.column("purchase_id"), value_set=suspects)))
+            for part in feed.batches(Table.PURCHASE_EVENTS, columns)
+        )
+        written = write_at_once(chain(accepted.to_batches(), rest), settings.lake, Table.PURCHASES)
     _count(verdicts, settings.purchase_topic, batch)
-    rows = sum(file.rows for file in written)
+    rows = sum(file.rows for file in written) - accepted.num_rows
     batch.count(settings.purchase_topic, ACCEPTED, rows)
     batch.rows += rows
-    if len(suspects):
-        _quarantine(suspected, verdicts, spark, batch, settings)
+    _quarantine(suspected, verdicts, spark, batch, settings)
     with batch.phase("commit"):
-        commits.commit(spark, settings.lake, Table.PURCHASES, [*files, *written], batch)
+        commits.commit(spark, settings.lake, Table.PURCHASES, written, batch)
     index.is_current[Table.PURCHASES] = False
+
+
+def _among(batches: Iterator[pa.RecordBatch], ids: pa.Array) -> pa.Table:
+    """Return the rows of these purchase ids, in the order of their records; without ids nobody asks for rows."""
+    schema = arrow_schema(Table.PURCHASES)
+    chosen = (part.filter(pc.is_in(part.column("purchase_id"), value_set=ids)) for part in batches) if len(ids) else ()
+    parts = [part.select(schema.names).cast(schema) for part in chosen]
+    return pa.Table.from_batches(parts, schema).sort_by(IN_ORDER)
 
 
 def met_again(ids: pa.ChunkedArray, lake: str) -> pa.Array:
@@ -144,10 +150,6 @@ def met_again(ids: pa.ChunkedArray, lake: str) -> pa.Array:
         known = part.column("purchase_id")
         found += known.filter(pc.is_in(known, value_set=counts.field("values"))).chunks
     return pc.unique(pa.chunked_array(found, pa.string()))
-
-
-def _of(rows: DataFrame, ids: DataFrame) -> DataFrame:
-    return rows.join(F.broadcast(ids), "purchase_id", "left_semi")
 
 
 def append_profiles(

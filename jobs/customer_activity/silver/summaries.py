@@ -8,20 +8,21 @@ On restart the merge carries (txnAppId, batch_id): a batch that was added is not
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from customer_activity import delta, feeds
 from customer_activity.catalog import Table
-from customer_activity.datafiles import arrow_schema
-from customer_activity.merging import merge
-from customer_activity.microbatch import MicroBatch, fetched
-from customer_activity.schemas import SCHEMAS
+from customer_activity.datafiles import arrow_schema, in_parts
+from customer_activity.merging import PART_ROWS, merge
+from customer_activity.microbatch import MicroBatch
 from customer_activity.settings import Settings
 
 SOURCE = Table.PURCHASES
 COLUMNS = ["customer_id", "amount", "occurred_at", "kafka_timestamp"]
+TIMES = [("occurred_at", "min"), ("occurred_at", "max"), ("kafka_timestamp", "max")]
 
 # How a batch's summary (`s`) adds to the stored one (`t`): additive, so history is never read again.
 ADD_TO_SUMMARY = {
@@ -38,40 +39,28 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     return delta.read_changes(spark, settings.lake, SOURCE)
 
 
-def summarise(purchases: DataFrame) -> DataFrame:
+def summarise(purchases: Iterable[pa.Table]) -> pa.Table:
     """What the purchases add per customer. Grain: one row per customer, columns of silver.purchase_summaries."""
-    return (
-        purchases.groupBy("customer_id")
-        .agg(
-            F.count("*").alias("purchase_count"),
-            F.sum("amount").cast("decimal(18,2)").alias("total_amount"),
-            F.min("occurred_at").alias("first_purchase_at"),
-            F.max("occurred_at").alias("last_purchase_at"),
-            F.max("kafka_timestamp").alias("last_kafka_timestamp"),
-        )
-        .select(*SCHEMAS[Table.SUMMARIES].fieldNames())
-    )
-
-
-def summarise_here(purchases: pa.Table) -> pa.Table:
-    """Sum purchases that are in this process up as `summarise` does."""
-    of_customer = purchases.group_by("customer_id").aggregate(
-        [
-            ("amount", "count"),
-            ("amount", "sum"),
-            ("occurred_at", "min"),
-            ("occurred_at", "max"),
-            ("kafka_timestamp", "max"),
-        ]
-    )
     schema = arrow_schema(Table.SUMMARIES)
-    return of_customer.rename_columns(schema.names).cast(schema)
+    names = schema.names[1:]
+    parts = [
+        part.append_column("one", pa.repeat(1, part.num_rows))
+        .group_by("customer_id")
+        .aggregate([("one", "sum"), ("amount", "sum"), *TIMES])
+        .rename_columns(schema.names)
+        for part in purchases
+    ]
+    together = pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
+    sums = together.group_by("customer_id").aggregate(
+        list(zip(names, ("sum", "sum", "min", "max", "max"), strict=True))
+    )
+    return sums.rename_columns(schema.names).cast(schema)
 
 
 def merge_batch(purchases: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Add one batch's purchases to the summaries."""
     with batch.phase("compute"):
-        few = feeds.appended(settings.lake, {SOURCE: COLUMNS}, batch.versions)
-        source = fetched(summarise(purchases)) if few is None else summarise_here(few)
+        feed = feeds.read(purchases, settings.lake, {SOURCE: COLUMNS}, batch.versions)
+        source = summarise(in_parts(feed.batches(SOURCE, COLUMNS), PART_ROWS))
     with batch.phase("commit"):
         merge(source, settings.lake, Table.SUMMARIES, batch, key="customer_id", update=ADD_TO_SUMMARY)
