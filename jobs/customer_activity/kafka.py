@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from customer_activity.errors import BrokerUnavailable, SettingsError, TopicMismatch
 from customer_activity.settings import Settings
@@ -21,6 +22,20 @@ METADATA_TIMEOUT_SECONDS = 10.0  # a healthy broker answers in milliseconds; ten
 
 JAVA_ONLY = ("sasl.jaas.config", "ssl.truststore.", "ssl.keystore.type", "sasl.login.", "sasl.client.callback")
 LIBRDKAFKA_ONLY = ("sasl.username", "sasl.password", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+
+
+def _is_electing(error: BaseException) -> bool:
+    electing = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    return isinstance(error, KafkaException) and error.args[0].code() in electing
+
+
+# A partition that was made just now, or whose broker was just restarted, has its leader in a moment.
+AGAIN = Retrying(
+    retry=retry_if_exception(_is_electing),
+    stop=stop_after_delay(METADATA_TIMEOUT_SECONDS),
+    wait=wait_fixed(0.1),
+    reraise=True,
+)
 
 
 def security(settings: Settings) -> dict[str, str]:
@@ -161,10 +176,8 @@ def offset_range(settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
     try:
         ranges = {}
         for partition in partitions(settings, topic):
-            low, high = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=METADATA_TIMEOUT_SECONDS
-            )
-            ranges[partition] = (low, high)
+            place = TopicPartition(topic, partition)
+            ranges[partition] = AGAIN(consumer.get_watermark_offsets, place, timeout=METADATA_TIMEOUT_SECONDS)
     except KafkaException as error:
         raise unavailable(settings, error) from None
     else:

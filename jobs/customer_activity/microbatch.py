@@ -1,7 +1,7 @@
 """What one micro-batch is: its identity for exactly-once writes, its accounting, and its rows held once.
 
-A small batch is brought to this process once and worked on here: a plan, a job and a shuffle cost more than its data.
-A large one stays in Spark.
+What a batch reads comes to this process: a plan, a job and a shuffle cost more than its data. Only a large batch from
+Kafka stays with Spark's workers.
 """
 
 from __future__ import annotations
