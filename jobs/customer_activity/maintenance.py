@@ -49,15 +49,17 @@ class Vacuumed(NamedTuple):
     behind: list[str]
 
 
-def checkpoint(lake: str, table: Table, *, every: int | None = None) -> None:
-    """Write a checkpoint of a table's log that has grown by so many commits, and shorten the log.
+def checkpoint(lake: str, table: Table, *, every: int | None = None) -> bool:
+    """Write a checkpoint of a table's log that has grown by so many commits, and shorten the log; say whether it had.
 
     delta-rs does it in some hundredths of a second, where Spark does it inside a commit.
     """
     log = DeltaTable(table_path(lake, table))
-    if log.version() - _last_checkpoint(lake, table) >= (COMMITS_A_CHECKPOINT if every is None else every):
+    is_due = log.version() - _last_checkpoint(lake, table) >= (COMMITS_A_CHECKPOINT if every is None else every)
+    if is_due:
         log.create_checkpoint()
         shorten(lake, table, KEPT[table].commits)
+    return is_due
 
 
 def shorten(lake: str, table: Table, kept: int) -> int:

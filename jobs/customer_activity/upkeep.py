@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from deltalake.exceptions import DeltaError
 
@@ -15,7 +16,8 @@ from customer_activity.observability import log
 from customer_activity.queries import RunningQuery
 from customer_activity.settings import Settings
 
-LOOK_SECONDS = 20.0
+LOOK_SECONDS = 20.0  # from the end of one round over the tables to the next
+PAUSE_SECONDS = 2.0  # within a round, after a table that had something to do: what waited for it goes first
 VACUUM_SECONDS = 3600.0
 FAULTS = (DeltaError, OSError, ActivityError)
 HELD_SECONDS = 0.5  # a writer that is at work for longer is left alone until the next look
@@ -31,54 +33,53 @@ class Upkeep:
         self.reach = failpoints.of(settings, failpoints.MAINTENANCE)
         self.next_look = time.monotonic() + LOOK_SECONDS
         self.next_vacuum = time.monotonic() + VACUUM_SECONDS
-        self.to_vacuum: list[Table] = []
+        self.due: list[Callable[[], bool]] = []
 
     def look(self) -> None:
-        """Do what is due, until one table was compacted or vacuumed: what waited for it goes first."""
+        """Go on with the round over all tables: every one gets its turn, however busy those before it are."""
         if time.monotonic() < self.next_look:
             return
-        if time.monotonic() >= self.next_vacuum:
-            self.to_vacuum = list(self.writers)
-            self.next_vacuum = time.monotonic() + VACUUM_SECONDS
-        if self.to_vacuum:
-            self.vacuum(self.to_vacuum.pop())
-        else:
-            for table, writers in self.writers.items():
-                if self.compact(table, writers):
-                    break
-        self.next_look = time.monotonic() + LOOK_SECONDS
+        if not self.due:
+            self.due = [partial(self.tidy, table, writers) for table, writers in self.writers.items()]
+            if time.monotonic() >= self.next_vacuum:
+                self.due += [partial(self.vacuum, table) for table in self.writers]
+                self.next_vacuum = time.monotonic() + VACUUM_SECONDS
+        while self.due:
+            if self.due.pop(0)():
+                break
+        self.next_look = time.monotonic() + (PAUSE_SECONDS if self.due else LOOK_SECONDS)
 
-    def compact(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
-        """Keep a table's log short and its files few, between its writers' batches; say whether it was compacted."""
+    def tidy(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
+        """Keep a table's log short and its files few, between its writers' batches; say whether there was work."""
         lake = self.settings.lake
         try:
-            maintenance.checkpoint(lake, table)
+            is_written = maintenance.checkpoint(lake, table)
             if not maintenance.needs_compaction(lake, table):
-                return False
+                return is_written
             with ExitStack() as paused:
                 for query in writers:
                     if not query.at_work.acquire(timeout=HELD_SECONDS):
-                        return False
+                        return True
                     paused.callback(query.at_work.release)
                 started = time.monotonic()
                 maintenance.compact(lake, table, self.reach)
                 log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
         except FAULTS as error:  # the table is as it was: the streams go on
             _later(table, error)
-            return False
         return True
 
-    def vacuum(self, table: Table) -> None:
-        """Remove what is expired."""
+    def vacuum(self, table: Table) -> bool:
+        """Remove what is expired; say whether there was work."""
         try:
             done = maintenance.vacuum(self.settings.lake, table, reach=self.reach)
         except FAULTS as error:
             _later(table, error)
-            return
+            return True
         for reader in done.behind:
             log.warning("table=%s not vacuumed: %s", table.label, reader)
         if done.files:
             log.info("table=%s vacuumed files=%d bytes=%d", table.label, done.files, done.bytes)
+        return True
 
 
 def _later(table: Table, error: Exception) -> None:

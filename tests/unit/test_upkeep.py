@@ -1,0 +1,99 @@
+"""Upkeep goes round: every table gets its turn, and what waits gets a pause."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from customer_activity import maintenance, upkeep
+from customer_activity.catalog import Query, Table
+from customer_activity.maintenance import Vacuumed
+from customer_activity.queries import RunningQuery
+from customer_activity.settings import Settings
+from customer_activity.upkeep import Upkeep
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(upkeep.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note what is done to which table, in the place of doing it; every table always has work."""
+    noted: list[str] = []
+
+    def note(what: str, result: object) -> Callable[..., object]:
+        def do(_: str, table: Table, *__: object, **___: object) -> object:
+            noted.append(f"{what} {table.label}")
+            return result
+
+        return do
+
+    monkeypatch.setattr(maintenance, "checkpoint", lambda *_: False)
+    monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: True)
+    monkeypatch.setattr(maintenance, "compact", note("compact", 1))
+    monkeypatch.setattr(maintenance, "vacuum", note("vacuum", Vacuumed(0, 0, [])))
+    return noted
+
+
+def all_queries(settings: Settings) -> list[RunningQuery]:
+    return [
+        RunningQuery(query, lambda: pytest.fail("nothing starts here"), settings, threading.Event()) for query in Query
+    ]
+
+
+def look(upkeep_: Upkeep, clock: Clock, seconds: float) -> None:
+    """Look twice a second for so long, as the application does."""
+    until = clock.now + seconds
+    while clock.now < until:
+        clock.now += 0.5
+        upkeep_.look()
+
+
+def test_busy_tables_do_not_take_the_others_turns(settings: Settings, clock: Clock, done: list[str]) -> None:
+    tables = len(Table)
+    keeping = Upkeep(settings, all_queries(settings))
+    look(keeping, clock, 3 * (upkeep.LOOK_SECONDS + (tables - 1) * upkeep.PAUSE_SECONDS + 1))
+    assert Counter(done) == {f"compact {table.label}": 3 for table in Table}
+
+
+def test_a_table_without_work_costs_no_pause(
+    settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "needs_compaction", lambda _, table: table is Table.ACTIVITY)
+    look(Upkeep(settings, all_queries(settings)), clock, upkeep.LOOK_SECONDS)
+    assert done == [f"compact {Table.ACTIVITY.label}"]
+
+
+def test_a_writer_that_is_at_work_is_left_alone(
+    settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "HELD_SECONDS", 0.0)
+    queries = all_queries(settings)
+    busy = next(query for query in queries if query.query is Query.GOLD)
+    with busy.at_work:
+        look(Upkeep(settings, queries), clock, upkeep.LOOK_SECONDS + len(Table) * upkeep.PAUSE_SECONDS)
+    assert f"compact {Table.ACTIVITY_CHANGES.label}" not in done
+    assert f"compact {Table.ACTIVITY.label}" in done
+
+
+def test_what_is_expired_goes_once_an_hour(settings: Settings, clock: Clock, done: list[str]) -> None:
+    keeping = Upkeep(settings, all_queries(settings))
+    look(keeping, clock, upkeep.VACUUM_SECONDS - 60)
+    assert not [what for what in done if what.startswith("vacuum")]
+    look(keeping, clock, 180)
+    assert Counter(what for what in done if what.startswith("vacuum")) == {
+        f"vacuum {table.label}": 1 for table in Table
+    }
