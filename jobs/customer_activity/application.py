@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 from customer_activity import delta, loss, recovery, session
 from customer_activity.broker import topics
 from customer_activity.catalog import Query
-from customer_activity.errors import ActivityError
+from customer_activity.errors import ActivityError, PublishingHeld
 from customer_activity.inspection.describe import lines
 from customer_activity.lease import Lease
-from customer_activity.observability import log
+from customer_activity.observability import HELD, log
 from customer_activity.queries import Plans, RunningQuery, disk_full
 from customer_activity.rounds import Rounds
 from customer_activity.settings import Settings
@@ -53,7 +53,11 @@ def leased(spark: SparkSession, settings: Settings, queries: Sequence[Query], re
 
 
 def run(
-    settings: Settings, queries: Sequence[Query], *, available_now: bool = False, create_topics: bool = False
+    settings: Settings,
+    queries: Sequence[Query],
+    *,
+    available_now: bool = False,
+    create_topics: bool = False,
 ) -> None:
     """Run the queries until they have drained (`available_now`), fail, or the process is told to stop.
 
@@ -108,10 +112,7 @@ def host(
             return RunningQuery(query, partial(plans.make, query), settings, until, turn, rounds, hold=hold)
 
         if available_now:
-            # The topic first, the tables of current rows after it: the order of always-on running.
-            for query in sorted(queries, key=lambda query: query.is_behind):
-                if not stopping.is_set():
-                    supervise([prepared(query, stopping)], settings, stopping, available_now=True, check=check)
+            drain(queries, prepared, settings, stopping, check)
             return
         # What runs behind the path to the view has one turn between all: two cores are few.
         turn = threading.Lock()
@@ -122,6 +123,30 @@ def host(
         for query in (query for query in queries if query.is_behind and session.is_alive(spark)):
             last = prepared(query, threading.Event())
             supervise([last], settings, last.stopping, available_now=True, check=check)
+
+
+def drain(
+    queries: Sequence[Query],
+    prepared: Callable[[Query, threading.Event], RunningQuery],
+    settings: Settings,
+    stopping: threading.Event,
+    check: Callable[[], None] | None,
+) -> None:
+    """Run one query after the other: the topic first, the tables of current rows after it, as always-on.
+
+    Raises:
+        PublishingHeld: quality holds the topic; the tables are whole all the same.
+    """
+    held: PublishingHeld | None = None
+    for query in sorted(queries, key=lambda query: query.is_behind):
+        if stopping.is_set():
+            break
+        try:
+            supervise([prepared(query, stopping)], settings, stopping, available_now=True, check=check)
+        except PublishingHeld as fault:
+            held = fault
+    if held is not None:
+        raise held
 
 
 @contextmanager
@@ -175,7 +200,8 @@ def supervise(
             upkeep.look()
             stopping.wait(WATCH_SECONDS)
     except ActivityError:
-        stopping.set()  # the others begin no new batch
+        if len(running) > 1:
+            stopping.set()  # the others begin no new batch
         raise
     finally:
         stop_gracefully(running)
@@ -190,8 +216,8 @@ def stop_gracefully(running: Sequence[RunningQuery]) -> None:
             query.at_work.release()
         if query.handle is not None and query.handle.isActive:
             query.handle.stop()
-        if query.status.state == "running":
-            query.status.state = "stopped"
+        if query.status.state in ("running", HELD):
+            query.status.state, query.status.message = "stopped", ""
 
 
 def write_status(running: Sequence[RunningQuery], settings: Settings) -> None:

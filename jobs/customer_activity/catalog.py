@@ -27,6 +27,9 @@ class Query(StrEnum):
         return self in (Query.SUMMARIES, Query.PROFILES, Query.ACTIVITY)
 
 
+REPLAY = "replay"  # what commits call themselves that bring records back from quarantine
+
+
 class Stage(StrEnum):
     """What users name when they run a part of the pipeline: a stage is one query of the path and those behind it."""
 

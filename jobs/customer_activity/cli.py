@@ -25,6 +25,8 @@ COMMANDS = {  # name: where it is written
     "recover": "recover:recover",
     "accept-loss": "accept_loss:accept_loss",
     "resync": "resync:resync",
+    "quality": "quality:quality",
+    "quarantine": "quarantine:app",
     "run": "run:run",
     "stop": "run:stop",
 }

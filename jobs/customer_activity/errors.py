@@ -2,6 +2,7 @@
 
     ActivityError
     ├── CheckFailed           a check found differences                    exit 1
+    │   └── PublishingHeld        quality holds the gate of publishing shut
     ├── TerminalError         trying again does not help                   exit 2
     │   ├── SettingsError         a setting is missing, unknown or wrong
     │   ├── EnvironmentFault      Java, jars, a port or disk space is missing
@@ -13,6 +14,7 @@
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
         ├── DiskFull              the lake's disk has no space left
+        ├── JudgingBusy           another run of quality is at work on the lake
         ├── QueryAlreadyRunning   another driver holds the query
         └── LeaseLost             another driver took the query over
 
@@ -43,6 +45,10 @@ class CheckFailed(ActivityError):
     """Raised when a check ran to its end and found differences."""
 
     exit_code = EXIT_CHECK_FAILED
+
+
+class PublishingHeld(CheckFailed):
+    """Raised when a drain comes to a gate that a failed rule holds shut; nothing of the batch went out."""
 
 
 class TerminalError(ActivityError):
@@ -89,6 +95,10 @@ class BrokerUnavailable(TransientError):
 
 class DiskFull(TransientError):
     """Raised when the lake's disk has no space left."""
+
+
+class JudgingBusy(TransientError):
+    """Raised when another run of quality is at work on the same lake."""
 
 
 class QueryAlreadyRunning(TransientError):

@@ -30,6 +30,7 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE = "read", "accepted", "quarantined", "duplicate", "stale"
+REPLAYED, REMOVED = "replayed", "removed"  # from quarantine: appended to bronze, and taken out there
 
 
 @dataclass

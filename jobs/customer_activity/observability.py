@@ -15,6 +15,8 @@ from customer_activity.catalog import Query
 
 log = logging.getLogger("customer_activity")
 
+HELD = "held"  # a publisher's state while quality holds its gate shut
+
 
 def configure_logging() -> None:
     """Log to standard error, one line an event, times in UTC."""
@@ -37,7 +39,7 @@ class QueryStatus:
 
     Attributes:
         query: which query.
-        state: starting, running, stopped or failed.
+        state: starting, running, held, stopped or failed.
         pid: the driver's process.
         updated_at: when this was written, UTC.
         batch_id: the last finished batch.
@@ -48,7 +50,7 @@ class QueryStatus:
         rows_total: rows since the driver started.
         phases: milliseconds by phase of the last batch: read, compute, write, commit, publish.
         spark_phases: milliseconds by phase of the last trigger, as Spark reports them.
-        message: why it failed.
+        message: why it failed, or is held.
     """
 
     query: Query

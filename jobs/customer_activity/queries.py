@@ -13,18 +13,25 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from customer_activity import checkpoints, delta, failpoints, kafka, loss
+from customer_activity import checkpoints, delta, failpoints, gate, kafka, loss
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.bronze.fetching import Fetcher
 from customer_activity.catalog import Query, Table, checkpoint_path
-from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, LeaseLost, OffsetsLost, TransientError
+from customer_activity.errors import (
+    ActivityError,
+    ChangeFeedLost,
+    DiskFull,
+    LeaseLost,
+    OffsetsLost,
+    TransientError,
+)
 from customer_activity.failpoints import FailPoint
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
 from customer_activity.gold.state import GoldState
 from customer_activity.microbatch import SMALL_BATCH_ROWS, MicroBatch
-from customer_activity.observability import QueryStatus, log
+from customer_activity.observability import HELD, QueryStatus, log
 from customer_activity.publish import stream as publish
 from customer_activity.publish.transaction import Publisher
 from customer_activity.rounds import Rounds
@@ -37,6 +44,7 @@ from customer_activity.storage import is_full
 OFFSETS_GONE = ("failOnDataLoss", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
 FILES_GONE = ("FileNotFoundException", "FILE_NOT_EXIST", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
 LOG_NOTED = "CONCURRENT_STREAM_LOG_UPDATE"  # Spark's own log of offsets knows no lease
+GATE_SECONDS = 1.0  # how often a publisher that is held looks whether the gate is open
 PUT_BACK = "put them back from a backup: nothing was skipped"
 
 
@@ -88,9 +96,11 @@ class RunningQuery:
         self.failure: BaseException | None = None
         self.at_work = threading.Lock()
         self.handle: StreamingQuery | None = None
+        self.is_draining = False
 
     def start(self, *, available_now: bool) -> None:
         """Start the query on its checkpoint."""
+        self.is_draining = available_now
         plan = self.make_plan()
         writer = (
             plan.source.writeStream.queryName(self.query.value)
@@ -104,6 +114,8 @@ class RunningQuery:
         self.status.state = "running"
 
     def _batch(self, plan: Plan, frame: DataFrame, batch_id: int) -> None:
+        if self.query is Query.PUBLISH:
+            self._pass_gate()
         through = self.rounds.begin(self.query) if self.rounds is not None else 0
         with self.turn, self.at_work:
             if self.stopping.is_set():
@@ -134,6 +146,26 @@ class RunningQuery:
             self.rounds.finish(self.query, through)
             waited = round((time.monotonic() - ended) * 1000, 1)
             self.status.phases = {**self.status.phases, "turn": waited}
+
+    def _pass_gate(self) -> None:
+        """Wait while quality holds publishing; a drain does not wait. The other queries go on meanwhile.
+
+        Raises:
+            PublishingHeld: this is a drain.
+            Stopping: the application was told to stop.
+        """
+        while rules := gate.holding(self.settings.lake):
+            if self.is_draining:
+                self.failure = gate.held(rules)
+                raise self.failure
+            if self.status.state != HELD:
+                log.warning("query=%s is held by quality: %s", self.query, ", ".join(sorted(rules)))
+            self.status.state, self.status.message = HELD, str(gate.held(rules))
+            if self.stopping.wait(GATE_SECONDS):
+                raise Stopping
+        if self.status.state == HELD:
+            log.info("query=%s is held no more", self.query)
+            self.status.state, self.status.message = "running", ""
 
     def ended(self) -> bool:
         """Whether the query has ended.

@@ -63,15 +63,18 @@ class Settings(BaseSettings):
         False,  # noqa: FBT003
         description="Look for orders to end at a named place of a batch; for drills, refused in production.",
     )
+    quality_docs: str = Field(
+        "./var/quality", min_length=1, description="Where quality's HTML pages go: a folder or s3://bucket/prefix."
+    )
     run_dir: Path = Field(Path("./var/run"), description="Where running processes leave their state, logs and locks.")
     broker_dir: Path = Field(Path("./var/kafka"), description="Data of the embedded broker.")
     jars_dir: Path = Field(PROJECT / ".jars", description="Jars that set-up resolved: folders spark and broker.")
 
-    @field_validator("lake")
+    @field_validator("lake", "quality_docs")
     @classmethod
-    def _absolute_lake(cls, lake: str) -> str:
-        """Make a local lake absolute, so that every process and Spark mean the same folder."""
-        return lake.rstrip("/") if "://" in lake else str(Path(lake).expanduser().resolve())
+    def _absolute_location(cls, location: str) -> str:
+        """Make a local one absolute, so that every process and Spark mean the same folder."""
+        return location.rstrip("/") if "://" in location else str(Path(location).expanduser().resolve())
 
     @field_validator("run_dir", "broker_dir", "jars_dir")
     @classmethod

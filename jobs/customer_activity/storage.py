@@ -18,6 +18,27 @@ def filesystem(location: str) -> tuple[fs.FileSystem, str]:
     return files, path
 
 
+def read_whole(location: str) -> bytes | None:
+    """Return a small file's bytes; None when there is none."""
+    files, path = filesystem(location)
+    if files.get_file_info(path).type == fs.FileType.NotFound:
+        return None
+    with files.open_input_stream(path) as stream:
+        return bytes(stream.read())
+
+
+def write_whole(location: str, data: bytes) -> None:
+    """Write a small file so that a reader sees all of it or what was there before."""
+    files, path = filesystem(location)
+    files.create_dir(path.rpartition("/")[0], recursive=True)
+    # An object appears when it is closed; a file is moved into its place.
+    draft = f"{path}.draft" if isinstance(files, fs.LocalFileSystem) else path
+    with files.open_output_stream(draft) as stream:
+        stream.write(data)
+    if draft != path:
+        files.move(draft, path)
+
+
 def is_full(location: str) -> bool:
     """Whether the disk of a folder on this machine has no space left."""
     if "://" in location or not Path(location).exists():

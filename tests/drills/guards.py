@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.trial import say
 
 PROJECT = Path(__file__).resolve().parents[2]
-COPIED = ("jobs", "tests", "infra", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+COPIED = ("jobs", "tests", "infra", "docs", "expectations", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 SHARED = (".venv", ".jars")
 GREEN, FAILED = 0, 1  # pytest's exit codes; others say that it could not run
 DRILL = ("tests/drills/test_drills.py",)
@@ -104,6 +104,20 @@ GUARDS = (
         "too_large = oversized(rows, publisher.max_bytes)",
         "too_large = oversized(rows, 2**62)",
         ("tests/spark/test_publish.py",),
+    ),
+    Guard(
+        "publishing waits at the gate of quality",
+        "queries.py",
+        "        if self.query is Query.PUBLISH:\n            self._pass_gate()\n",
+        "",
+        ("tests/integration/test_quality.py", "-k", "held"),
+    ),
+    Guard(
+        "a rule that could not be judged is no pass",
+        "quality/judging.py",
+        "    if fault := _fault(result):",
+        "    if False and (fault := _fault(result)):",
+        ("tests/spark/test_quality.py", "-k", "inside"),
     ),
     Guard(
         "a commit looks for a successor's epoch",

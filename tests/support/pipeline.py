@@ -72,10 +72,13 @@ class ViewTopic:
 
     marker: Marker | None = None
     records: list[tuple[str, dict[str, Any] | None]] = field(default_factory=list)
+    values: dict[bytes, bytes | None] = field(default_factory=dict)
     max_bytes: int = 1_000_000
 
     def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker) -> int:
         """Take a batch and its marker together."""
+        records = list(records)
+        self.values |= dict(records)
         batch = [(key.decode(), None if value is None else json.loads(value)) for key, value in records]
         self.records += batch
         self.marker = marker
@@ -103,6 +106,7 @@ class Pipeline:
     versions: dict[tuple[Query, Table], tuple[int, int]] = field(default_factory=dict)
     index: SilverIndex = field(init=False)
     state: GoldState = field(init=False)
+    ids: dict[Table, str] = field(init=False)
 
     def __post_init__(self) -> None:
         """Open the local indexes, as a driver does when it starts."""
@@ -116,9 +120,9 @@ class Pipeline:
         if loses_indexes:
             shutil.rmtree(self.settings.index_dir)
         silvers = (Table.PURCHASES, Table.PROFILE_CHANGES)
-        ids = {table: delta.table_id(self.settings.lake, table) for table in Table}
-        self.index = SilverIndex(self.settings, {table: ids[table] for table in silvers})
-        self.state = GoldState(self.settings, {table: ids[table] for table in (*silvers, Table.ACTIVITY_CHANGES)})
+        self.ids = {table: delta.table_id(self.settings.lake, table) for table in Table}
+        self.index = SilverIndex(self.settings, {table: self.ids[table] for table in silvers})
+        self.state = GoldState(self.settings, {table: self.ids[table] for table in (*silvers, Table.ACTIVITY_CHANGES)})
 
     def send(self, *records: Record) -> None:
         """Put records on their topics."""
@@ -135,6 +139,8 @@ class Pipeline:
         self.batches[query].append(batch)
         self.last_input[query] = self._input(query)
         batch.versions = self._versions(query)
+        before = self.batches[query][-2].cut["end"] if batch.batch_id else None
+        batch.cut = {"begin": before, "end": self._end(query)}
         self._write(query, batch)
         return batch
 
@@ -142,7 +148,7 @@ class Pipeline:
         """Give a hop its last batch again, as after a crash before the checkpoint was written."""
         self.restart(loses_indexes=loses_indexes)
         last = self.batches[query][-1]
-        again = MicroBatch(query, last.generation, last.batch_id, versions=last.versions)
+        again = MicroBatch(query, last.generation, last.batch_id, versions=last.versions, cut=last.cut)
         self._write(query, again)
         return again
 
@@ -196,6 +202,18 @@ class Pipeline:
         self.cursors[query, table] = newest
         self.versions[query, table] = start - 1, newest
         return start, newest
+
+    def _end(self, query: Query) -> list[str]:
+        """Return the sources' offsets at the end of a query's batch, as Spark's checkpoint notes them."""
+        if query is Query.BRONZE:
+            ends: dict[str, dict[str, int]] = {}
+            for (topic, partition), records in self.log.entries.items():
+                ends.setdefault(topic, {})[str(partition)] = len(records)
+            return [json.dumps(ends)]
+        return [
+            json.dumps({"reservoirId": self.ids[table], "reservoirVersion": upto + 1, "index": -1})
+            for table, (_, upto) in self._versions(query).items()
+        ]
 
     def _versions(self, query: Query) -> dict[Table, tuple[int, int]]:
         """Return what the checkpoint would tell of a query's batch."""

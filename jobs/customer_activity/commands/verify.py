@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from customer_activity import console
+from customer_activity import console, gate
 from customer_activity.errors import EXIT_CHECK_FAILED
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report
@@ -38,6 +38,8 @@ def verify(
     else:
         show(report)
     if report.differences:
+        if not json and (rules := gate.holding(settings.lake)):
+            console.out.print(f"[yellow]{escape(str(gate.held(rules)))}[/]", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 

@@ -17,7 +17,14 @@ from customer_activity.inspection.status import QueryReport, Report
 if TYPE_CHECKING:
     from customer_activity.inspection.doctor import Finding
 
-STATE_STYLE = {"running": "green", "starting": "cyan", "failed": "red", "dead": "red", "silent": "yellow"}
+STATE_STYLE = {
+    "running": "green",
+    "starting": "cyan",
+    "failed": "red",
+    "dead": "red",
+    "silent": "yellow",
+    "held": "yellow",
+}
 PHASES = ("read", "compute", "write", "commit", "publish", "turn", "spark")
 MEGABYTE = 1_000_000
 

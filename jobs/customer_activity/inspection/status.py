@@ -15,10 +15,11 @@ from typing import Any
 import psutil
 from deltalake.exceptions import DeltaError
 
-from customer_activity import checkpoints
+from customer_activity import checkpoints, gate
 from customer_activity.catalog import FLOWS, PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE, Flow, Query, Table
 from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
 from customer_activity.inspection import tables, topics
+from customer_activity.observability import HELD
 from customer_activity.settings import Settings
 
 # By query: whose rows it reads.
@@ -51,7 +52,8 @@ class QueryReport:
 
     Attributes:
         query: its name.
-        state: running, starting, stopped, failed; dead (its process is gone), silent (no sign for 10 s), not started.
+        state: running, starting, held (by quality), stopped, failed; dead (its process is gone), silent (no sign for
+            10 s), not started.
         message: why it failed, or what its state means.
         pid: the driver's process.
         batch: its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
@@ -139,6 +141,8 @@ def report(settings: Settings) -> Report:
         queries.append(_query(settings, flow, progress, by_role))
         if flow.query is Query.PUBLISH and progress is not None:
             published = _published(settings, progress)
+    if holding := gate.holding(settings.lake):
+        notes.append(f"publishing is held by quality: {gate.describe(holding)}")
     held = {table: found for table in Table if (found := _contents(settings, table, notes)) is not None}
     newest = {table: contents.newest for table, contents in held.items()}
     current: dict[Query, bool] = {}
@@ -232,9 +236,10 @@ def _state(settings: Settings, query: Query, progress: checkpoints.Progress | No
         return QueryReport(query, "unknown", f"{path} cannot be read ({type(error).__name__})", batch=committed)
     state, message = status["state"], status["message"]
     age = (datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])).total_seconds()
-    if state in ("starting", "running") and not is_alive(status["pid"]):
+    is_at_work = state in ("starting", "running", HELD)
+    if is_at_work and not is_alive(status["pid"]):
         state, message = "dead", f"its process {status['pid']} is gone without a word"
-    elif state in ("starting", "running") and age > SILENT_SECONDS:
+    elif is_at_work and age > SILENT_SECONDS:
         state, message = "silent", f"process {status['pid']} has not said a word for {age:.0f} s"
     last = {
         "id": status["batch_id"],

@@ -14,12 +14,14 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from customer_activity import audit, checkpoints, delta, kafka, lease
+from customer_activity import audit, checkpoints, delta, gate, kafka, lease
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.errors import TerminalError
 from customer_activity.publish.stream import FIELDS, Record, net_changes, oversized, records
 from customer_activity.publish.transaction import Marker, Publisher
 from customer_activity.settings import Settings
+
+MENDS = ("across/view",)  # suites of rules about the topic itself: sending what differs is what they ask for
 
 
 class Resynced(NamedTuple):
@@ -44,12 +46,14 @@ def resync(settings: Settings, reason: str) -> Resynced:
     Raises:
         SettingsError: there is no lake.
         QueryAlreadyRunning: publish runs.
+        PublishingHeld: quality holds publishing, and not for what the topic has.
         TerminalError: the topic has newer versions than the lake: the lake was put back to an earlier time.
         TransientError: Kafka does not answer, or aborted the transaction.
     """
     lake = settings.lake
     delta.require_tables(lake)
     lease.refuse_running(lake, Query.PUBLISH)
+    gate.require_open(lake, but_for=MENDS)
     log = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
     rows = current_rows(log)
     with Publisher(settings) as publisher:  # from here on nobody else publishes

@@ -40,6 +40,11 @@ class Marker(NamedTuple):
     version: int
 
 
+def identity(settings: Settings) -> str:
+    """Return the publisher's transactional id, which is also the key of its markers."""
+    return f"customer-activity-publish-{settings.view_topic}"
+
+
 class Publisher:
     """One producer with one transactional id, and the marker of what it has published.
 
@@ -55,7 +60,7 @@ class Publisher:
             BrokerUnavailable: Kafka does not answer.
         """
         self.settings = settings
-        self.identity = f"customer-activity-publish-{settings.view_topic}"
+        self.identity = identity(settings)
         self.max_bytes = int(kafka.topic_setting(settings, settings.view_topic, "max.message.bytes")) - FRAME_BYTES
         self.producer: Producer = kafka.producer(
             settings,

@@ -34,7 +34,7 @@ WATCHED_BATCH_RECORDS = 250_000
 STREAM_STOP_SECONDS = 30.0  # promised: a batch in progress is finished, then the session closes
 TRAFFIC_STOP_SECONDS = 5.0
 TOPICS_SECONDS = 10.0  # until every client sees a topic that was just made
-LIVE_STATES = ("starting", "running", "silent")
+LIVE_STATES = ("starting", "running", "held", "silent")
 
 
 class Traffic(NamedTuple):
@@ -136,7 +136,7 @@ def is_sent(settings: Settings, traffic: Traffic) -> bool:
 def is_up(settings: Settings, child: subprocess.Popen[bytes] | None) -> bool:
     """Whether the streams wait for input: all four of a driver that this run started, whatever runs of another's."""
     return child is None or all(
-        state.state == "running" and state.pid == child.pid for state in status.states(settings)
+        state.state in ("running", "held") and state.pid == child.pid for state in status.states(settings)
     )
 
 

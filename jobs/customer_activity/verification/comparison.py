@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from customer_activity.catalog import Query, Table
+from customer_activity.catalog import REPLAY, Query, Table
 from customer_activity.verification.oracle import (
     ACCEPTED,
     DUPLICATE,
@@ -33,6 +33,8 @@ PURCHASE_COLUMNS = Purchase._fields[:9]
 PROFILE_COLUMNS = Profile._fields[:9]
 SUMMARY_COLUMNS = Summary._fields
 GOLD_COLUMNS = (*Activity._fields, "view_version")
+
+REPLAYED = "replayed"  # brought back from quarantine, where bronze had counted them
 
 # Only these columns' values may stand in a message.
 SHOWN = frozenset({"purchase_count", "total_amount", "amount", "currency", "partition", "offset", "view_version"})
@@ -211,12 +213,15 @@ def _sum_batches(topic: str, metadata: Iterable[Mapping[str, Any]]) -> dict[str,
     """
     batches: dict[tuple[Any, ...], Counter[str]] = {}
     for commit in metadata:
-        if commit.get("query") in (Query.BRONZE, Query.SILVER):
+        if commit.get("query") in (Query.BRONZE, Query.SILVER, REPLAY):
             counts: dict[str, int] = commit.get("counts", {}).get(topic, {})
             batch = (commit["query"], commit.get("generation"), commit.get("batch_id"))
             batches[batch] = batches.get(batch, Counter[str]()) | Counter[str](counts)
     total: Counter[str] = Counter()
     for (query, *_), counted in batches.items():
+        if query == REPLAY:
+            total[QUARANTINED] -= counted[REPLAYED]
+            continue
         of_query = (READ, QUARANTINED) if query == Query.BRONZE else (ACCEPTED, QUARANTINED, DUPLICATE, STALE)
         for outcome in of_query:
             total[outcome] += counted[outcome]

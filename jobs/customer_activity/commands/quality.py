@@ -1,0 +1,132 @@
+"""`activity quality`: judge the rules, and look after the gate that they hold."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from customer_activity import console, gate
+from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
+from customer_activity.quality.judging import Outcome
+from customer_activity.quality.rules import Severity
+from customer_activity.quality.run import Report, Verdict
+from customer_activity.quality.run import run as judge
+
+NICE = 10  # the streams come first
+RELEASE = "release"
+
+
+def quality(
+    ctx: typer.Context,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="Layers or tables, such as gold or silver.purchases; all when none is named. Or: release."),
+    ] = None,
+    *,
+    reason: Annotated[str | None, typer.Option(help="With release: why; kept in the lake's _audit folder.")] = None,
+    json: console.JsonOption = False,
+) -> None:
+    """Judge tables and view topic by the rules in `expectations/`; one that holds stops publishing when it fails.
+
+    `activity quality release --reason …` opens the gate until the rules that held it have passed once.
+
+    Exit 0: nothing holds. Exit 1: a rule of severity hold failed or could not be judged.
+    """
+    settings = console.settings_of(ctx)
+    if what == [RELEASE]:
+        if not reason:
+            raise SettingsError("release needs a reason", remedy="`activity quality release --reason …`")
+        released = gate.release(settings.lake, reason, datetime.now(UTC))
+        if json:
+            console.print_json({"released": released})
+        else:
+            console.out.print(f"publishing goes on; let be until they have passed: {', '.join(released)}")
+        return
+    if reason is not None:
+        raise SettingsError("--reason belongs to `activity quality release`", remedy="leave it out to judge")
+    os.nice(NICE)
+    with console.err.status("judging") as status:
+        report = judge(settings, what or (), on_step=status.update)
+    if json:
+        console.print_json(as_data(report))
+    else:
+        show(report)
+    if any(verdict.holds for verdict in report.verdicts):
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def show(report: Report) -> None:
+    """Print every rule with what was observed, what failed in full, and the verdict as the last line."""
+    table = Table(Column("about", overflow="fold"), Column("rule", overflow="fold"), "severity", "observed", "verdict")
+    for verdict in report.verdicts:
+        rule, found = verdict.rule, verdict.judged
+        table.add_row(rule.table, rule.rule, rule.severity.value, escape(found.found), _styled(verdict))
+    console.out.print(table)
+    for verdict in report.failing:
+        _explain(verdict)
+    console.out.print(f"pages: {report.documents}", highlight=False, soft_wrap=True)
+    for line, style in closing(report):
+        console.out.print(line, style=style, highlight=False, soft_wrap=True)
+
+
+def _explain(verdict: Verdict) -> None:
+    rule, found = verdict.rule, verdict.judged
+    console.out.print(f"[red]{rule.rule}[/]: {escape(rule.why)}", highlight=False, soft_wrap=True)
+    for line in (*found.examples, *verdict.looked):
+        console.out.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
+    if query := rule.look or rule.query:
+        console.out.print(f"  look further: {escape(' '.join(query.split()))}", style="dim", soft_wrap=True)
+
+
+def closing(report: Report) -> list[tuple[str, str]]:
+    """Sum a report up: line and style."""
+    holding = [verdict for verdict in report.verdicts if verdict.holds]
+    warned = [verdict for verdict in report.failing if not verdict.holds]
+    lines = []
+    if report.let_be:
+        lines.append((f"let be: {', '.join(report.let_be)}", "yellow"))
+    if report.held:
+        lines.append((f"publishing is held: {', '.join(sorted(report.held))}", "bold red"))
+    passed = len(report.verdicts) - len(report.failing)
+    words = [f"{passed} of {len(report.verdicts)} rules passed in {report.seconds:.1f} s"]
+    words += [f"{len(holding)} failed that hold"] * bool(holding) + [f"{len(warned)} warn"] * bool(warned)
+    lines.append((", ".join(words), "bold red" if holding else "bold yellow" if warned else "bold green"))
+    return lines
+
+
+def _styled(verdict: Verdict) -> str:
+    if verdict.judged.outcome is Outcome.PASSED:
+        return "[green]passed[/]"
+    return f"[{'red' if verdict.rule.severity is Severity.HOLD else 'yellow'}]{verdict.judged.outcome.value}[/]"
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """Return the report for machines."""
+    return {
+        "run_id": report.run_id,
+        "ok": not any(verdict.holds for verdict in report.verdicts),
+        "held": {rule: failure._asdict() for rule, failure in report.held.items()},
+        "let_be": list(report.let_be),
+        "rules": [
+            {
+                "rule": verdict.rule.rule,
+                "about": verdict.rule.table,
+                "severity": verdict.rule.severity.value,
+                "outcome": verdict.judged.outcome.value,
+                "observed": verdict.judged.observed,
+                "found": verdict.judged.found,
+                "threshold": verdict.rule.expect,
+                "examples": [*verdict.judged.examples, *verdict.looked],
+                "seconds": round(verdict.seconds, 3),
+            }
+            for verdict in report.verdicts
+        ],
+        "versions": dict(report.versions),
+        "documents": report.documents,
+        "seconds": round(report.seconds, 3),
+    }

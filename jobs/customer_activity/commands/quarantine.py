@@ -1,0 +1,114 @@
+"""`activity quarantine list | show | replay`: what was refused, and bringing it back when the cause is mended."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from customer_activity import console
+from customer_activity.catalog import Reason
+from customer_activity.quarantine import contents
+from customer_activity.quarantine.contents import Selection
+
+app = typer.Typer(no_args_is_help=True, help="Records that were refused: count them, look at them, bring them back.")
+
+TIMES = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"]
+
+ReasonOption = Annotated[Reason | None, typer.Option("--reason", help="Refused for this reason only.")]
+TopicOption = Annotated[str | None, typer.Option("--topic", help="Of this topic only.")]
+SinceOption = Annotated[datetime | None, typer.Option("--since", formats=TIMES, help="Sent then or later, UTC.")]
+UntilOption = Annotated[datetime | None, typer.Option("--until", formats=TIMES, help="Sent before then, UTC.")]
+
+
+def selection(reason: Reason | None, topic: str | None, since: datetime | None, until: datetime | None) -> Selection:
+    """Put a selection together; times are UTC."""
+    return Selection(reason, topic, since and since.replace(tzinfo=UTC), until and until.replace(tzinfo=UTC))
+
+
+@app.command("list")
+def list_groups(
+    ctx: typer.Context,
+    *,
+    reason: ReasonOption = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    json: console.JsonOption = False,
+) -> None:
+    """Count the records in quarantine by topic and reason."""
+    groups = contents.groups(console.settings_of(ctx).lake, selection(reason, topic, since, until))
+    if json:
+        console.print_json([group._asdict() for group in groups])
+        return
+    grid = Table("topic", "reason", box=None, pad_edge=False)
+    for column in ("records", "first sent", "last sent"):
+        grid.add_column(column, justify="right")
+    for group in groups:
+        grid.add_row(Text(group.topic), group.reason, f"{group.records:,}", _time(group.oldest), _time(group.newest))
+    console.out.print(grid if groups else "nothing is in quarantine")
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    *,
+    reason: ReasonOption = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="So many at most, the newest.")] = 20,
+    json: console.JsonOption = False,
+) -> None:
+    """Show records in quarantine: where they were and why they were refused. Their bytes stay in the table."""
+    settings = console.settings_of(ctx)
+    records = contents.records(settings.lake, selection(reason, topic, since, until), limit)
+    if json:
+        console.print_json(records)
+        return
+    grid = Table("record", "sent", "reason", "detail", box=None, pad_edge=False)
+    for row in records:
+        place = f"{row['topic']}-{row['partition']}@{row['offset']}" if row["offset"] is not None else row["topic"]
+        grid.add_row(Text(place), _time(row["kafka_timestamp"]), row["reason"], Text(row["detail"] or ""))
+    console.out.print(grid if records else "nothing is in quarantine")
+
+
+@app.command()
+def replay(
+    ctx: typer.Context,
+    *,
+    why: Annotated[str, typer.Option("--why", help="What was mended; kept in the lake's _audit folder.")],
+    reason: ReasonOption = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")] = False,
+    json: console.JsonOption = False,
+) -> None:
+    """Judge records in quarantine anew, and let those into bronze that are right by now; the streams must be stopped.
+
+    A record of whose key a later one has landed stays: letting it in would count a purchase twice or bring an old
+    profile back.
+    """
+    from customer_activity.quarantine.replay import replay as bring_back  # noqa: PLC0415 - brings pyspark
+
+    done = bring_back(console.settings_of(ctx), selection(reason, topic, since, until), why, dry_run=dry_run)
+    if json:
+        console.print_json({**done._asdict(), "dry_run": dry_run})
+        return
+    would = "would enter" if dry_run else "entered"
+    for name, records in done.accepted.items():
+        console.out.print(f"{records:,} records of {name} {would} bronze", highlight=False)
+    for name, records in done.refused.items():
+        console.out.print(f"{records:,} are still refused: {name}", highlight=False)
+    if done.overtaken:
+        console.out.print(f"{done.overtaken:,} stay: a later record of their key has landed", highlight=False)
+    if not any((done.accepted, done.refused, done.overtaken)):
+        console.out.print("nothing to replay")
+
+
+def _time(moment: datetime | None) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if moment else "-"

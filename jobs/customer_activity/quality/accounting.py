@@ -1,0 +1,155 @@
+"""What the batches counted in their own pass, added up from what their commits tell: nothing is scanned for it.
+
+A batch writes several commits, each with the counts known by then, and counts only grow: of each the greatest is the
+batch's. Commits that a log has no longer are in the lake's `_history`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from customer_activity.catalog import REPLAY, Query, Table, history_path
+from customer_activity.microbatch import (
+    ACCEPTED,
+    DUPLICATE,
+    QUARANTINED,
+    READ,
+    REMOVED,
+    REPLAYED,
+    STALE,
+    metadata_of,
+)
+from customer_activity.quality.pins import Pins, Seen
+from customer_activity.quality.snapshot import Relations
+from customer_activity.settings import Settings
+from customer_activity.storage import filesystem
+
+COUNTED = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES)
+
+LANDING = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
+
+BatchKey = tuple[str, str, int]
+Batches = Mapping[BatchKey, Mapping[str, Mapping[str, int]]]
+OUTCOMES = (READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE)
+TOPICS_SCHEMA = pa.schema([("topic", pa.string()), *((outcome, pa.int64()) for outcome in OUTCOMES)])
+ROWS_SCHEMA = pa.schema([("table", pa.string()), ("told", pa.int64())])
+
+
+class Told(NamedTuple):
+    """What the commits of a table tell.
+
+    Attributes:
+        is_whole: whether log and history go back to the first.
+        batches: the counts of each batch, by topic and outcome, as its commit to this table has them.
+        versions: the version of that commit.
+    """
+
+    is_whole: bool
+    batches: Batches
+    versions: Mapping[BatchKey, int]
+
+
+def relations(settings: Settings, pins: Pins) -> Relations:
+    """Return `accounting.topics` and `accounting.rows`; without rows where the commits are not all there any more."""
+    told = {table: _told(settings.lake, table, pins.tables[table]) for table in COUNTED}
+    if not all(found.is_whole for found in told.values()):
+        return {"accounting.topics": TOPICS_SCHEMA.empty_table(), "accounting.rows": ROWS_SCHEMA.empty_table()}
+    sides = (
+        (settings.purchase_topic, Table.PURCHASE_EVENTS, Table.PURCHASES),
+        (settings.profile_topic, Table.PROFILE_EVENTS, Table.PROFILE_CHANGES),
+    )
+    topics = [
+        {"topic": topic} | _through(topic, told, landed, judged, _seen(pins, judged)) for topic, landed, judged in sides
+    ]
+    rows = [
+        {"table": table.label, "told": _sum(told[table], topic, ACCEPTED) + _sum(told[table], topic, REPLAYED)}
+        for topic, table in (
+            (settings.purchase_topic, Table.PURCHASE_EVENTS),
+            (settings.profile_topic, Table.PROFILE_EVENTS),
+            (settings.purchase_topic, Table.PURCHASES),
+        )
+    ]
+    held = told[Table.QUARANTINE]
+    refused = sum(_sum(held, topic, QUARANTINED) - _sum(held, topic, REMOVED) for topic, _, _ in sides)
+    rows.append({"table": Table.QUARANTINE.label, "told": refused})
+    return {
+        "accounting.topics": pa.Table.from_pylist(topics, TOPICS_SCHEMA),
+        "accounting.rows": pa.Table.from_pylist(rows, ROWS_SCHEMA),
+    }
+
+
+def _seen(pins: Pins, made: Table) -> int:
+    """Return up to which version silver had read the landed records that it judged."""
+    return next(version for seen, version in pins.seen.items() if _is_silver(seen) and seen.made is made)
+
+
+def _is_silver(seen: Seen) -> bool:
+    return seen.reader is Query.SILVER
+
+
+def _through(topic: str, told: Mapping[Table, Told], landed: Table, judged: Table, seen: int) -> dict[str, int]:
+    """Return what the landing batches read that silver has seen, and what became of it."""
+    total: Counter[str] = Counter()
+    for batch, counts in _merged(told[table].batches for table in LANDING).items():
+        version = told[landed].versions.get(batch)
+        # One that accepts records of the topic has a commit to its table, sooner or later.
+        is_seen = not counts[topic][ACCEPTED] if version is None else version <= seen
+        if batch[0] == Query.BRONZE and is_seen:
+            total[READ] += counts[topic][READ]
+            total[QUARANTINED] += counts[topic][QUARANTINED]
+        elif batch[0] == REPLAY and version is not None and version <= seen:
+            total[QUARANTINED] -= counts[topic][REPLAYED]
+    for batch, of_batch in told[judged].batches.items():
+        if batch[0] == Query.SILVER:
+            for outcome in (ACCEPTED, QUARANTINED, DUPLICATE, STALE):
+                total[outcome] += of_batch.get(topic, {}).get(outcome, 0)
+    return {outcome: total[outcome] for outcome in OUTCOMES}
+
+
+def _merged(batches: Iterable[Batches]) -> dict[BatchKey, dict[str, Counter[str]]]:
+    """Put together what a batch told with its commits to several tables."""
+    merged: dict[BatchKey, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for of_table in batches:
+        for batch, counts in of_table.items():
+            for topic, outcomes in counts.items():
+                merged[batch][topic] |= Counter(outcomes)
+    return merged
+
+
+def _sum(told: Told, topic: str, outcome: str) -> int:
+    return sum(counts.get(topic, {}).get(outcome, 0) for counts in told.batches.values())
+
+
+def _told(lake: str, name: Table, table: DeltaTable) -> Told:
+    """Read what a table's commits tell, up to its pinned version."""
+    # The log first: what leaves it meanwhile is in the history by then.
+    commits = {commit["version"]: commit for commit in (*table.history(), *_history(lake, name))}
+    newest = table.version()
+    is_whole = all(version in commits for version in range(newest + 1))
+    batches: dict[BatchKey, dict[str, Counter[str]]] = {}
+    versions: dict[BatchKey, int] = {}
+    for version in sorted(version for version in commits if version <= newest):
+        note = metadata_of(commits[version].get("userMetadata"))
+        if "batch_id" not in note:
+            continue
+        key = (str(note["query"]), str(note.get("generation")), int(note["batch_id"]))
+        versions.setdefault(key, version)
+        of_batch = batches.setdefault(key, {})
+        for topic, counts in note.get("counts", {}).items():
+            of_batch[topic] = of_batch.get(topic, Counter[str]()) | Counter[str](counts)
+    return Told(is_whole, batches, versions)
+
+
+def _history(lake: str, name: Table) -> Iterator[dict[str, Any]]:
+    files, folder = filesystem(history_path(lake, name))
+    entries: Iterable[fs.FileInfo] = files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    for entry in entries:
+        with files.open_input_stream(entry.path) as stream:
+            yield from map(json.loads, stream.read().splitlines())

@@ -1,0 +1,232 @@
+"""What Kafka says: what the input topics have that did not land, and what the view topic has."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+import duckdb
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from customer_activity import kafka
+from customer_activity.catalog import Table, table_path
+from customer_activity.errors import TransientError
+from customer_activity.publish.transaction import Marker, identity
+from customer_activity.quality.snapshot import Relations
+from customer_activity.settings import Settings
+from customer_activity.verification import kafka_input
+
+TOGETHER_OFFSETS = 10_000  # gaps that are no further apart are read in one go
+
+GAPS = """
+WITH held AS (
+    SELECT topic, partition, "offset", lead("offset") OVER (PARTITION BY topic, partition ORDER BY "offset") AS follower
+    FROM (SELECT DISTINCT topic, partition, "offset" FROM bronze.landed) SEMI JOIN incomplete USING (topic, partition)
+)
+SELECT topic, partition, greatest("offset" + 1, lowest) AS first, follower - 1 AS last
+FROM held JOIN incomplete USING (topic, partition) WHERE follower > greatest("offset" + 1, lowest)
+UNION ALL
+SELECT topic, partition, lowest, coalesce(least_held, landed_to) - 1 FROM incomplete
+WHERE coalesce(least_held, landed_to) > lowest
+UNION ALL
+SELECT topic, partition, greatest(most_held + 1, lowest), landed_to - 1 FROM incomplete
+WHERE landed_to > greatest(most_held + 1, lowest)
+"""
+INCOMPLETE = """
+CREATE OR REPLACE TEMP TABLE incomplete AS
+WITH held AS (
+    SELECT topic, partition, count(DISTINCT "offset") AS records,
+           min("offset") AS least_held, max("offset") AS most_held
+    FROM bronze.landed GROUP BY ALL
+)
+SELECT offsets.topic, offsets.partition, offsets.lowest, offsets.landed_to, least_held, most_held
+FROM topic.offsets AS offsets LEFT JOIN held USING (topic, partition)
+WHERE offsets.landed_to > offsets.lowest
+  AND coalesce(records < most_held - least_held + 1 OR least_held > offsets.lowest OR most_held < landed_to - 1, true)
+"""
+
+
+class ViewRecord(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """A value of the view topic, as its contract has it."""
+
+    customer_id: str
+    name: str
+    email: str | None
+    address: str | None
+    loyalty_status: str | None
+    profile_updated_at_epoch_millis: int
+    purchase_count: int
+    total_amount: Decimal
+    currency: str
+    first_purchase_at_epoch_millis: int | None
+    last_purchase_at_epoch_millis: int | None
+    view_version: int
+    as_of_epoch_millis: int
+
+
+VIEW_SCHEMA = pa.schema(
+    [
+        ("customer_id", pa.string()),
+        ("name", pa.string()),
+        ("email", pa.string()),
+        ("address", pa.string()),
+        ("loyalty_status", pa.string()),
+        ("profile_updated_at_epoch_millis", pa.int64()),
+        ("purchase_count", pa.int64()),
+        ("total_amount", pa.decimal128(18, 2)),
+        ("currency", pa.string()),
+        ("first_purchase_at_epoch_millis", pa.int64()),
+        ("last_purchase_at_epoch_millis", pa.int64()),
+        ("view_version", pa.int64()),
+        ("as_of_epoch_millis", pa.int64()),
+        ("is_deleted", pa.bool_()),
+        ("is_readable", pa.bool_()),
+    ]
+)
+
+
+class View(NamedTuple):
+    """The view topic at one moment.
+
+    Attributes:
+        values: the last value of each key; null deletes it.
+        marker: how far gold was out before the values were read: at least so far they are.
+    """
+
+    values: Mapping[bytes, bytes | None]
+    marker: Marker | None
+
+
+def read_view(settings: Settings) -> View:
+    """Read the view topic; do so before the tables are pinned, which have then whatever it has.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TopicMismatch: there is no such topic.
+    """
+    key = identity(settings).encode()
+    value = kafka.last_values(settings, settings.progress_topic).get(key)
+    marker = Marker(**json.loads(value)) if value is not None else None
+    return View(kafka.last_values(settings, settings.view_topic), marker)
+
+
+def view_relations(view: View, lake: str) -> Relations:
+    """Return `topic.view`, and `topic.published`: the greatest view version that is out with all before it."""
+    published = pa.table({"view_version": pa.array([_published(view.marker, lake)], pa.int64())})
+    return {"topic.view": _rows(view.values), "topic.published": published}
+
+
+def _rows(values: Mapping[bytes, bytes | None]) -> pa.Table:
+    decode = msgspec.json.Decoder(ViewRecord).decode
+    rows = []
+    for key, value in values.items():
+        customer = key.decode(errors="replace")
+        row = {"customer_id": customer, "is_deleted": value is None, "is_readable": True}
+        if value is not None:
+            try:
+                record = decode(value)
+                row |= msgspec.structs.asdict(record)
+                row["is_readable"] = record.customer_id == customer and record.total_amount.as_tuple().exponent == -2  # noqa: PLR2004 - cents
+            except msgspec.DecodeError:
+                row["is_readable"] = False
+        if not row["is_readable"]:
+            row = {"customer_id": customer, "is_deleted": False, "is_readable": False}
+        rows.append(row)
+    return pa.Table.from_pylist(rows, VIEW_SCHEMA)
+
+
+def _published(marker: Marker | None, lake: str) -> int:
+    """Return gold's greatest view version at the version that the marker names; 0 where nothing is out."""
+    if marker is None:
+        return 0
+    table = Table.ACTIVITY_CHANGES
+    if str(DeltaTable(table_path(lake, table)).metadata().id) != marker.table_id:
+        return 0
+    try:
+        changes = DeltaTable(table_path(lake, table), version=marker.version)
+    except DeltaError as error:
+        raise TransientError(
+            f"{table.label}: version {marker.version}, which is on the topic, is not in the log",
+            remedy="judge again after the next batch; if it stays, the lake is of another time than the topic",
+        ) from error
+    column = changes.to_pyarrow_dataset().to_table(columns=["view_version"])["view_version"]
+    return pc.max(column).as_py() or 0
+
+
+def offsets(settings: Settings, landed: Mapping[str, Mapping[int, int]]) -> Relations:
+    """Return `topic.offsets`: what the input topics have, and up to where bronze has read.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TopicMismatch: there is no such topic.
+    """
+    rows = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "lowest": low,
+            "highest": high,
+            "landed_to": min(high, landed.get(topic, {}).get(partition, low)),
+        }
+        for topic in (settings.purchase_topic, settings.profile_topic)
+        for partition, (low, high) in kafka.offset_range(settings, topic).items()
+    ]
+    numbers = [(name, pa.int64()) for name in ("lowest", "highest", "landed_to")]
+    schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *numbers])
+    return {"topic.offsets": pa.Table.from_pylist(rows, schema)}
+
+
+def unlanded(settings: Settings, database: duckdb.DuckDBPyConnection) -> Relations:
+    """Return `topic.unlanded`: committed records in the range that bronze has read, and not in bronze.
+
+    Offsets may be missing for good reasons (compaction, a transaction's markers), so Kafka is asked about each gap.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer any more.
+        TransientError: retention removed records meanwhile.
+    """
+    database.execute(INCOMPLETE)
+    gaps: dict[tuple[str, int], list[range]] = defaultdict(list)
+    for topic, partition, first, last in database.execute(GAPS).fetchall():
+        gaps[topic, partition].append(range(first, last + 1))
+    found = [
+        {"topic": topic, "partition": partition, "offset": offset, "kafka_timestamp": at}
+        for (topic, partition), holes in gaps.items()
+        for offset, at in _records_in(settings, topic, partition, holes)
+    ]
+    schema = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+    columns = pa.schema([*schema, ("kafka_timestamp", pa.timestamp("us", tz="UTC"))])
+    return {"topic.unlanded": pa.Table.from_pylist(found, columns)}
+
+
+def _records_in(
+    settings: Settings, topic: str, partition: int, gaps: Iterable[range]
+) -> Iterator[tuple[int, datetime]]:
+    """Yield offset and time of the committed records in some gaps of a partition."""
+    for together in _joined(sorted(gaps, key=lambda gap: gap.start)):
+        start, end = {partition: together[0].start}, {partition: together[-1].stop}
+        starts = [gap.start for gap in together]
+        for record in kafka_input.read(settings, topic, start, end):
+            if record.offset in together[bisect_right(starts, record.offset) - 1]:
+                yield record.offset, datetime.fromtimestamp(record.timestamp / 1000, UTC)
+
+
+def _joined(gaps: Iterable[range]) -> Iterator[list[range]]:
+    """Put gaps that are near each other together."""
+    together: list[range] = []
+    for gap in gaps:
+        if together and gap.start - together[-1].stop > TOGETHER_OFFSETS:
+            yield together
+            together = []
+        together.append(gap)
+    if together:
+        yield together

@@ -1,0 +1,161 @@
+"""Which versions of the tables belong together, while the streams go on.
+
+Every table is pinned at its newest version, readers before what they read. Beside it stands each table at the version
+that a reader had seen when it made what is pinned: the reader's commit tells it, and its checkpoint where later batches
+changed nothing. So a table and what it was made from are compared exactly, without stopping anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from customer_activity import checkpoints
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.datafiles import arrow_schema
+from customer_activity.errors import SettingsError, TransientError
+from customer_activity.microbatch import metadata_of
+from customer_activity.quality.snapshot import Relation, Relations, relation
+from customer_activity.settings import Settings
+
+COMMITS_LOOKED_AT = (8, 256, None)  # the newest ones tell mostly; each is a file to read
+
+
+class Seen(NamedTuple):
+    """A table as a reader saw it: the reader, the table that tells by its commits, and the table that was read."""
+
+    reader: Query
+    made: Table
+    read: Table
+
+    @property
+    def name(self) -> str:
+        """What queries call it."""
+        return f"seen_by_{self.reader}.{self.read.value.partition('/')[2]}"
+
+
+# Readers before what they read: what is opened later can only be newer. So is quarantine before the events: silver puts
+# into it what has landed.
+SEEN = (
+    Seen(Query.ACTIVITY, Table.ACTIVITY, Table.ACTIVITY_CHANGES),
+    Seen(Query.SUMMARIES, Table.SUMMARIES, Table.PURCHASES),
+    Seen(Query.PROFILES, Table.PROFILES, Table.PROFILE_CHANGES),
+    Seen(Query.GOLD, Table.ACTIVITY_CHANGES, Table.PURCHASES),
+    Seen(Query.GOLD, Table.ACTIVITY_CHANGES, Table.PROFILE_CHANGES),
+    Seen(Query.SILVER, Table.PURCHASES, Table.PURCHASE_EVENTS),
+    Seen(Query.SILVER, Table.PROFILE_CHANGES, Table.PROFILE_EVENTS),
+)
+ORDER = tuple(dict.fromkeys([*(seen.made for seen in SEEN), Table.QUARANTINE, *Table]))
+
+
+@dataclass(frozen=True)
+class Pins:
+    """The tables of one moment.
+
+    Attributes:
+        tables: each at its newest version.
+        seen: the version that each reader had seen of a table; 0 when it had seen nothing.
+        landed: the next offset that bronze reads, by topic and partition.
+    """
+
+    tables: Mapping[Table, DeltaTable]
+    seen: Mapping[Seen, int]
+    landed: Mapping[str, Mapping[int, int]]
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Version by the name that queries use."""
+        newest = {table.label: opened.version() for table, opened in self.tables.items()}
+        return newest | {seen.name: version for seen, version in self.seen.items()}
+
+    def relations(self) -> Relations:
+        """Return every table by the name that queries use.
+
+        Raises:
+            TransientError: the log no longer reaches back to what a reader has seen.
+        """
+        newest = {table.label: relation(opened) for table, opened in self.tables.items()}
+        return newest | {seen.name: self._as_seen(seen.read, version) for seen, version in self.seen.items()}
+
+    def _as_seen(self, table: Table, version: int) -> Relation:
+        newest = self.tables[table]
+        if version == newest.version():
+            return relation(newest)
+        if version <= 0:
+            return arrow_schema(table).empty_table()
+        try:
+            return relation(DeltaTable(newest.table_uri, version=version))
+        except DeltaError as error:
+            raise TransientError(
+                f"{table.label}: version {version}, which a reader has seen last, is not in the log any more",
+                remedy="let the streams run on (`activity stream --available-now`), then judge again",
+            ) from error
+
+
+def pin(settings: Settings) -> Pins:
+    """Open every table.
+
+    Raises:
+        SettingsError: there is no lake.
+        TransientError: what a reader has seen is not known: it begins with a table as it was.
+    """
+    readers = dict.fromkeys([Query.BRONZE, *(seen.reader for seen in SEEN)])
+    # Before the tables: whatever a checkpoint says is done is in a table that is opened after it.
+    done = {query: checkpoints.progress(settings.lake, query) for query in readers}
+    tables = {}
+    for table in ORDER:
+        try:
+            tables[table] = DeltaTable(table_path(settings.lake, table))
+        except TableNotFoundError:
+            raise SettingsError(
+                f"no table {table.label} at {settings.lake}", remedy="run `activity stream`, or correct ACTIVITY_LAKE"
+            ) from None
+    seen = {seen: _seen(seen, tables, done[seen.reader]) for seen in SEEN}
+    return Pins({table: tables[table] for table in Table}, seen, _landed(tables, done[Query.BRONZE]))
+
+
+def _seen(seen: Seen, tables: Mapping[Table, DeltaTable], done: checkpoints.Progress | None) -> int:
+    """Return the newest version of a table that its reader has taken into what it made."""
+    newest = newest_note(tables[seen.made], seen.reader)
+    identity = str(tables[seen.read].metadata().id)
+    if done is not None and done.batch_id >= newest.get("batch_id", -1):
+        return done.table_versions.get(identity, 0)
+    if seen.read.label in newest:  # gold names the pair
+        return int(newest[seen.read.label])
+    end = newest.get("cut", {}).get("end")
+    if end is None:
+        return 0
+    if any('"isStartingVersion":true' in source for source in end if source):
+        raise TransientError(
+            f"{seen.reader} begins with {seen.read.label} as it was: what it has of it is not known by version",
+            remedy="judge again when it has caught up",
+        )
+    return checkpoints.table_versions(end).get(identity, 0)
+
+
+def _landed(tables: Mapping[Table, DeltaTable], done: checkpoints.Progress | None) -> dict[str, dict[int, int]]:
+    """Return offsets before which all is in bronze's tables as they are pinned: its checkpoint said so before that."""
+    if done is not None:
+        return done.topic_offsets
+    # A lake without its checkpoint: what was before the newest batch that any table has is in all of them.
+    notes = [newest_note(tables[table], Query.BRONZE) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)]
+    oldest = min(notes, key=lambda note: note.get("batch_id", -1))
+    begin = oldest.get("cut", {}).get("begin")
+    return {} if begin is None else checkpoints.topic_offsets(begin)
+
+
+def newest_note(table: DeltaTable, query: Query) -> dict[str, Any]:
+    """Return what a query's newest commit to an opened table tells; empty when there is none."""
+    for limit in COMMITS_LOOKED_AT:
+        commits = table.history(limit)
+        for commit in (commit for commit in commits if commit["version"] <= table.version()):
+            note = metadata_of(commit.get("userMetadata"))
+            if note.get("query") == query:
+                return note
+        if limit is not None and len(commits) < limit:
+            break
+    return {}

@@ -1,0 +1,109 @@
+"""What rules' queries see: the pinned tables, what Kafka says, the accounting and earlier results, as DuckDB relations.
+
+    bronze.… silver.… gold.…           each table at its newest version
+    seen_by_<query>.…                  a table as its reader had seen it when it made what is pinned
+    bronze.landed                      coordinates of every record of the input topics in bronze, quarantine included
+    topic.offsets, topic.unlanded      what the input topics have (outside.py)
+    topic.view, topic.published        what the view topic has (outside.py)
+    accounting.topics, accounting.rows what the commits tell (accounting.py)
+    history.results                    what earlier runs observed (results.py)
+    getvariable('…')                   the deployment's values, as `variables` has them
+
+DuckDB reads the Parquet files by column and keeps what does not fit into memory on disk: a table may be larger than
+the machine. It lives in this process and needs no JVM, which would compete with the streams.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Reason
+from customer_activity.settings import Settings
+
+MEMORY = "2GB"
+PERSONAL = frozenset({"name", "email", "address", "loyalty_status", "key", "value", "headers"})
+LANDED = """
+CREATE VIEW bronze.landed AS
+SELECT topic, partition, "offset", kafka_timestamp FROM bronze.purchase_events
+UNION ALL SELECT topic, partition, "offset", kafka_timestamp FROM bronze.customer_profiles
+UNION ALL SELECT topic, partition, "offset", kafka_timestamp FROM bronze.quarantine
+WHERE "offset" IS NOT NULL AND reason <> 'conflicting_duplicate'
+"""
+
+# Rows in memory, rows elsewhere, or Parquet files of this machine.
+Relation: TypeAlias = pa.Table | ds.Dataset | tuple[str, ...]
+Relations: TypeAlias = Mapping[str, Relation]
+
+
+def variables(settings: Settings) -> dict[str, Any]:
+    """Return what rules may name as "$name", and queries as `getvariable('name')`."""
+    return {
+        "currency": settings.currency,
+        "purchase_topic": settings.purchase_topic,
+        "profile_topic": settings.profile_topic,
+        "view_topic": settings.view_topic,
+        "max_bad_share": settings.max_bad_share,
+        "reasons": [reason.value for reason in Reason],
+        "now_us": time.time_ns() // 1_000,
+    }
+
+
+@contextmanager
+def opened(tables: Relations, values: Mapping[str, Any]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database in memory with the pinned tables in it."""
+    with tempfile.TemporaryDirectory(prefix="activity-quality-") as spill, duckdb.connect(":memory:") as database:
+        database.execute(f"SET memory_limit = '{MEMORY}'")
+        database.execute(f"SET temp_directory = '{spill}'")
+        database.execute("SET TimeZone = 'UTC'")
+        for name, value in values.items():
+            if not isinstance(value, list):
+                database.execute(f"SET VARIABLE {name} = {literal(value)}")
+        database.execute("CREATE SCHEMA frames")
+        add(database, tables)
+        database.execute(LANDED)
+        yield database
+
+
+def relation(table: DeltaTable) -> Relation:
+    """Return an opened table's rows at its version, without reading them.
+
+    Parquet files of this machine are DuckDB's to read: it does so on all cores, and Arrow's filters do not know the
+    types of all files that delta-rs writes.
+    """
+    files = tuple(unquote(uri.removeprefix("file://")) for uri in table.file_uris())
+    if not files:
+        return table.to_pyarrow_dataset().schema.empty_table()
+    return files if files[0].startswith("/") else table.to_pyarrow_dataset()
+
+
+def add(database: duckdb.DuckDBPyConnection, relations: Relations) -> None:
+    """Put relations into a database under their names, `schema.name`."""
+    for label, held in relations.items():
+        schema, _, name = label.partition(".")
+        database.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+        source = f'"{schema}__{name}"'
+        if isinstance(held, tuple):
+            source = f"read_parquet([{', '.join(map(literal, held))}], union_by_name = true)"
+        else:
+            database.register(f"{schema}__{name}", held)
+        database.execute(f'CREATE VIEW "{schema}"."{name}" AS SELECT * FROM {source}')
+
+
+def literal(value: str | float) -> str:
+    """Write a value as SQL has it."""
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+
+
+def columns_of(table: str, columns: Iterable[str]) -> str:
+    """Return the query that reads a table's columns."""
+    return f"SELECT {', '.join(f'{chr(34)}{column}{chr(34)}' for column in columns)} FROM {table}"

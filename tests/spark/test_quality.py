@@ -1,0 +1,508 @@
+"""Every rule against the damage that it is about: an intact lake passes them all, a damaged one fails the one named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from great_expectations.expectations.core.expect_column_values_to_not_be_null import ExpectColumnValuesToNotBeNull
+from pyspark.sql import SparkSession
+
+from customer_activity import gate
+from customer_activity.bronze.bad_share import BadShareGuard
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.failpoints import FailPoint
+from customer_activity.quality import results
+from customer_activity.quality.judging import Outcome
+from customer_activity.quality.run import Report, run
+from customer_activity.settings import Settings
+from support.pipeline import Pipeline
+from support.quality import Rows, Topics, rewrite, tell
+from support.records import NOW_MS, PURCHASES, Record, profile, purchase, tombstone
+
+HISTORY = [
+    [profile("C-1"), profile("C-2"), profile("C-4"), purchase("P-1", "C-1", "1.00"), purchase("P-2", "C-2", "2.00")],
+    [purchase("P-1", "C-1", "1.00"), purchase("P-2", "C-2", "2.50"), purchase("P-3", "C-3", "3.00"), tombstone("C-4")],
+    [
+        profile("C-1", updated=3_000, address="2 New Street"),
+        profile("C-1", updated=2_000),
+        purchase("P-4", "C-1", "4.00"),
+    ],
+    [Record(PURCHASES, b"P-5", b"{"), profile("C-5"), purchase("P-6", "C-2", "6.00", at=5_000, sent=NOW_MS + 9)],
+]
+PERSONAL = ("Ada", "Old Street", "New Street")
+
+
+@pytest.fixture(scope="module")
+def intact(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Topics]:
+    """Make a lake with a bit of everything, once; a test takes a copy."""
+    folder = tmp_path_factory.mktemp("quality")
+    shutil.copytree(empty_lake, folder / "lake")
+    settings = Settings(lake=str(folder / "lake"), run_dir=folder / "run")
+    pipeline = Pipeline(spark, settings, guard=BadShareGuard(1.0))
+    for records in HISTORY:
+        pipeline.send(*records)
+        pipeline.run()
+    return folder / "lake", Topics.of(pipeline)
+
+
+@dataclass
+class Case:
+    """A lake of the test's own, and its topics."""
+
+    settings: Settings
+    topics: Topics
+    monkeypatch: pytest.MonkeyPatch
+
+    def judge(self, *wanted: str) -> Report:
+        """Judge rules as the command does."""
+        self.topics.serve(self.monkeypatch)
+        return run(self.settings, wanted)
+
+    def rewrite(self, table: Table, change: Callable[[Rows], Rows | None]) -> None:
+        """Change a table's rows."""
+        rewrite(self.settings.lake, table, change)
+
+
+@pytest.fixture
+def case(intact: tuple[Path, Topics], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    lake, topics = intact
+    shutil.copytree(lake, tmp_path / "lake")
+    settings = Settings(
+        lake=str(tmp_path / "lake"), run_dir=tmp_path / "run", quality_docs=str(tmp_path / "docs"), max_bad_share=0.2
+    )
+    own = Topics(topics.sent, dict(topics.values), topics.marker, topics.partitions)
+    return Case(settings, own, monkeypatch)
+
+
+def failing(report: Report) -> set[str]:
+    """Name the rules that did not pass."""
+    assert [v.rule.rule for v in report.verdicts if v.judged.outcome is Outcome.ERROR] == []
+    return {verdict.rule.rule for verdict in report.failing}
+
+
+OLD = {"gold_is_of_today", "silver_keeps_up", "gold_keeps_up"}  # records of long ago
+
+
+def test_an_intact_lake_passes_every_rule(case: Case) -> None:
+    report = case.judge()
+    assert failing(report) <= OLD
+    assert len(report.verdicts) > 55
+    assert report.held == {}
+
+
+class Crash(Exception):
+    """The driver ends here."""
+
+
+def crash_after(commits: int) -> Callable[[FailPoint], None]:
+    """End a batch when it has made so many commits."""
+    made: list[FailPoint] = []
+
+    def reach(point: FailPoint) -> None:
+        made.extend([point] * (point is FailPoint.COMMITTED))
+        if len(made) == commits:
+            raise Crash
+
+    return reach
+
+
+@pytest.fixture
+def streaming(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
+    """Return what judges a pipeline as it is, in the middle of its work."""
+    pipeline.guard = BadShareGuard(1.0)
+    settings = pipeline.settings.model_copy(update={"quality_docs": str(tmp_path / "docs"), "max_bad_share": 1.0})
+
+    def judge() -> set[str]:
+        Topics.of(pipeline).serve(monkeypatch)
+        return failing(run(settings)) - OLD - {"match_rate_is_as_usual"}  # it falls, as few as they are
+
+    return judge
+
+
+def test_no_alarm_is_given_between_two_hops(pipeline: Pipeline, streaming: Callable[[], set[str]]) -> None:
+    pipeline.send(*HISTORY[0])
+    pipeline.run()
+    for records in HISTORY[1:3]:
+        pipeline.send(*records)
+        for query in Query:
+            pipeline.hop(query)
+            assert streaming() == set(), f"after {query}"
+
+
+@pytest.mark.parametrize(
+    ("query", "commits"),
+    [(Query.BRONZE, 1), (Query.BRONZE, 2), (Query.SILVER, 1), (Query.SILVER, 2)],
+    ids=["bronze, one", "bronze, two", "silver, one", "silver, two"],
+)
+def test_no_alarm_is_given_within_a_batch(
+    pipeline: Pipeline, streaming: Callable[[], set[str]], query: Query, commits: int
+) -> None:
+    for records in HISTORY[:1]:
+        pipeline.send(*records)
+        pipeline.run()
+    pipeline.send(*HISTORY[1], *HISTORY[3])
+    for hop in Query:
+        if hop is not query:
+            pipeline.hop(hop)
+            continue
+        with pytest.raises(Crash):
+            pipeline.hop(hop, crash_after(commits))
+        assert streaming() == set()
+        pipeline.repeat(hop)
+    assert streaming() == set()
+
+
+def set_(where: str, equals: Any, **values: Any) -> Callable[[Rows], None]:
+    """Change columns of the rows in which a column has a value."""
+
+    def change(rows: Rows) -> None:
+        chosen = [row for row in rows if row[where] == equals]
+        assert chosen, "the damage hits something"
+        for row in chosen:
+            row.update(values)
+
+    return change
+
+
+def without(where: str, equals: Any) -> Callable[[Rows], Rows]:
+    """Remove the rows in which a column has a value."""
+
+    def change(rows: Rows) -> Rows:
+        kept = [row for row in rows if row[where] != equals]
+        assert len(kept) < len(rows), "the damage hits something"
+        return kept
+
+    return change
+
+
+def added(where: str, equals: Any, **values: Any) -> Callable[[Rows], Rows]:
+    """Add a copy of a row with some columns changed."""
+
+    def change(rows: Rows) -> Rows:
+        return [*rows, next(row for row in rows if row[where] == equals) | values]
+
+    return change
+
+
+def later(column: str, by: timedelta) -> Callable[[Rows], None]:
+    """Move the first row's time."""
+
+    def change(rows: Rows) -> None:
+        rows[0][column] += by
+
+    return change
+
+
+def repeat_counts(rows: Rows) -> None:
+    """Let the later record of P-1 be the one that counts."""
+    row = next(row for row in rows if row["purchase_id"] == "P-1")
+    row["offset"] += 1 if row["partition"] == other_place("P-1")[0] else 0
+    row["partition"], row["offset"] = other_place("P-1")
+
+
+def other_place(purchase_id: str) -> tuple[int, int]:
+    """Return where the repeat of a purchase was put."""
+    from support.records import Log  # noqa: PLC0415
+
+    log = Log()
+    places = [log.append(record) for records in HISTORY for record in records]
+    repeats = [place for place in places if place[3].key == purchase_id.encode()]
+    return repeats[1][1], repeats[1][2]
+
+
+DAMAGES: dict[str, tuple[Table, Callable[[Rows], Rows | None], str]] = {
+    "a purchase dropped": (Table.PURCHASES, without("purchase_id", "P-4"), "landed_purchases_are_counted"),
+    "a purchase doubled": (Table.PURCHASES, added("purchase_id", "P-4"), "purchases_count_once"),
+    "an amount changed": (
+        Table.PURCHASES,
+        set_("purchase_id", "P-4", amount=Decimal("4.01")),
+        "purchases_are_as_they_landed",
+    ),
+    "a purchase made up": (
+        Table.PURCHASES,
+        added("purchase_id", "P-4", purchase_id="P-X"),
+        "purchases_are_as_they_landed",
+    ),
+    "an amount below zero": (
+        Table.PURCHASES,
+        set_("purchase_id", "P-4", amount=Decimal("-1.00")),
+        "amounts_are_in_range",
+    ),
+    "a wrong currency": (Table.PURCHASES, set_("purchase_id", "P-4", currency="USD"), "purchases_are_in_the_currency"),
+    "a null id": (Table.PURCHASES, set_("purchase_id", "P-4", purchase_id=None), "purchases_have_ids"),
+    "a null customer": (Table.PURCHASES, set_("purchase_id", "P-4", customer_id=None), "purchases_have_customers"),
+    "a purchase of tomorrow": (
+        Table.PURCHASES,
+        later("occurred_at", timedelta(days=20_000)),
+        "no_purchase_is_of_the_future",
+    ),
+    "a repeat counts": (Table.PURCHASES, repeat_counts, "the_first_record_counts"),
+    "an offset gap": (Table.PURCHASE_EVENTS, without("purchase_id", "P-4"), "bronze_has_what_the_topics_have"),
+    "a record landed twice": (Table.PURCHASE_EVENTS, added("purchase_id", "P-4"), "purchase_events_land_once"),
+    "a record Kafka never had": (
+        Table.PURCHASE_EVENTS,
+        added("purchase_id", "P-4", offset=9_999),
+        "bronze_has_nothing_else",
+    ),
+    "a record of another topic": (
+        Table.PURCHASE_EVENTS,
+        set_("purchase_id", "P-4", topic="elsewhere"),
+        "purchase_events_are_of_the_topic",
+    ),
+    "a record without an id": (
+        Table.PURCHASE_EVENTS,
+        set_("purchase_id", "P-4", purchase_id=None),
+        "purchase_events_have_ids",
+    ),
+    "a record without coordinates": (
+        Table.PURCHASE_EVENTS,
+        set_("purchase_id", "P-4", offset=None),
+        "purchase_events_keep_their_coordinates",
+    ),
+    "a profile landed twice": (Table.PROFILE_EVENTS, added("customer_id", "C-2"), "profile_events_land_once"),
+    "a profile of another topic": (
+        Table.PROFILE_EVENTS,
+        set_("customer_id", "C-2", topic="elsewhere"),
+        "profile_events_are_of_the_topic",
+    ),
+    "a profile of nobody": (
+        Table.PROFILE_EVENTS,
+        set_("customer_id", "C-2", customer_id=None),
+        "profile_events_have_customers",
+    ),
+    "a tombstone with content": (
+        Table.PROFILE_EVENTS,
+        set_("customer_id", "C-2", is_tombstone=True),
+        "tombstones_say_nothing",
+    ),
+    "an unknown reason": (Table.QUARANTINE, set_("reason", "not_json", reason="bad"), "quarantine_has_known_reasons"),
+    "a refused record twice": (Table.QUARANTINE, added("reason", "not_json"), "refused_records_land_once"),
+    "accepted and refused": (
+        Table.QUARANTINE,
+        added("reason", "conflicting_duplicate", reason="not_json"),
+        "refused_records_are_not_accepted",
+    ),
+    "a conflict with nothing": (
+        Table.QUARANTINE,
+        set_("reason", "conflicting_duplicate", offset=9_999),
+        "conflicting_repeats_have_landed",
+    ),
+    "a late profile ignored": (
+        Table.PROFILE_CHANGES,
+        without("address", "2 New Street"),
+        "the_newest_profile_is_current",
+    ),
+    "a tombstone ignored": (Table.PROFILE_CHANGES, without("is_tombstone", True), "the_newest_profile_is_current"),
+    "a profile change rewritten": (
+        Table.PROFILE_CHANGES,
+        set_("customer_id", "C-2", address="Elsewhere 3"),
+        "profile_changes_are_as_they_landed",
+    ),
+    "a profile change of nobody": (
+        Table.PROFILE_CHANGES,
+        set_("customer_id", "C-2", customer_id=None),
+        "profile_changes_have_customers",
+    ),
+    "a summary too small": (
+        Table.SUMMARIES,
+        set_("customer_id", "C-1", total_amount=Decimal("4.00")),
+        "summaries_add_up",
+    ),
+    "a summary missing": (Table.SUMMARIES, without("customer_id", "C-3"), "summaries_add_up"),
+    "a summary of nothing": (
+        Table.SUMMARIES,
+        set_("customer_id", "C-3", purchase_count=0),
+        "summaries_count_something",
+    ),
+    "two summaries": (Table.SUMMARIES, added("customer_id", "C-1"), "one_summary_a_customer"),
+    "last before first": (
+        Table.SUMMARIES,
+        later("first_purchase_at", timedelta(days=1)),
+        "last_purchase_is_not_before_the_first",
+    ),
+    "a profile stale": (
+        Table.PROFILES,
+        set_("customer_id", "C-1", address="1 Old Street"),
+        "profiles_follow_their_changes",
+    ),
+    "a profile missing": (Table.PROFILES, without("customer_id", "C-2"), "profiles_follow_their_changes"),
+    "two profiles": (Table.PROFILES, added("customer_id", "C-2"), "one_profile_a_customer"),
+    "a profile without a name": (Table.PROFILES, set_("customer_id", "C-2", name=None), "profiles_have_names"),
+    "a change of gold rewritten": (
+        Table.ACTIVITY_CHANGES,
+        set_("customer_id", "C-2", total_amount=Decimal("9.99")),
+        "gold_is_silver_joined",
+    ),
+    "sums that differ": (Table.ACTIVITY_CHANGES, set_("customer_id", "C-2", purchase_count=7), "gold_sums_are_silvers"),
+    "a change of gold missing": (Table.ACTIVITY_CHANGES, without("customer_id", "C-5"), "gold_is_silver_joined"),
+    "a change of nobody": (
+        Table.ACTIVITY_CHANGES,
+        set_("customer_id", "C-5", customer_id=None),
+        "changes_have_customers",
+    ),
+    "a change without a version": (
+        Table.ACTIVITY_CHANGES,
+        set_("customer_id", "C-5", view_version=0),
+        "changes_have_versions",
+    ),
+    "one version twice": (Table.ACTIVITY_CHANGES, added("customer_id", "C-5"), "versions_are_a_customers_own"),
+    "a gold row stale": (Table.ACTIVITY, set_("customer_id", "C-1", purchase_count=1), "rows_follow_their_changes"),
+    "a gold row missing": (Table.ACTIVITY, without("customer_id", "C-2"), "rows_follow_their_changes"),
+    "a gold row too many": (
+        Table.ACTIVITY,
+        added("customer_id", "C-2", customer_id="C-X"),
+        "rows_follow_their_changes",
+    ),
+    "a gold row twice": (Table.ACTIVITY, added("customer_id", "C-2"), "one_row_a_customer"),
+    "a gold row of nobody": (Table.ACTIVITY, set_("customer_id", "C-2", customer_id=None), "rows_have_customers"),
+    "a total below zero": (
+        Table.ACTIVITY,
+        set_("customer_id", "C-2", total_amount=Decimal("-1.00")),
+        "totals_are_not_negative",
+    ),
+    "a total in dollars": (Table.ACTIVITY, set_("customer_id", "C-2", currency="USD"), "totals_are_in_the_currency"),
+    "a total of nothing": (
+        Table.ACTIVITY,
+        set_("customer_id", "C-5", total_amount=Decimal("1.00")),
+        "no_purchase_no_total",
+    ),
+    "fewer rows than were counted": (Table.PURCHASES, without("purchase_id", "P-1"), "tables_have_what_was_counted"),
+}
+
+
+@pytest.mark.parametrize(("table", "damage", "rule"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_damage_to_a_table_is_caught_by_the_rule_about_it(
+    case: Case, table: Table, damage: Callable[[Rows], Rows | None], rule: str
+) -> None:
+    case.rewrite(table, damage)
+    across = {"bronze_has_what_the_topics_have", "bronze_has_nothing_else", "tables_have_what_was_counted"}
+    report = case.judge("across.completeness" if rule in across else table.value.replace("/", "."))
+    assert rule in failing(report)
+    assert rule in report.held
+
+
+def missing(topics: Topics) -> None:
+    del topics.values[b"C-2"]
+
+
+def made_up(topics: Topics) -> None:
+    topics.values[b"C-X"] = topics.values[b"C-2"]
+    topics.change_view("C-X", customerId="C-X")
+
+
+def not_deleted(topics: Topics) -> None:
+    topics.values[b"C-4"] = topics.values[b"C-2"]
+    topics.change_view("C-4", customerId="C-4", viewVersion=1)
+
+
+def unreadable(topics: Topics) -> None:
+    topics.values[b"C-2"] = b'{"customerId": "C-2"}'
+
+
+VIEW_DAMAGES = {
+    "a record missing": (missing, "view_has_every_row"),
+    "a record of before": (lambda topics: topics.change_view("C-1", viewVersion=1), "view_has_every_row"),
+    "a record changed": (lambda topics: topics.change_view("C-2", totalAmount=1.0), "view_says_what_gold_says"),
+    "an address changed": (lambda topics: topics.change_view("C-2", address="Elsewhere 3"), "view_says_what_gold_says"),
+    "a record made up": (made_up, "view_has_no_other_rows"),
+    "a record not deleted": (not_deleted, "view_has_no_other_rows"),
+    "a record unreadable": (unreadable, "view_keeps_its_contract"),
+}
+
+
+@pytest.mark.parametrize(("damage", "rule"), VIEW_DAMAGES.values(), ids=VIEW_DAMAGES.keys())
+def test_damage_to_the_view_is_caught_by_the_rule_about_it(
+    case: Case, damage: Callable[[Topics], None], rule: str
+) -> None:
+    damage(case.topics)
+    assert rule in failing(case.judge("across.view"))
+
+
+def test_a_batch_that_counts_wrongly_is_caught(case: Case) -> None:
+    note = {"query": Query.SILVER, "generation": "g", "batch_id": 99, "counts": {PURCHASES: {"accepted": 1}}}
+    tell(case.settings.lake, Table.PURCHASES, note)
+    assert "every_record_is_accounted_for" in failing(case.judge("across.completeness"))
+
+
+def test_many_refused_records_are_told_and_hold_nothing(case: Case) -> None:
+    case.settings = case.settings.model_copy(update={"max_bad_share": 0.01})
+    report = case.judge("bronze.quarantine")
+    assert failing(report) == {"share_of_refused_records"}
+    assert report.held == {}
+    (verdict,) = report.failing
+    assert "not_json" in " ".join(verdict.looked), "it says what is refused"
+
+
+def test_a_match_rate_that_falls_is_told_with_the_hour_and_the_customers(case: Case) -> None:
+    for _ in range(3):
+        case.judge("across.join_match")
+    case.rewrite(Table.PROFILE_CHANGES, without("customer_id", "C-2"))
+    report = case.judge("across.join_match")
+    assert failing(report) == {"match_rate_is_as_usual"}
+    (verdict,) = report.failing
+    assert "2023-11-14 22:00" in verdict.looked[0]
+    assert "C-2" in verdict.looked[0]
+
+
+def test_results_are_kept_with_the_versions_that_were_judged(case: Case) -> None:
+    report = case.judge("gold")
+    rows = DeltaTable(results.path(case.settings.lake)).to_pyarrow_table().to_pylist()
+    assert {row["run_id"] for row in rows} == {report.run_id}
+    assert {row["rule"]: row["outcome"] for row in rows}["one_row_a_customer"] == "passed"
+    version = DeltaTable(table_path(case.settings.lake, Table.ACTIVITY)).version()
+    assert f'"gold.customer_activity": {version}' in rows[0]["versions"]
+
+
+def test_no_result_and_no_page_tells_about_a_person(case: Case) -> None:
+    case.rewrite(Table.PROFILES, set_("customer_id", "C-2", name=None))
+    case.rewrite(Table.ACTIVITY, set_("customer_id", "C-1", address="2 Secret Street"))
+    report = case.judge("silver", "gold")
+    assert {"profiles_have_names", "rows_follow_their_changes"} <= failing(report)
+    pages = [path.read_text(encoding="utf-8") for path in Path(case.settings.quality_docs).rglob("*.html")]
+    assert len(pages) > 5
+    told = [str(verdict) for verdict in report.verdicts]
+    kept = [str(row) for row in DeltaTable(results.path(case.settings.lake)).to_pyarrow_table().to_pylist()]
+    for text in (*pages, *told, *kept):
+        assert not any(words in text for words in (*PERSONAL, "Secret Street"))
+
+
+def test_the_gate_opens_with_the_next_pass(case: Case) -> None:
+    intact = DeltaTable(table_path(case.settings.lake, Table.ACTIVITY)).version()
+    case.rewrite(Table.ACTIVITY, without("customer_id", "C-2"))
+    assert set(case.judge("gold").held) == {"rows_follow_their_changes"}
+    case.judge("silver")
+    assert set(gate.holding(case.settings.lake)) == {"rows_follow_their_changes"}, "another layer's pass opens nothing"
+    DeltaTable(table_path(case.settings.lake, Table.ACTIVITY)).restore(intact)
+    case.judge("gold")
+    assert gate.holding(case.settings.lake) == {}
+
+
+def test_a_column_that_is_gone_is_no_pass(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Great Expectations meets inside, it tells in its result: an expectation that says so even of a success."""
+
+    def told(self: Any, *_: Any, **__: Any) -> Any:
+        raise KeyError("inside")
+
+    monkeypatch.setattr(ExpectColumnValuesToNotBeNull, "_validate", told)
+    report = case.judge("silver.purchases")
+    errors = {v.rule.rule for v in report.verdicts if v.judged.outcome is Outcome.ERROR}
+    assert errors == {"purchases_have_ids", "purchases_have_customers"}
+    assert errors <= set(report.held)
+
+
+def test_an_error_inside_is_no_pass(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("inside")
+
+    monkeypatch.setattr("great_expectations.core.batch_definition.BatchDefinition.get_batch", broken)
+    report = case.judge("gold")
+    assert {verdict.judged.outcome for verdict in report.verdicts} == {Outcome.ERROR}
+    assert len(report.held) == len([verdict for verdict in report.verdicts if verdict.rule.severity == "hold"])

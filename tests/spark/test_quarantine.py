@@ -1,0 +1,140 @@
+"""Quarantine: what is told of it, and records that come back from it once the cause is mended."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from customer_activity.bronze.bad_share import BadShareGuard
+from customer_activity.catalog import Reason, Table
+from customer_activity.quality.judging import Outcome
+from customer_activity.quality.run import run
+from customer_activity.quarantine import contents
+from customer_activity.quarantine import replay as replaying
+from customer_activity.quarantine.contents import Selection
+from customer_activity.quarantine.replay import Replay, replay
+from customer_activity.settings import Settings
+from support.pipeline import Pipeline
+from support.quality import Topics
+from support.records import NOW_MS, PROFILES, PURCHASES, Record, profile, purchase
+
+EVERYTHING = Selection()
+HOUR = timedelta(hours=1)
+SENT = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+
+
+@pytest.fixture
+def dollars(pipeline: Pipeline, settings: Settings) -> Settings:
+    """Land purchases in another currency, which are refused; return settings in which they are right."""
+    pipeline.guard = BadShareGuard(1.0)
+    pipeline.send(profile("C-1"), purchase("P-1", "C-1", "1.00"), purchase("P-2", "C-1", "2.00", currency="USD"))
+    pipeline.send(purchase("P-3", "C-1", "3.00", currency="USD"), Record(PURCHASES, b"P-4", b"{"))
+    pipeline.run()
+    pipeline.send(purchase("P-3", "C-1", "3.50"))  # sent again, as it should be
+    pipeline.run()
+    return settings.model_copy(update={"currency": "USD"})
+
+
+def counts(pipeline: Pipeline) -> dict[str, int]:
+    return {customer: row["purchase_count"] for customer, row in pipeline.gold().items()}
+
+
+def test_what_is_in_it_is_told_by_topic_and_reason(dollars: Settings) -> None:
+    groups = contents.groups(dollars.lake, EVERYTHING)
+    assert [(group.topic, group.reason, group.records) for group in groups] == [
+        (PURCHASES, "currency_mismatch", 2),
+        (PURCHASES, "not_json", 1),
+    ]
+    assert groups[0].oldest == SENT
+
+
+@pytest.mark.parametrize(
+    ("selection", "records"),
+    [
+        (EVERYTHING, 3),
+        (Selection(reason=Reason.NOT_JSON), 1),
+        (Selection(topic=PROFILES), 0),
+        (Selection(since=SENT), 3),
+        (Selection(since=SENT + HOUR), 0),
+        (Selection(until=SENT), 0),
+        (Selection(until=SENT + HOUR, reason=Reason.CURRENCY_MISMATCH), 2),
+    ],
+    ids=["all", "reason", "topic", "since", "too late", "until", "both"],
+)
+def test_records_are_chosen_and_shown_without_their_bytes(
+    dollars: Settings, selection: Selection, records: int
+) -> None:
+    shown = contents.records(dollars.lake, selection, 10)
+    assert len(shown) == records
+    assert all(set(row) == set(contents.SHOWN) for row in shown)
+
+
+def test_a_record_comes_back_once_with_its_first_coordinates(pipeline: Pipeline, dollars: Settings) -> None:
+    (held,) = [row for row in pipeline.rows(Table.QUARANTINE) if row["key"] == b"P-2"]
+    assert replay(dollars, EVERYTHING, "dry", dry_run=True) == Replay({PURCHASES: 1}, {"not_json": 1}, 1)
+    assert len(pipeline.rows(Table.QUARANTINE)) == 3, "a dry run does nothing"
+
+    assert replay(dollars, EVERYTHING, "the currency was mended") == Replay({PURCHASES: 1}, {"not_json": 1}, 1)
+    (row,) = [row for row in pipeline.rows(Table.PURCHASE_EVENTS) if row["purchase_id"] == "P-2"]
+    same = ("topic", "partition", "offset", "kafka_timestamp", "key", "value", "headers")
+    assert {name: row[name] for name in same} == {name: held[name] for name in same}
+    assert sorted(row["key"] for row in pipeline.rows(Table.QUARANTINE)) == [b"P-3", b"P-4"]
+    (note,) = (Path(dollars.lake) / "_audit").iterdir()
+    assert json.loads(note.read_text(encoding="utf-8"))["reason"] == "the currency was mended"
+
+    assert replay(dollars, EVERYTHING, "again") == Replay({}, {"not_json": 1}, 1)
+    pipeline.run()
+    pipeline.run()
+    assert counts(pipeline) == {"C-1": 3}, "P-1, P-3 as it was sent again, and P-2"
+
+
+def test_an_interrupted_replay_ends_with_the_next_one(
+    pipeline: Pipeline, dollars: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+
+        def crash(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        broken.setattr(replaying, "_remove", crash)
+        with pytest.raises(KeyboardInterrupt):
+            replay(dollars, EVERYTHING, "killed between")
+    pipeline.run()  # the streams may even go on in between
+    assert replay(dollars, EVERYTHING, "again").accepted == {PURCHASES: 1}
+    pipeline.run()
+    assert counts(pipeline) == {"C-1": 3}
+    assert len([row for row in pipeline.rows(Table.PURCHASE_EVENTS) if row["purchase_id"] == "P-2"]) == 1
+    assert len(pipeline.rows(Table.QUARANTINE)) == 2
+
+
+def test_an_old_profile_does_not_come_back(
+    pipeline: Pipeline, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.guard = BadShareGuard(1.0)
+    ahead = profile("C-1", updated=NOW_MS + 400_000, address="Ahead 1")
+    pipeline.send(ahead, profile("C-2", updated=NOW_MS + 400_000))
+    pipeline.run()
+    pipeline.send(profile("C-1", updated=2_000))
+    pipeline.run()
+    monkeypatch.setattr("customer_activity.bronze.parsing.CLOCK_TOLERANCE", timedelta(days=1))
+    assert replay(settings, EVERYTHING, "clocks are set") == Replay({PROFILES: 1}, {}, 1)
+    pipeline.run()
+    assert {row["customer_id"]: row["address"] for row in pipeline.rows(Table.ACTIVITY)} == {
+        "C-1": "1 Old Street",
+        "C-2": "1 Old Street",
+    }
+
+
+def test_what_came_back_is_accounted_for(
+    pipeline: Pipeline, dollars: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay(dollars, EVERYTHING, "the currency was mended")
+    pipeline.run()
+    Topics.of(pipeline).serve(monkeypatch)
+    judged = dollars.model_copy(update={"quality_docs": str(tmp_path / "docs"), "currency": "EUR"})
+    report = run(judged, ["across.completeness", "bronze.quarantine"])
+    assert {v.rule.rule for v in report.failing} <= {"share_of_refused_records"}
+    assert not [v for v in report.verdicts if v.judged.outcome is Outcome.ERROR]

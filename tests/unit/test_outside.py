@@ -1,0 +1,137 @@
+"""What Kafka is asked about offsets that bronze lacks, and how the view topic's values are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from customer_activity import kafka
+from customer_activity.quality import outside, snapshot
+from customer_activity.quality.outside import TOGETHER_OFFSETS, View
+from customer_activity.settings import Settings
+from customer_activity.verification import kafka_input
+from customer_activity.verification.oracle import RawRecord
+
+FAR = 3 * TOGETHER_OFFSETS
+
+
+class Topic:
+    """A partition of the purchase topic with records at some offsets, and what was read of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, there: set[int], lowest: int, highest: int) -> None:
+        self.there = there
+        self.reads: list[tuple[int, int]] = []
+        monkeypatch.setattr(kafka_input, "read", self.read)
+        monkeypatch.setattr(
+            kafka, "offset_range", lambda _, topic: {0: (lowest, highest)} if topic == "purchase-events" else {}
+        )
+
+    def read(self, _: Settings, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[RawRecord]:
+        self.reads.append((start[0], end[0]))
+        for offset in sorted(self.there):
+            if start[0] <= offset < end[0]:
+                yield RawRecord(0, offset, 1_000, b"k", b"v", ())
+
+
+@pytest.mark.parametrize(
+    ("landed", "there", "bounds", "found"),
+    [
+        ({0, 1, 2}, {0, 1, 2}, (0, 3), ([], [])),
+        ({0, 2}, {0, 1, 2}, (0, 3), ([1], [(1, 2)])),
+        ({0, 2}, {0, 2}, (0, 3), ([], [(1, 2)])),
+        ({2}, {0, 1, 2}, (0, 3), ([0, 1], [(0, 2)])),
+        ({0}, {0, 1, 2}, (0, 3), ([1, 2], [(1, 3)])),
+        ({0, 5}, {4, 5}, (4, 6), ([4], [(4, 5)])),
+        ({0, 1}, {0, 1, 2}, (0, 2), ([], [])),
+        (set(), {0, 1}, (0, 2), ([0, 1], [(0, 2)])),
+        ({0, 2, 4}, {0, 1, 2, 3, 4}, (0, 5), ([1, 3], [(1, 4)])),
+        ({0, *range(2, FAR), FAR + 1}, {1, FAR}, (0, FAR + 2), ([1, FAR], [(1, 2), (FAR, FAR + 1)])),
+        ({0, 1}, {0, 1}, (0, 2), ([], [])),
+    ],
+    ids=[
+        "whole",
+        "a record lost",
+        "a marker",
+        "lost at the beginning",
+        "lost at the end",
+        "below what retention left",
+        "not read yet",
+        "nothing landed",
+        "near gaps in one go",
+        "far gaps each",
+        "twice",
+    ],
+)
+def test_kafka_is_asked_about_gaps_alone(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    landed: set[int],
+    there: set[int],
+    bounds: tuple[int, int],
+    found: tuple[list[int], list[tuple[int, int]]],
+) -> None:
+    lowest, landed_to = bounds
+    topic = Topic(monkeypatch, there, lowest, max(there) + 1)
+    held = pa.table(
+        {
+            "topic": pa.array(["purchase-events"] * len(landed), pa.string()),
+            "partition": pa.array([0] * len(landed), pa.int32()),
+            "offset": pa.array(sorted(landed), pa.int64()),
+        }
+    )
+    with duckdb.connect(":memory:") as database:
+        snapshot.add(database, {"bronze.landed": held})
+        snapshot.add(database, outside.offsets(settings, {"purchase-events": {0: landed_to}}))
+        lost = outside.unlanded(settings, database)["topic.unlanded"]
+    assert isinstance(lost, pa.Table)
+    assert (lost.column("offset").to_pylist(), topic.reads) == found
+
+
+VALUE = {
+    "customerId": "C-1",
+    "name": "Ada",
+    "email": None,
+    "address": None,
+    "loyaltyStatus": None,
+    "profileUpdatedAtEpochMillis": 1,
+    "purchaseCount": 1,
+    "totalAmount": 1.25,
+    "currency": "EUR",
+    "firstPurchaseAtEpochMillis": 1,
+    "lastPurchaseAtEpochMillis": 1,
+    "viewVersion": 7,
+    "asOfEpochMillis": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_readable"),
+    [
+        ({}, True),
+        ({"customerId": "C-2"}, False),
+        ({"totalAmount": 1.5}, False),
+        ({"purchaseCount": "1"}, False),
+        ({"viewVersion": None}, False),
+        ({"colour": "red"}, False),
+        ({"name": ...}, False),
+    ],
+    ids=["as it should be", "another key", "one decimal", "text", "null", "one more field", "one field less"],
+)
+def test_a_value_keeps_the_contract_or_is_unreadable(
+    settings: Settings, changes: dict[str, Any], is_readable: bool
+) -> None:
+    value = {name: content for name, content in (VALUE | changes).items() if content is not ...}
+    relations = outside.view_relations(View({b"C-1": json.dumps(value).encode(), b"C-3": None}, None), settings.lake)
+    found = relations["topic.view"]
+    assert isinstance(found, pa.Table)
+    rows = found.to_pylist()
+    assert [(row["customer_id"], row["is_readable"], row["is_deleted"]) for row in rows] == [
+        ("C-1", is_readable, False),
+        ("C-3", True, True),
+    ]
+    assert rows[0]["view_version"] == (7 if is_readable else None)

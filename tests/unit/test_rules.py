@@ -1,0 +1,142 @@
+"""The rules' files: what is in them, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from customer_activity.catalog import Reason, Table
+from customer_activity.errors import SettingsError
+from customer_activity.quality import rules
+from customer_activity.quality.judging import expectation_of
+from customer_activity.quality.rules import Severity
+from customer_activity.quality.snapshot import PERSONAL, variables
+from customer_activity.settings import Settings
+
+RULE = """
+rules:
+  - rule: amounts_in_range
+    severity: hold
+    why: An amount is zero or more, so that totals grow.
+    expect: {expect_column_values_to_be_between: {column: amount, min_value: 0}}
+"""
+
+
+def written(folder: Path, text: str, name: str = "silver/purchases") -> Path:
+    path = folder / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_every_table_has_a_file_and_every_rule_an_expectation(settings: Settings) -> None:
+    suites = rules.load()
+    assert {suite.name for suite in suites if not suite.name.startswith("across/")} == {table.value for table in Table}
+    for suite in suites:
+        for rule in suite.rules:
+            assert expectation_of(rule, variables(settings)).severity == (
+                "critical" if rule.severity is Severity.HOLD else "warning"
+            )
+
+
+def test_no_query_brings_what_tells_about_a_person() -> None:
+    """The outermost list of columns is what examples are made of; `run.py` refuses the same at run time."""
+    for suite in rules.load():
+        for rule in suite.rules:
+            for query in filter(None, (rule.query, rule.look)):
+                outermost = [part for part in re.split(r"\bSELECT\b", query) if part.strip()][-1]
+                columns = re.split(r"\bFROM\b", outermost)[0]
+                assert not PERSONAL & set(re.findall(r"[a-z_]+", columns)), rule.rule
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rules: [", "while parsing"),
+        ("suite: {}", "no list of `rules`"),
+        (RULE.replace("hold", "panic"), "severity"),
+        (RULE.replace("    severity: hold\n", ""), "severity"),
+        (RULE.replace("amounts_in_range", "Amounts in range"), "rule"),
+        (RULE + "    colour: red\n", "colour"),
+        (RULE + "    query: SELECT 1\n    frame: sums\n", "a query or a frame, not both"),
+        (RULE + "    frame: sums\n", "there is none of that name"),
+        (
+            RULE.replace(
+                "{expect_column_values_to_be_between: {column: amount, min_value: 0}}", "{expect_nothing: {}}"
+            ),
+            "needs a table",
+        ),
+    ],
+    ids=[
+        "no yaml",
+        "no rules",
+        "no such severity",
+        "no severity",
+        "no name",
+        "unknown key",
+        "query and frame",
+        "no such frame",
+        "looks at nothing",
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(message)) as refused:
+        rules.load(written(tmp_path, text))
+    assert "silver/purchases.yaml" in str(refused.value)
+
+
+def test_two_rules_of_one_name_are_refused(tmp_path: Path) -> None:
+    written(tmp_path, RULE)
+    with pytest.raises(SettingsError, match=r"rule amounts_in_range is in gold/x.yaml and in silver/purchases.yaml"):
+        rules.load(written(tmp_path, RULE, "gold/x"))
+
+
+def test_an_empty_folder_is_no_pass(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no rules in"):
+        rules.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("expect", "message"),
+    [
+        ("{expect_the_best: {column: amount}}", "expect_the_best"),
+        ("{expect_column_values_to_be_between: {column: amount, least: 0}}", "expect_column_values_to_be_between"),
+        ("{expect_column_values_to_be_in_set: {column: currency, value_set: [$money]}}", r"\$money"),
+    ],
+    ids=["no such expectation", "no such argument", "no such value"],
+)
+def test_an_expectation_that_cannot_be_made_is_named(
+    tmp_path: Path, settings: Settings, expect: str, message: str
+) -> None:
+    text = RULE.replace("{expect_column_values_to_be_between: {column: amount, min_value: 0}}", expect)
+    (suite,) = rules.load(written(tmp_path, text))
+    with pytest.raises(SettingsError, match=message):
+        expectation_of(suite.rules[0], variables(settings))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ([], {"bronze", "silver", "gold", "across"}),
+        (["gold"], {"gold"}),
+        (["silver.purchases", "gold/customer_activity"], {"silver", "gold"}),
+    ],
+    ids=["all", "a layer", "tables"],
+)
+def test_layers_and_tables_are_chosen_by_name(wanted: list[str], expected: set[str]) -> None:
+    found = rules.chosen(rules.load(), wanted)
+    assert {suite.name.partition("/")[0] for suite in found} == expected
+
+
+def test_a_table_without_rules_is_told_what_there_is() -> None:
+    with pytest.raises(SettingsError, match=r"no rules about platinum") as refused:
+        rules.chosen(rules.load(), ["platinum"])
+    assert "across, bronze, gold, silver" in refused.value.remedy
+
+
+def test_the_deployments_values_are_filled_in(settings: Settings) -> None:
+    values = variables(settings)
+    filled = rules.filled({"value_set": ["$reasons", "other"], "column": "x", "max_value": "$max_bad_share"}, values)
+    assert filled == {"value_set": [*Reason, "other"], "column": "x", "max_value": 0.05}
