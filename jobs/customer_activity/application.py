@@ -18,7 +18,7 @@ from types import FrameType
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, loss, recovery, session
+from customer_activity import attention, delta, loss, recovery, session
 from customer_activity.broker import topics
 from customer_activity.catalog import Query
 from customer_activity.errors import ActivityError, PublishingHeld
@@ -58,8 +58,11 @@ def run(
     *,
     available_now: bool = False,
     create_topics: bool = False,
+    attended: float | None = None,
 ) -> None:
     """Run the queries until they have drained (`available_now`), fail, or the process is told to stop.
+
+    With `attended` it also stops when nobody has looked after it for so many seconds.
 
     Raises:
         ActivityError: a query failed, another driver runs it, or Kafka is not as it should be.
@@ -78,7 +81,7 @@ def run(
     spark = session.start(settings)
     log.info("Spark is ready after %.1f s", time.monotonic() - started)
     try:
-        host(spark, settings, queries, stopping, available_now=available_now)
+        host(spark, settings, queries, stopping, available_now=available_now, attended=attended)
     finally:
         spark.stop()
 
@@ -90,6 +93,7 @@ def host(
     stopping: threading.Event,
     *,
     available_now: bool,
+    attended: float | None = None,
 ) -> None:
     """Run the queries in a session until they have drained, fail, or `stopping` is set.
 
@@ -98,7 +102,7 @@ def host(
     """
     with ExitStack() as resources, explained(settings):
         lease = leased(spark, settings, queries, resources)
-        check = lease.check if lease is not None else None
+        check = partial(look_around, settings, stopping, lease, attended)
         delta.ensure_tables(settings.lake)
         recovery.check_agreement(settings.lake, queries)
         if Query.BRONZE in queries:
@@ -125,12 +129,25 @@ def host(
             supervise([last], settings, last.stopping, available_now=True, check=check)
 
 
+def look_around(settings: Settings, stopping: threading.Event, lease: Lease | None, attended: float | None) -> None:
+    """See that the queries are still this driver's, and that somebody looks after it where that was asked for.
+
+    Raises:
+        LeaseLost: another driver took a query over.
+    """
+    if lease is not None:
+        lease.check()
+    if attended is not None and not stopping.is_set() and attention.is_over(settings.run_dir, attended):
+        log.warning("nobody has looked after this driver for %.0f s: it stops", attended)
+        stopping.set()
+
+
 def drain(
     queries: Sequence[Query],
     prepared: Callable[[Query, threading.Event], RunningQuery],
     settings: Settings,
     stopping: threading.Event,
-    check: Callable[[], None] | None,
+    check: Callable[[], None],
 ) -> None:
     """Run one query after the other: the topic first, the tables of current rows after it, as always-on.
 

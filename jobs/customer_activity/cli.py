@@ -27,6 +27,7 @@ COMMANDS = {  # name: where it is written
     "resync": "resync:resync",
     "quality": "quality:quality",
     "quarantine": "quarantine:app",
+    "driver": "driver:app",
     "run": "run:run",
     "stop": "run:stop",
 }

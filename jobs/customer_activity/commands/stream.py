@@ -23,6 +23,10 @@ def stream(
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="Create topics that are missing, as infra/kafka/topics.yaml says.")
     ] = False,
+    attended: Annotated[
+        float | None,
+        typer.Option(min=10, metavar="SECONDS", help="Stop when nobody has watched (`driver watch`) for so long."),
+    ] = None,
 ) -> None:
     """Run the streaming queries in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
     observability.configure_logging()
@@ -34,4 +38,4 @@ def stream(
         aside.submit(session.launch, settings)  # where it fails, so does the session's start, which says why
         from customer_activity import application  # noqa: PLC0415 - takes the half second in which the JVM starts
 
-        application.run(settings, wanted, available_now=available_now, create_topics=create_topics)
+        application.run(settings, wanted, available_now=available_now, create_topics=create_topics, attended=attended)

@@ -93,6 +93,11 @@ def ago(moment: str | None) -> str:
     return f"{(datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds():,.0f} s ago"
 
 
+def seconds_ago(seconds: float | None) -> str:
+    """Say how long ago something was, of which the seconds are known."""
+    return "unknown" if seconds is None else f"{seconds:,.0f} s ago"
+
+
 def customer(found: Customer) -> RenderableType:
     """Show a customer: gold, profile, last purchases, and why it is so."""
     parts: list[RenderableType] = [Text(f"{found.customer_id}: {found.explanation}")]

@@ -1,0 +1,101 @@
+"""`activity driver start | stop | status | watch`: for whoever supervises the streams."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from customer_activity import console
+from customer_activity.errors import EXIT_CHECK_FAILED
+from customer_activity.inspection.screens import seconds_ago
+from customer_activity.run import driver as streams
+from customer_activity.run.driver import Driver
+
+app = typer.Typer(no_args_is_help=True, help="The streams as a process of its own: start it, watch it, stop it.")
+
+
+@app.command()
+def start(
+    ctx: typer.Context,
+    *,
+    attended: Annotated[
+        float | None,
+        typer.Option(min=10, metavar="SECONDS", help="Let it stop by itself when nobody has watched it for so long."),
+    ] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Until all queries run.")] = 120.0,
+    json: console.JsonOption = False,
+) -> None:
+    """Start the driver and leave it running; when one runs already, that is it."""
+    found, is_new = streams.start(console.settings_of(ctx), attended=attended, wait_seconds=wait)
+    if json:
+        console.print_json({**found.as_json(), "is_new": is_new})
+    else:
+        console.out.print(f"driver {found.pid} {'started' if is_new else 'runs already'}", highlight=False)
+
+
+@app.command()
+def stop(
+    ctx: typer.Context,
+    *,
+    seconds: Annotated[float, typer.Option(min=0, help="So long a batch in progress may take before a kill.")] = 60.0,
+    json: console.JsonOption = False,
+) -> None:
+    """Stop the driver; nothing is lost by a kill either, only repeated."""
+    is_graceful = streams.stop(console.settings_of(ctx), seconds)
+    words = {None: "no driver ran", True: "stopped", False: "killed: it did not stop in time"}[is_graceful]
+    if json:
+        console.print_json({"ran": is_graceful is not None, "graceful": is_graceful})
+    else:
+        console.out.print(words)
+
+
+@app.command()
+def status(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
+    """Show how the driver is; exit 1 when it is not well or does not run."""
+    found = streams.observe(console.settings_of(ctx))
+    if json:
+        console.print_json(found.as_json())
+    else:
+        console.out.print(line(found), highlight=False, soft_wrap=True)
+    if not found.state.is_well:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def watch(
+    ctx: typer.Context,
+    *,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")] = 5.0,
+    json: console.JsonOption = False,
+) -> None:
+    """Watch the driver, a line a look, until it is not well: exit 1. Ctrl-C leaves it running.
+
+    A driver that was started with --attended goes on for as long as somebody watches it.
+    """
+    try:
+        for found in streams.watch(console.settings_of(ctx), every):
+            if json:
+                typer.echo(jsonlib.dumps(found.as_json()))
+            else:
+                console.out.print(line(found), highlight=False, soft_wrap=True)
+    except KeyboardInterrupt:  # how a watch ends
+        return
+    raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def line(found: Driver) -> str:
+    """Say how the driver is in one line."""
+    words = [f"{found.state.value}" if found.pid is None else f"{found.state.value}: driver {found.pid}"]
+    if found.seconds is not None:
+        words.append(f"up {found.seconds:,.0f} s")
+    if found.lag_records is not None:
+        words.append(f"{found.lag_records:,} records to land")
+    if found.lag_versions is not None:
+        words.append(f"{found.lag_versions:,} commits to read")
+    words.append(f"last batch {seconds_ago(found.batch_age_seconds)}")
+    if found.freshness_seconds is not None:
+        words.append(f"view {found.freshness_seconds:,.1f} s behind")
+    return escape(", ".join(words) + (f"; {found.message}" if found.message else ""))

@@ -1,0 +1,58 @@
+"""The driver as a process of its own, with a real broker: found again, killed, started again, left alone, stopped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+from tenacity import Retrying, stop_after_delay, wait_fixed
+
+from customer_activity.catalog import Table
+from customer_activity.run import driver, processes
+from customer_activity.run.driver import State
+from customer_activity.settings import Settings
+from support.broker import assert_verified, rows, send
+from support.records import profile, purchase
+
+
+@pytest.fixture
+def ended(settings: Settings) -> Iterator[None]:
+    """Leave no driver behind, whatever happens."""
+    yield
+    driver.stop(settings, 0)
+
+
+def until(is_so: Callable[[], bool], seconds: float = 90) -> None:
+    for attempt in Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True):
+        with attempt:
+            assert is_so()
+
+
+def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_left(
+    settings: Settings, ended: None
+) -> None:
+    send(settings, profile("C-1"), purchase("P-1", "C-1"))
+    first, is_new = driver.start(settings, attended=10, wait_seconds=120)
+    again, is_another = driver.start(settings, attended=10, wait_seconds=120)
+    assert (is_new, is_another, first.pid) == (True, False, again.pid)
+    assert again.state is State.RUNNING
+    assert first.pid is not None
+
+    for process in processes.family(first.pid):
+        process.send_signal(signal.SIGKILL)
+    until(lambda: driver.observe(settings).state is State.DEAD)
+    send(settings, purchase("P-2", "C-1"))
+    second, is_new = driver.start(settings, attended=10, wait_seconds=120)
+    assert is_new
+    assert second.pid != first.pid
+    looks = driver.watch(settings, 0.5)
+    until(lambda: next(looks).gold_rows == 1)
+
+    until(lambda: driver.observe(settings).state is State.STOPPED)  # nobody pays attention any more
+    assert not psutil.pid_exists(second.pid or 0) or psutil.Process(second.pid).status() == psutil.STATUS_ZOMBIE
+    assert "nobody has looked after this driver" in processes.log_path(settings, "stream").read_text(encoding="utf-8")
+    assert [row["purchase_count"] for row in rows(settings, Table.ACTIVITY)] == [2], "it stopped gracefully"
+    assert driver.stop(settings, 1) is None
+    assert_verified(settings)

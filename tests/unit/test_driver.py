@@ -1,0 +1,190 @@
+"""The driver as a supervisor sees it: how it is judged, who starts it, and that it stops when nobody is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from customer_activity import application, attention, cli
+from customer_activity.catalog import Query
+from customer_activity.errors import TransientError
+from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.run import driver, parts, processes
+from customer_activity.run.driver import Driver, State
+from customer_activity.settings import PREFIX, Settings
+
+NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+PID = 4_711
+
+
+def report(*queries: QueryReport) -> Report:
+    return Report(NOW, "lake", list(queries), [], {}, [])
+
+
+def query(name: Query = Query.BRONZE, state: str = "running", *, ago: float | None = 1.0, **more: Any) -> QueryReport:
+    at = None if ago is None else {"id": 7, "at": (NOW - timedelta(seconds=ago)).isoformat()}
+    return QueryReport(name, state, **{"pid": PID, "batch": at} | more)
+
+
+@pytest.mark.parametrize(
+    ("queries", "seconds", "state", "words"),
+    [
+        ([query()], 500.0, State.RUNNING, ""),
+        ([query(ago=900.0, lag_records=0)], 1_000.0, State.RUNNING, ""),
+        (
+            [query(ago=900.0, lag_records=5)],
+            1_000.0,
+            State.STALLED,
+            "bronze has something to read and no batch for 900 s",
+        ),
+        ([query(ago=900.0, lag_records=5)], 60.0, State.RUNNING, ""),
+        ([query(ago=900.0), query(Query.SILVER, ago=900.0, lag_versions=2)], 1_000.0, State.STALLED, "silver has"),
+        ([query(Query.PUBLISH, "held", ago=900.0, lag_versions=2)], 1_000.0, State.RUNNING, ""),
+        ([query(state="silent", ago=900.0, message="no word")], 1_000.0, State.STALLED, "no word"),
+        ([query(state="silent", ago=20.0)], 1_000.0, State.RUNNING, ""),
+        ([query(state="starting", ago=None)], 20.0, State.STARTING, ""),
+        ([query(state="starting", ago=None)], 500.0, State.STALLED, "has not started within 120 s"),
+        ([query(pid=1)], 20.0, State.STARTING, ""),
+    ],
+    ids=[
+        "at work",
+        "nothing to read",
+        "stuck",
+        "started again just now",
+        "a hop stuck",
+        "held by quality",
+        "frozen",
+        "busy",
+        "starting",
+        "does not start",
+        "files of the one before",
+    ],
+)
+def test_a_driver_that_runs_is_judged(queries: list[QueryReport], seconds: float, state: State, words: str) -> None:
+    found, message = driver.judged(report(*queries), PID, seconds)
+    assert found is state
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    ("queries", "state", "words"),
+    [
+        ([], State.STOPPED, ""),
+        ([query(state="stopped")], State.STOPPED, ""),
+        ([query(state="dead"), query(Query.SILVER, "dead")], State.DEAD, "gone without a word"),
+        ([query(), query(Query.GOLD, "failed", message="the disk is full")], State.FAILED, "the disk is full"),
+    ],
+    ids=["never", "stopped", "killed", "failed"],
+)
+def test_one_that_does_not_run_is_told_from_one_that_was_stopped(
+    queries: list[QueryReport], state: State, words: str
+) -> None:
+    found, message = driver.judged(report(*queries), None, None)
+    assert found is state
+    assert words in message
+
+
+def test_a_driver_is_started_once_and_then_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+
+    def start(_: Settings, name: str, arguments: list[str]) -> Any:
+        started.append([name, *arguments])
+
+    monkeypatch.setattr(processes, "start", start)
+    monkeypatch.setattr(parts, "is_up", lambda *_: True)
+    monkeypatch.setattr(parts, "stream_pids", lambda *_: [] if not started else [os.getpid()])
+    _, is_new = driver.start(settings, attended=60.0, wait_seconds=5)
+    again, is_another = driver.start(settings, attended=60.0, wait_seconds=5)
+    assert (is_new, is_another, again.pid) == (True, False, os.getpid())
+    assert started == [["stream", "stream", "--attended", "60.0"]]
+
+
+def test_a_start_that_takes_too_long_says_where_to_look(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "start", lambda *_: None)
+    monkeypatch.setattr(parts, "is_up", lambda *_: False)
+    monkeypatch.setattr(parts, "check_stream", lambda *_: None)
+    with pytest.raises(TransientError, match="has not started within 0 s"):
+        driver.start(settings, attended=None, wait_seconds=0)
+
+
+def test_a_watch_ends_when_the_driver_is_not_well_and_pays_attention_till_then(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: Iterator[Driver] = iter(
+        [Driver(State.STARTING), Driver(State.RUNNING), Driver(State.DEAD), Driver(State.RUNNING)]
+    )
+    monkeypatch.setattr(driver, "observe", lambda _: next(states))
+    assert [found.state for found in driver.watch(settings, 0.0)] == [State.STARTING, State.RUNNING, State.DEAD]
+    assert not attention.is_over(settings.run_dir, 60)
+
+
+@pytest.mark.parametrize(("age", "is_stopped"), [(5.0, False), (90.0, True)], ids=["watched", "left alone"])
+def test_a_driver_that_nobody_watches_stops(settings: Settings, age: float, is_stopped: bool) -> None:
+    attention.pay(settings.run_dir)
+    file = settings.run_dir / "attention"
+    os.utime(file, (time.time() - age,) * 2)
+    stopping = threading.Event()
+    application.look_around(settings, stopping, None, 60.0)
+    assert stopping.is_set() is is_stopped
+
+
+def test_without_that_option_nobody_needs_to(settings: Settings) -> None:
+    stopping = threading.Event()
+    application.look_around(settings, stopping, None, None)
+    assert not stopping.is_set()
+    assert attention.is_over(settings.run_dir, 60), "nobody ever did"
+
+
+def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert driver.stop(settings, 1.0) is None
+    sleeper = "import time; time.sleep(60)  # customer_activity"
+    child = subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True)
+    monkeypatch.setattr(parts, "stream_pids", lambda *_, **__: [child.pid])
+    assert driver.stop(settings, 5.0) is True
+    assert child.wait(5) != 0
+
+
+class TestCommand:
+    @pytest.fixture(autouse=True)
+    def _deployment(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+        for variable in [name for name in os.environ if name.startswith(PREFIX)]:
+            monkeypatch.delenv(variable)
+        for variable, value in settings.environment().items():
+            monkeypatch.setenv(variable, value)
+
+    def call(self, *arguments: str) -> int:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["driver", *arguments])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code
+
+    def test_status_of_none(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.call("status", "--json") == 1
+        assert json.loads(capsys.readouterr().out)["state"] == "stopped"
+        assert self.call("status") == 1
+        assert capsys.readouterr().out.startswith("stopped, ")
+
+    def test_stop_of_none(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.call("stop", "--json") == 0
+        assert json.loads(capsys.readouterr().out) == {"ran": False, "graceful": None}
+
+    def test_watch_tells_a_line_a_look(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        seen = iter([Driver(State.RUNNING, pid=7, seconds=9.0, lag_records=3), Driver(State.STALLED, "stuck", pid=7)])
+        monkeypatch.setattr(driver, "observe", lambda _: next(seen))
+        assert self.call("watch", "--every", "0.1", "--json") == 1
+        lines = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+        assert [line["state"] for line in lines] == ["running", "stalled"]
+        seen = iter([Driver(State.FAILED, "no space left")])
+        assert self.call("watch") == 1
+        assert capsys.readouterr().out.rstrip().endswith("; no space left")
