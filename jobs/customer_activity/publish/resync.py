@@ -105,4 +105,8 @@ def differences(
 
 
 def _version(value: bytes) -> int:
-    return int(msgspec.json.decode(value)["viewVersion"])
+    """Return a record's version; 0 for one that is none of ours: whatever gold has is newer."""
+    try:
+        return int(msgspec.json.decode(value)["viewVersion"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return 0
