@@ -95,16 +95,19 @@ def test_one_that_does_not_run_is_told_from_one_that_was_stopped(
 
 def test_a_driver_is_started_once_and_then_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
+    child = object()
 
-    def start(_: Settings, name: str, arguments: list[str]) -> Any:
+    def start(_: Settings, name: str, arguments: list[str]) -> object:
         started.append([name, *arguments])
+        return child
 
     monkeypatch.setattr(processes, "start", start)
     monkeypatch.setattr(parts, "is_up", lambda *_: True)
     monkeypatch.setattr(parts, "stream_pids", lambda *_: [] if not started else [os.getpid()])
-    _, is_new = driver.start(settings, attended=60.0, wait_seconds=5)
-    again, is_another = driver.start(settings, attended=60.0, wait_seconds=5)
-    assert (is_new, is_another, again.pid) == (True, False, os.getpid())
+    _, process = driver.start(settings, attended=60.0, wait_seconds=5)
+    again, another = driver.start(settings, attended=60.0, wait_seconds=5)
+    assert process is child
+    assert (another, again.pid) == (None, os.getpid())
     assert started == [["stream", "stream", "--attended", "60.0"]]
 
 

@@ -29,11 +29,11 @@ def start(
     json: console.JsonOption = False,
 ) -> None:
     """Start the driver and leave it running; when one runs already, that is it."""
-    found, is_new = streams.start(console.settings_of(ctx), attended=attended, wait_seconds=wait)
+    found, process = streams.start(console.settings_of(ctx), attended=attended, wait_seconds=wait)
     if json:
-        console.print_json({**found.as_json(), "is_new": is_new})
+        console.print_json({**found.as_json(), "is_new": process is not None})
     else:
-        console.out.print(f"driver {found.pid} {'started' if is_new else 'runs already'}", highlight=False)
+        console.out.print(f"driver {found.pid} {'started' if process else 'runs already'}", highlight=False)
 
 
 @app.command()

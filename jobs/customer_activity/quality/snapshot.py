@@ -80,7 +80,7 @@ def relation(table: DeltaTable) -> Relation:
     Parquet files of this machine are DuckDB's to read: it does so on all cores, and Arrow's filters do not know the
     types of all files that delta-rs writes.
     """
-    files = tuple(unquote(uri.removeprefix("file://")) for uri in table.file_uris())
+    files = tuple(unquote(uri[7:]) if uri.startswith("file://") else uri for uri in table.file_uris())
     if not files:
         return table.to_pyarrow_dataset().schema.empty_table()
     return files if files[0].startswith("/") else table.to_pyarrow_dataset()
@@ -106,4 +106,5 @@ def literal(value: str | float) -> str:
 
 def columns_of(table: str, columns: Iterable[str]) -> str:
     """Return the query that reads a table's columns."""
-    return f"SELECT {', '.join(f'{chr(34)}{column}{chr(34)}' for column in columns)} FROM {table}"
+    listed = ", ".join(f'"{column}"' for column in columns)
+    return f"SELECT {listed} FROM {table}"

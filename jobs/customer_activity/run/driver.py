@@ -6,6 +6,7 @@ the files it leaves in `ACTIVITY_RUN_DIR`. With attention it stops by itself whe
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -149,8 +150,10 @@ def _age(query: QueryReport, now: datetime) -> float | None:
     return None if at is None else max(0.0, (now.astimezone(UTC) - datetime.fromisoformat(at)).total_seconds())
 
 
-def start(settings: Settings, *, attended: float | None, wait_seconds: float) -> tuple[Driver, bool]:
-    """Start the driver detached, or find the one that runs; return it, and whether it is a new one.
+def start(
+    settings: Settings, *, attended: float | None, wait_seconds: float
+) -> tuple[Driver, subprocess.Popen[bytes] | None]:
+    """Start the driver detached, or find the one that runs; return it, and its process where it is a new one.
 
     Args:
         settings: whose driver.
@@ -163,7 +166,7 @@ def start(settings: Settings, *, attended: float | None, wait_seconds: float) ->
     """
     attention.pay(settings.run_dir)
     if parts.stream_pids(settings):
-        return observe(settings), False
+        return observe(settings), None
     options = [] if attended is None else ["--attended", str(attended)]
     child = processes.start(settings, STREAM, ["stream", *options])
     deadline = time.monotonic() + wait_seconds
@@ -176,7 +179,7 @@ def start(settings: Settings, *, attended: float | None, wait_seconds: float) ->
             )
         attention.pay(settings.run_dir)
         time.sleep(LOOK_SECONDS)
-    return observe(settings), True
+    return observe(settings), child
 
 
 def watch(settings: Settings, every_seconds: float) -> Iterator[Driver]:
