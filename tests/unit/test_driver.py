@@ -111,6 +111,13 @@ def test_a_driver_is_started_once_and_then_found(settings: Settings, monkeypatch
     assert started == [["stream", "stream", "--attended", "60.0"]]
 
 
+def test_a_driver_that_ends_while_it_is_looked_at_does_not_run(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "stream_pids", lambda *_: [2**22 + 1])  # no process has such a number
+    assert driver.observe(settings).pid is None
+
+
 def test_a_start_that_takes_too_long_says_where_to_look(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "start", lambda *_: None)
     monkeypatch.setattr(parts, "is_up", lambda *_: False)

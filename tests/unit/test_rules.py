@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Reason, Table
@@ -12,6 +13,7 @@ from customer_activity.errors import SettingsError
 from customer_activity.quality import rules
 from customer_activity.quality.judging import expectation_of
 from customer_activity.quality.rules import Severity
+from customer_activity.quality.run import refuse_personal
 from customer_activity.quality.snapshot import PERSONAL, variables
 from customer_activity.settings import Settings
 
@@ -134,6 +136,13 @@ def test_a_table_without_rules_is_told_what_there_is() -> None:
     with pytest.raises(SettingsError, match=r"no rules about platinum") as refused:
         rules.chosen(rules.load(), ["platinum"])
     assert "across, bronze, gold, silver" in refused.value.remedy
+
+
+@pytest.mark.parametrize("column", ["name", "email", "address", "value"])
+def test_a_query_that_brings_what_tells_about_a_person_is_refused(column: str) -> None:
+    rule = next(rule for suite in rules.load() for rule in suite.rules if rule.query)
+    with pytest.raises(SettingsError, match=f"{rule.rule} of .* brings {column}"):
+        refuse_personal(pa.table({"customer_id": ["C-1"], column: ["secret"]}), rule)
 
 
 def test_the_deployments_values_are_filled_in(settings: Settings) -> None:

@@ -99,9 +99,7 @@ class Judge:
             batch = asset.add_batch_definition_whole_dataframe("pinned").get_batch({"dataframe": _pandas(frame)})
             judged: dict[Rule, Judged] = {}
             for is_personal in (False, True):
-                asked = {rule: one for rule, one in expectations.items() if PERSONAL & set(rule.columns) != set()}
-                if not is_personal:
-                    asked = {rule: one for rule, one in expectations.items() if rule not in asked}
+                asked = {rule: one for rule, one in expectations.items() if _is_personal(rule) is is_personal}
                 if not asked:
                     continue
                 suite = gx.ExpectationSuite(name=label, expectations=list(asked.values()))
@@ -114,6 +112,10 @@ class Judge:
         return judged
 
 
+def _is_personal(rule: Rule) -> bool:
+    return not PERSONAL.isdisjoint(rule.columns)
+
+
 def _rule_of(result: ExpectationValidationResult) -> str:
     if result.expectation_config is None:
         raise RuntimeError("a result of no expectation")
@@ -122,7 +124,7 @@ def _rule_of(result: ExpectationValidationResult) -> str:
 
 def _judged(rule: Rule, result: ExpectationValidationResult, frame: pa.Table) -> Judged:
     if fault := _fault(result):
-        what = fault if not PERSONAL & set(rule.columns) else "it could not be judged"
+        what = "it could not be judged" if _is_personal(rule) else fault
         return Judged(Outcome.ERROR, None, f"Great Expectations: {what}", (), result)
     figures = result.result or {}
     observed, found = figures.get("observed_value"), ""

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from customer_activity import gate
-from customer_activity.errors import JudgingBusy, SettingsError
+from customer_activity.errors import ActivityError, JudgingBusy, SettingsError
 from customer_activity.quality import accounting, documents, outside, results, snapshot
 from customer_activity.quality.judging import Judge, Judged, Outcome, described, expectation_of
 from customer_activity.quality.pins import Pins, pin
@@ -164,6 +164,8 @@ def _judged(
                 del waiting[name]
             frame = _fetched(database, query, rules)
             judged = judge.judge(label, frame, {rule: expectations[rule] for rule in rules})
+        except ActivityError:  # a rule is not as it should be: that is no finding about the data
+            raise
         except duckdb.Error as error:
             judged = {rule: _error(f"DuckDB: {type(error).__name__}: {_first_line(error)}") for rule in rules}
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and it is no pass

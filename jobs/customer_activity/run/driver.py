@@ -20,6 +20,7 @@ from customer_activity.catalog import Query, Table
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
 from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.observability import HELD
 from customer_activity.run import parts, processes
 from customer_activity.run.parts import STREAM
 from customer_activity.settings import Settings
@@ -80,25 +81,35 @@ class Driver(NamedTuple):
 def observe(settings: Settings) -> Driver:
     """Look at the driver once; it is not disturbed."""
     report = status.report(settings)
-    pids = parts.stream_pids(settings)
-    pid = pids[0] if pids else None
-    seconds = time.time() - psutil.Process(pid).create_time() if pid is not None else None
+    pid = next(iter(parts.stream_pids(settings)), None)
+    seconds = _up(pid)
+    if seconds is None:  # it ended just now
+        pid = None
     state, message = judged(report, pid, seconds)
     by_query = {query.query: query for query in report.queries}
+    publisher = by_query[Query.PUBLISH]
     ages = [age for query in report.queries if (age := _age(query, report.at)) is not None]
     lags = [query.lag_versions for query in report.queries if query.lag_versions is not None]
     return Driver(
         state,
-        message or "; ".join(note for note in report.notes if "held" in note),
+        message or (publisher.message if publisher.state == HELD else ""),
         pid,
         seconds and round(seconds, 1),
         by_query[Query.BRONZE].lag_records,
         sum(lags) if lags else None,
         round(min(ages), 1) if ages else None,
-        by_query[Query.PUBLISH].freshness_seconds,
+        publisher.freshness_seconds,
         report.version(Table.ACTIVITY),
         report.rows(Table.ACTIVITY),
     )
+
+
+def _up(pid: int | None) -> float | None:
+    """Seconds that a process has been running; None when it does not run."""
+    try:
+        return None if pid is None else time.time() - psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
 
 
 def judged(report: Report, pid: int | None, seconds: float | None) -> tuple[State, str]:
@@ -133,7 +144,7 @@ def _stuck(query: QueryReport, now: datetime, seconds: float) -> str:
     """Say why a query is stuck; empty when it is not. One whose lag is unknown is left to itself."""
     age = _age(query, now)
     waited = seconds if age is None else min(seconds, age)
-    if waited <= STALLED_SECONDS or query.state == "held":
+    if waited <= STALLED_SECONDS or query.state == HELD:
         return ""
     if query.state == "silent":
         return f"{query.query}: {query.message}"
