@@ -62,10 +62,14 @@ def quality(
 
 def show(report: Report) -> None:
     """Print every rule with what was observed, what failed in full, and the verdict as the last line."""
-    table = Table(Column("about", overflow="fold"), Column("rule", overflow="fold"), "severity", "observed", "verdict")
+    table = Table(Column("rule", no_wrap=True), "severity", "observed", "verdict", box=None, pad_edge=False)
+    about = ""
     for verdict in report.verdicts:
         rule, found = verdict.rule, verdict.judged
-        table.add_row(rule.table, rule.rule, rule.severity.value, escape(found.found), _styled(verdict))
+        if rule.table != about:
+            about = rule.table
+            table.add_row(f"[bold]{about}[/]")
+        table.add_row(rule.rule, rule.severity.value, escape(found.found), _styled(verdict))
     console.out.print(table)
     for verdict in report.failing:
         _explain(verdict)
