@@ -1,7 +1,7 @@
 # Every target does the set-up it needs; what is up to date is not done again.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench bench-check drills guards stop clean preflight jars classes
+.PHONY: help setup run test end-to-end check bench bench-check drills guards stop clean preflight jars classes
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 
@@ -13,14 +13,19 @@ setup: .venv/.ready .venv-airflow/.ready classes ## set everything up: both Pyth
 run: setup ## set up and run the main job: broker, streams and 1.47 million real purchases, live
 	.venv/bin/activity run
 
-test: setup ## set up and pass the tests: unit, spark, integration, drills
+test: setup ## set up and pass the tests: unit, spark, integration, drills, and those of the DAGs
+	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow
 	.venv/bin/pytest
 
-check: .venv/.ready ## lock file, format, lint, types, layers
+end-to-end: setup ## start, kill, clear and pause the streams under a real Airflow, with a real broker (a quarter of an hour)
+	.venv/bin/pytest tests/end_to_end
+
+check: .venv/.ready .venv-airflow/.ready ## lock file, format, lint, types, layers
 	infra/uv.sh lock --check
 	.venv/bin/ruff format --check
 	.venv/bin/ruff check
 	.venv/bin/mypy
+	.venv-airflow/bin/mypy --config-file dags/mypy.ini
 	.venv/bin/lint-imports
 
 # BENCH takes options: make bench BENCH="--only freshness --repeat 1"
@@ -39,7 +44,7 @@ guards: setup ## take out one guard after the other, and see the test that is ab
 bench-check: .venv/.ready ## compare the last benchmark's ratios with the committed ones
 	.venv/bin/python tests/benchmarks/ratios.py
 
-stop: ## stop whatever runs: traffic, streams, broker
+stop: ## stop whatever runs: traffic, Airflow, streams, broker
 	@if [ -x .venv/bin/activity ]; then .venv/bin/activity stop; fi
 
 clean: stop ## stop, and remove the data in var/ (set-up stays)
@@ -57,7 +62,7 @@ preflight:
 # Airflow's own environment: its Spark provider writes into the same import package as pyspark.
 .venv-airflow/.ready: pyproject.toml uv.lock | preflight
 	@echo "Installing Airflow into .venv-airflow (0.5 GB, once) …"
-	@UV_PROJECT_ENVIRONMENT=.venv-airflow infra/uv.sh sync --frozen --quiet --only-group airflow
+	@UV_PROJECT_ENVIRONMENT=.venv-airflow infra/uv.sh sync --frozen --quiet --only-group airflow-dev
 	@touch $@
 
 jars: .venv/.ready

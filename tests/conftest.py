@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from customer_activity import session
 from customer_activity.settings import Settings
 
-LAYERS = ("unit", "spark", "integration", "drills")
+LAYERS = ("unit", "spark", "integration", "end_to_end", "drills")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

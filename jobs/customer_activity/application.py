@@ -44,7 +44,7 @@ def leased(spark: SparkSession, settings: Settings, queries: Sequence[Query], re
     if not settings.is_local_lake:
         log.warning("no lease on %s: see to it that no second driver runs on this lake", settings.lake)
         return None
-    lease = resources.enter_context(Lease(spark, settings.lake, queries))
+    lease = resources.enter_context(Lease(partial(session.JvmLock, spark), settings.lake, queries))
     for query in lease.frozen:
         log.warning("query=%s was taken over from a driver that lives and does not answer", query)
         for file in settings.index_dir.glob(f"{query}.db*"):
@@ -197,7 +197,7 @@ def supervise(
 
     `check` is called in every round: it raises when the queries are no longer this driver's.
     """
-    upkeep = Upkeep(settings, running)
+    upkeep = Upkeep(settings, running, serves=not available_now)
     waiting = [query for query in running if query.query.is_behind]
     try:
         for query in running:

@@ -102,13 +102,11 @@ class Kept(NamedTuple):
     files_hours: int
 
 
+# Tables of current rows, which queries behind the path merge into; the others are only appended to.
+CURRENT = (Table.SUMMARIES, Table.PROFILES, Table.ACTIVITY)
+
 # The tables of the path get a commit a second; those of current rows one in ten seconds, and people look back in them.
-KEPT = {
-    table: Kept(8_640, 7 * 24)
-    if table in (Table.SUMMARIES, Table.PROFILES, Table.ACTIVITY, Table.QUARANTINE)
-    else Kept(100, 1)
-    for table in Table
-}
+KEPT = {table: Kept(8_640, 7 * 24) if table in (*CURRENT, Table.QUARANTINE) else Kept(100, 1) for table in Table}
 
 # Roles of the topics, as in infra/kafka/topics.yaml; their names are settings.
 PURCHASES_ROLE = "purchases"

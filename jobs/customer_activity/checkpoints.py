@@ -15,6 +15,7 @@ The second Delta form follows a commit with change files. Such a commit is admit
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ from customer_activity.storage import filesystem
 VERSION = "v1"
 COMMIT = f'{VERSION}\n{{"nextBatchWatermarkMs":0}}'
 NO_OFFSET = "-"
+TIME = "%Y%m%dT%H%M%SZ"
+SET_ASIDE = re.compile(r"\.until-(\d{8}T\d{6}Z)$")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 # What Spark notes of one source's offset, to the letter: Spark compares offsets as texts.
@@ -202,8 +205,9 @@ def raised(sources: Sequence[Source | None], least: Mapping[str, Mapping[int, in
     return moved
 
 
-def set_aside(lake: str, query: Query, suffix: str) -> str | None:
+def set_aside(lake: str, query: Query, now: datetime) -> str | None:
     """Move a query's checkpoint away; return where it is now, None when there was none."""
+    suffix = f"until-{now:{TIME}}"
     path = catalog.checkpoint_path(lake, query)
     files, root = filesystem(path)
     if files.get_file_info(root).type == fs.FileType.NotFound:
@@ -211,6 +215,23 @@ def set_aside(lake: str, query: Query, suffix: str) -> str | None:
     fs.copy_files(root, f"{root}.{suffix}", source_filesystem=files, destination_filesystem=files)
     files.delete_dir(root)
     return f"{path}.{suffix}"
+
+
+def forget_set_aside(lake: str, before: datetime) -> list[str]:
+    """Remove checkpoints that were set aside before a time; return their names."""
+    files, root = filesystem(f"{lake}/_checkpoints")
+    found = files.get_file_info(fs.FileSelector(root, allow_not_found=True))
+    old = [entry.base_name for entry in found if (when := set_aside_at(entry.base_name)) and when < before]
+    for name in old:
+        files.delete_dir(f"{root}/{name}")
+    return sorted(old)
+
+
+def set_aside_at(name: str) -> datetime | None:
+    """Return when a checkpoint was set aside, by its name; None for one that is in use."""
+    if (stamp := SET_ASIDE.search(name)) is None:
+        return None
+    return datetime.strptime(stamp.group(1), TIME).replace(tzinfo=UTC)
 
 
 def _offsets(sources: Sequence[Source | None]) -> str:

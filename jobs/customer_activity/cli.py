@@ -25,9 +25,11 @@ COMMANDS = {  # name: where it is written
     "recover": "recover:recover",
     "accept-loss": "accept_loss:accept_loss",
     "resync": "resync:resync",
+    "maintain": "maintain:maintain",
     "quality": "quality:quality",
     "quarantine": "quarantine:app",
     "driver": "driver:app",
+    "airflow": "airflow:app",
     "run": "run:run",
     "stop": "run:stop",
 }

@@ -19,20 +19,14 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
-from pyspark.sql import SparkSession
-
-from customer_activity import session
 from customer_activity.catalog import Query, lock_path
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning
-
-if TYPE_CHECKING:
-    from py4j.java_gateway import JavaObject
 
 LEASE_SECONDS = 30.0  # one that was not renewed for so long is its successor's
 RENEW_SECONDS = 5.0
@@ -41,24 +35,60 @@ LOOK_SECONDS = 0.5
 LOCKED, FROZEN = "", "its predecessor was frozen and holds the lock"
 
 
+class Lock(Protocol):
+    """A lock on a file, held until it is closed or the process is gone that has it."""
+
+    def take(self) -> bool:
+        """Take it; say whether it is held here now."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+class ProcessLock:
+    """A lock that this process has; a driver's is its JVM's (`session.JvmLock`). Each sees the other's."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file."""
+        self.file = path.open("ab+")
+
+    def take(self) -> bool:
+        """Take it; say whether it is held here now."""
+        try:
+            fcntl.lockf(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give it back."""
+        self.file.close()
+
+
 class Lease:
     """The queries that this driver holds, until it is closed or lost."""
 
-    def __init__(self, spark: SparkSession, lake: str, queries: Sequence[Query]) -> None:
+    def __init__(self, open_lock: Callable[[Path], Lock], lake: str, queries: Sequence[Query]) -> None:
         """Take the queries.
+
+        Args:
+            open_lock: opens a lock that lives as long as what commits here.
+            lake: a folder.
+            queries: which ones.
 
         Raises:
             QueryAlreadyRunning: another driver is at work on one.
         """
+        self.open_lock = open_lock
         self.lake = lake
         self.epochs: dict[Query, int] = {}
-        self.unlocked: dict[Query, JavaObject] = {}
+        self.unlocked: dict[Query, Lock] = {}
         self.resources = ExitStack()
         self.fault: Exception | None = None
         self.ended = threading.Event()
         try:
             for query in queries:
-                self._take(spark, query)
+                self._take(query)
         except BaseException:
             self.resources.close()
             raise
@@ -66,11 +96,11 @@ class Lease:
         self.keeper = threading.Thread(target=self._keep, name="lease", daemon=True)
         self.keeper.start()
 
-    def _take(self, spark: SparkSession, query: Query) -> None:
+    def _take(self, query: Query) -> None:
         path = Path(lock_path(self.lake, query))
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = session.jvm(spark).java.io.RandomAccessFile(str(path), "rw")
-        self.resources.callback(handle.close)
+        lock = self.open_lock(path)
+        self.resources.callback(lock.close)
         running = QueryAlreadyRunning(
             f"{query} already runs on {self.lake}",
             remedy="stop that driver first (`activity stop`), or run other queries here",
@@ -79,7 +109,7 @@ class Lease:
         is_locked = False
         while True:
             newest = newest_epoch(self.lake, query)
-            is_locked = is_locked or handle.getChannel().tryLock() is not None
+            is_locked = is_locked or lock.take()
             is_old = newest is None or time.time() - _file(self.lake, query, newest).stat().st_mtime > LEASE_SECONDS
             # One that took over from a frozen driver has no lock until that one has ended.
             has_lock = newest is None or _file(self.lake, query, newest).read_text(encoding="utf-8") == LOCKED
@@ -96,7 +126,7 @@ class Lease:
             raise running from None
         self.epochs[query] = epoch
         if not is_locked:
-            self.unlocked[query] = handle
+            self.unlocked[query] = lock
         for older in range(max(1, epoch - 2), epoch):
             _file(self.lake, query, older).unlink(missing_ok=True)
 
@@ -145,8 +175,8 @@ class Lease:
         for query, epoch in self.epochs.items():
             self.hold(query)
             os.utime(_file(self.lake, query, epoch))
-        for query, handle in list(self.unlocked.items()):
-            if handle.getChannel().tryLock() is not None:
+        for query, lock in list(self.unlocked.items()):
+            if lock.take():
                 _file(self.lake, query, self.epochs[query]).write_text(LOCKED, encoding="utf-8")
                 del self.unlocked[query]
 

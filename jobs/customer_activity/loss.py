@@ -131,7 +131,7 @@ def accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
     begin = None if cut.begin is None else checkpoints.raised(cut.begin, least)
     moved = checkpoints.Cut(begin, checkpoints.raised(cut.end, least))
     now = datetime.now(UTC)
-    aside = checkpoints.set_aside(lake, Query.BRONZE, f"until-{now:%Y%m%dT%H%M%SZ}")
+    aside = checkpoints.set_aside(lake, Query.BRONZE, now)
     is_through = state.committed == state.planned
     checkpoints.write(lake, Query.BRONZE, state.generation, state.planned, moved, is_through=is_through)
     ranges = [part._asdict() for part in lost]

@@ -23,20 +23,26 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from customer_activity import checkpoints, history
-from customer_activity.catalog import FLOWS, KEPT, Query, Table, table_path
+from customer_activity.catalog import CURRENT, FLOWS, KEPT, Query, Table, table_path
 from customer_activity.checksums import write_checksum
+from customer_activity.errors import ActivityError
 from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.storage import filesystem
 
 COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small log files at most
 SMALL_FILES = 100  # compacted when there are so many: a few minutes of batches
 # Small enough that a writer waits for some tenths of a second only: with 32 MB every compaction rewrote most of the one
-# before, and bronze waited five seconds. Larger files are for a rewrite off the streams.
+# before, and bronze waited five seconds.
 SMALL_BYTES = 512 << 10
 COMPACTED_BYTES = 2 * SMALL_BYTES
+# Off the streams nobody waits. Tables of current rows keep small files: a merge rewrites every file that it touches.
+RESTING_BYTES = {table: COMPACTED_BYTES if table in CURRENT else 64 << 20 for table in Table}
+
+FAULTS = (DeltaError, OSError, ActivityError)  # after them a table is as it was
 
 VERSION = re.compile(r"\d{20}(?=\.)")  # how the names of a log's files begin
 
@@ -47,6 +53,29 @@ class Vacuumed(NamedTuple):
     files: int
     bytes: int
     behind: list[str]
+
+
+class Tended(NamedTuple):
+    """What was done to a table when somebody asked for it.
+
+    Attributes:
+        table: its label.
+        files_before, bytes_before: data files that the table had.
+        files_after, bytes_after: those that it has now.
+        removed_files, removed_bytes: expired files that are gone from the disk.
+        behind: why none are: readers that may still need them.
+        error: what failed; the table is as it was.
+    """
+
+    table: str
+    files_before: int = 0
+    bytes_before: int = 0
+    files_after: int = 0
+    bytes_after: int = 0
+    removed_files: int = 0
+    removed_bytes: int = 0
+    behind: tuple[str, ...] = ()
+    error: str = ""
 
 
 def checkpoint(lake: str, table: Table, *, every: int | None = None) -> bool:
@@ -166,13 +195,42 @@ def needs_compaction(lake: str, table: Table) -> bool:
     return bool((pc.sum(pc.less(sizes, SMALL_BYTES)).as_py() or 0) >= SMALL_FILES)
 
 
-def compact(lake: str, table: Table, reach: Callable[[FailPoint], None] = nowhere) -> int | None:
+def tend(
+    lake: str, table: Table, *, target_bytes: int = COMPACTED_BYTES, reach: Callable[[FailPoint], None] = nowhere
+) -> Tended:
+    """Compact a table however few small files it has, shorten its log, and remove what is expired.
+
+    Nobody may write to it meanwhile. What fails is in the result: the next table has its turn all the same.
+    """
+    try:
+        files_before, bytes_before = size(lake, table)
+        compact(lake, table, reach, target_bytes)
+        checkpoint(lake, table, every=1)
+        removed = vacuum(lake, table, reach=reach)
+        return Tended(table.label, files_before, bytes_before, *size(lake, table), *removed[:2], tuple(removed.behind))
+    except FAULTS as error:
+        return Tended(table.label, error=f"{type(error).__name__}: {error}")
+
+
+def size(lake: str, table: Table) -> tuple[int, int]:
+    """Return how many data files a table has, and their bytes."""
+    sizes = pa.table(DeltaTable(table_path(lake, table)).get_add_actions()).column("size_bytes")
+    return len(sizes), pc.sum(sizes).as_py() or 0
+
+
+def compact(
+    lake: str,
+    table: Table,
+    reach: Callable[[FailPoint], None] = nowhere,
+    target_bytes: int = COMPACTED_BYTES,
+) -> int | None:
     """Rewrite a table's small files as few; nobody may write to it meanwhile.
 
     Args:
         lake: where the table is.
         table: which one.
         reach: called when the new files are committed and their checksum is not written yet.
+        target_bytes: how large a file becomes.
 
     Returns:
         The new version; None when there was nothing to do.
@@ -180,7 +238,7 @@ def compact(lake: str, table: Table, reach: Callable[[FailPoint], None] = nowher
     path = table_path(lake, table)
     log = DeltaTable(path)
     done = log.optimize.compact(
-        target_size=COMPACTED_BYTES,
+        target_size=target_bytes,
         max_concurrent_tasks=1,
         commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": "maintenance"})}),
     )

@@ -109,7 +109,7 @@ def recover(lake: str, query: Query, reason: str) -> Recovered:
             remedy="put the checkpoint back from a backup, or move the lake away to build it anew from Kafka",
         )
     now = datetime.now(UTC)
-    aside = checkpoints.set_aside(lake, query, f"until-{now:%Y%m%dT%H%M%SZ}")
+    aside = checkpoints.set_aside(lake, query, now)
     if written is not None and written.cut is not None:
         checkpoints.write(lake, query, written.generation, written.batch_id, written.cut)
     done = Recovered(query, written.batch_id if written else None, aside)

@@ -122,6 +122,22 @@ def jvm(spark: SparkSession) -> JVMView:
     return view
 
 
+class JvmLock:
+    """A lock on a file that the JVM has, which commits: it is free when the JVM has ended, and not before."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        """Open the file."""
+        self.file = jvm(spark).java.io.RandomAccessFile(str(path), "rw")
+
+    def take(self) -> bool:
+        """Take it; say whether it is held here now."""
+        return self.file.getChannel().tryLock() is not None
+
+    def close(self) -> None:
+        """Give it back."""
+        self.file.close()
+
+
 def is_alive(spark: SparkSession) -> bool:
     """Whether the JVM still answers: a signal to the whole process group ends it before us."""
     try:

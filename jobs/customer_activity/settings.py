@@ -68,6 +68,8 @@ class Settings(BaseSettings):
     )
     run_dir: Path = Field(Path("./var/run"), description="Where running processes leave their state, logs and locks.")
     broker_dir: Path = Field(Path("./var/kafka"), description="Data of the embedded broker.")
+    airflow_dir: Path = Field(Path("./var/airflow"), description="Home of the local Airflow: its database and logs.")
+    airflow_port: int = Field(8080, ge=1, le=65535, description="Port of the local Airflow, on loopback.")
     jars_dir: Path = Field(PROJECT / ".jars", description="Jars that set-up resolved: folders spark and broker.")
 
     @field_validator("lake", "quality_docs")
@@ -76,7 +78,7 @@ class Settings(BaseSettings):
         """Make a local one absolute, so that every process and Spark mean the same folder."""
         return location.rstrip("/") if "://" in location else str(Path(location).expanduser().resolve())
 
-    @field_validator("run_dir", "broker_dir", "jars_dir")
+    @field_validator("run_dir", "broker_dir", "airflow_dir", "jars_dir")
     @classmethod
     def _absolute_folder(cls, folder: Path) -> Path:
         return folder.expanduser().resolve()

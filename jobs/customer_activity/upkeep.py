@@ -1,17 +1,15 @@
-"""When tables are looked after: logs and small files every few seconds, what is expired every hour."""
+"""When tables are looked after: logs and small files every few seconds, what is expired every hour, all when asked."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from deltalake.exceptions import DeltaError
-
-from customer_activity import failpoints, maintenance
+from customer_activity import failpoints, maintenance, maintenance_request
 from customer_activity.catalog import FLOWS, Query, Table
-from customer_activity.errors import ActivityError
+from customer_activity.maintenance import FAULTS, Tended
 from customer_activity.observability import log
 from customer_activity.queries import RunningQuery
 from customer_activity.settings import Settings
@@ -19,25 +17,30 @@ from customer_activity.settings import Settings
 LOOK_SECONDS = 20.0  # from the end of one round over the tables to the next
 PAUSE_SECONDS = 2.0  # within a round, after a table that had something to do: what waited for it goes first
 VACUUM_SECONDS = 3600.0
-FAULTS = (DeltaError, OSError, ActivityError)
 HELD_SECONDS = 0.5  # a writer that is at work for longer is left alone until the next look
 
 
 class Upkeep:
     """Looks after the tables that are written here and nowhere else."""
 
-    def __init__(self, settings: Settings, running: Sequence[RunningQuery]) -> None:
-        """Begin to count: nothing is done at the start, which is busy enough."""
+    def __init__(self, settings: Settings, running: Sequence[RunningQuery], *, serves: bool = True) -> None:
+        """Begin to count: nothing is done at the start, which is busy enough.
+
+        With `serves` it also does what somebody asks for; an application that runs one query after the other does not.
+        """
         self.settings = settings
         self.writers = writers_of(running)
         self.reach = failpoints.of(settings, failpoints.MAINTENANCE)
         self.next_look = time.monotonic() + LOOK_SECONDS
         self.next_vacuum = time.monotonic() + VACUUM_SECONDS
         self.due: list[Callable[[], bool]] = []
+        self.serves = serves
+        self.request: str | None = None
+        self.tended: list[Tended] = []
 
     def look(self) -> None:
         """Go on with the round over all tables: every one gets its turn, however busy those before it are."""
-        if time.monotonic() < self.next_look:
+        if (self.serves and self.fulfil()) or time.monotonic() < self.next_look:
             return
         if not self.due:
             self.due = [partial(self.tidy, table, writers) for table, writers in self.writers.items()]
@@ -49,6 +52,23 @@ class Upkeep:
                 break
         self.next_look = time.monotonic() + (PAUSE_SECONDS if self.due else LOOK_SECONDS)
 
+    def fulfil(self) -> bool:
+        """Do the next table of what somebody asked for (`activity maintain`); say whether anybody did."""
+        run_dir = self.settings.run_dir
+        request = maintenance_request.pending(run_dir)
+        if request != self.request:
+            self.request, self.tended = request, []
+        if request is None:
+            return False
+        for table in list(self.writers)[len(self.tended) :][:1]:
+            with paused(self.writers[table]) as are_paused:
+                if are_paused:
+                    self.tended.append(maintenance.tend(self.settings.lake, table, reach=self.reach))
+                    log.info("table=%s tended as asked", table.label)
+        if len(self.tended) == len(self.writers):
+            maintenance_request.answer(run_dir, request, self.tended)
+        return True
+
     def tidy(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
         """Keep a table's log short and its files few, between its writers' batches; say whether there was work."""
         lake = self.settings.lake
@@ -56,14 +76,11 @@ class Upkeep:
             is_written = maintenance.checkpoint(lake, table)
             if not maintenance.needs_compaction(lake, table):
                 return is_written
-            with ExitStack() as paused:
-                for query in writers:
-                    if not query.at_work.acquire(timeout=HELD_SECONDS):
-                        return True
-                    paused.callback(query.at_work.release)
-                started = time.monotonic()
-                maintenance.compact(lake, table, self.reach)
-                log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
+            with paused(writers) as are_paused:
+                if are_paused:
+                    started = time.monotonic()
+                    maintenance.compact(lake, table, self.reach)
+                    log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
         except FAULTS as error:  # the table is as it was: the streams go on
             _later(table, error)
         return True
@@ -80,6 +97,18 @@ class Upkeep:
         if done.files:
             log.info("table=%s vacuumed files=%d bytes=%d", table.label, done.files, done.bytes)
         return True
+
+
+@contextmanager
+def paused(writers: Sequence[RunningQuery]) -> Iterator[bool]:
+    """Keep queries from beginning a batch; yield whether they are, which they are not when one is busy for longer."""
+    with ExitStack() as held:
+        for query in writers:
+            if not query.at_work.acquire(timeout=HELD_SECONDS):
+                yield False
+                return
+            held.callback(query.at_work.release)
+        yield True
 
 
 def _later(table: Table, error: Exception) -> None:

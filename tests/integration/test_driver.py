@@ -9,7 +9,7 @@ import pytest
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from customer_activity.catalog import Table
-from customer_activity.run import driver, processes
+from customer_activity.run import driver, maintain, processes
 from customer_activity.run.driver import State
 from customer_activity.settings import Settings
 from support.broker import assert_verified, rows, send
@@ -49,6 +49,11 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
     assert second.pid == process.pid != first.pid
     looks = driver.watch(settings, 0.5)
     until(lambda: next(looks).gold_rows == 1)
+
+    done = maintain.maintain(settings, 60)  # between the batches of the driver that runs
+    assert done.by_driver
+    assert {table.table for table in done.tables} == {table.label for table in Table}
+    assert not [table.error for table in done.tables if table.error]
 
     until(lambda: driver.observe(settings).state is State.STOPPED)  # nobody pays attention any more
     assert process.wait(30) == 0

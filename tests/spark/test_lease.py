@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,8 +24,9 @@ from customer_activity.catalog import Query, Table, lock_path, table_path
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning
 from customer_activity.failpoints import FailPoint
-from customer_activity.lease import FROZEN, LEASE_SECONDS, LOCKED, Lease
+from customer_activity.lease import FROZEN, LEASE_SECONDS, LOCKED, Lease, ProcessLock
 from customer_activity.microbatch import MicroBatch
+from customer_activity.session import JvmLock
 from customer_activity.settings import Settings
 
 QUERY = Query.SILVER
@@ -60,24 +62,33 @@ def another_driver(lake: str, *, silent_for: float, has_lock: bool = True) -> It
 
 def test_each_driver_has_a_greater_epoch(spark: SparkSession, lake: str) -> None:
     for epoch in (1, 2, 3):
-        with Lease(spark, lake, [QUERY]) as held:
+        with Lease(partial(JvmLock, spark), lake, [QUERY]) as held:
             assert held.hold(QUERY) == epoch
             assert held.frozen == []
 
 
 def test_a_driver_at_work_is_left_alone(spark: SparkSession, lake: str) -> None:
     with another_driver(lake, silent_for=1), pytest.raises(QueryAlreadyRunning, match="silver already runs"):
-        Lease(spark, lake, [QUERY])
+        Lease(partial(JvmLock, spark), lake, [QUERY])
     assert not epoch_file(lake, 8).exists()
+
+
+def test_a_process_without_a_jvm_and_a_driver_turn_each_other_away(spark: SparkSession, lake: str) -> None:
+    with Lease(partial(JvmLock, spark), lake, [QUERY]), pytest.raises(QueryAlreadyRunning):
+        Lease(ProcessLock, lake, [QUERY])
+    with Lease(ProcessLock, lake, [QUERY]) as held:
+        assert held.hold(QUERY) == 2
+        with pytest.raises(QueryAlreadyRunning):
+            Lease(partial(JvmLock, spark), lake, [QUERY])
 
 
 def test_a_driver_that_works_without_the_lock_is_left_alone(spark: SparkSession, lake: str) -> None:
     with another_driver(lake, silent_for=1, has_lock=False), pytest.raises(QueryAlreadyRunning):
-        Lease(spark, lake, [QUERY])
+        Lease(partial(JvmLock, spark), lake, [QUERY])
 
 
 def test_a_frozen_driver_is_taken_over_from_and_may_not_commit(spark: SparkSession, lake: str) -> None:
-    with another_driver(lake, silent_for=LEASE_SECONDS + 1), Lease(spark, lake, [QUERY]) as held:
+    with another_driver(lake, silent_for=LEASE_SECONDS + 1), Lease(partial(JvmLock, spark), lake, [QUERY]) as held:
         assert (held.hold(QUERY), held.frozen) == (8, [QUERY])
         held.renew()
         assert held.frozen == [QUERY]  # it still holds the lock
@@ -86,7 +97,7 @@ def test_a_frozen_driver_is_taken_over_from_and_may_not_commit(spark: SparkSessi
 
 def test_the_lock_is_taken_when_the_frozen_driver_has_ended(spark: SparkSession, lake: str) -> None:
     with another_driver(lake, silent_for=LEASE_SECONDS + 1):
-        held = Lease(spark, lake, [QUERY])
+        held = Lease(partial(JvmLock, spark), lake, [QUERY])
     with held:
         held.renew()
         assert held.frozen == []
@@ -94,7 +105,7 @@ def test_the_lock_is_taken_when_the_frozen_driver_has_ended(spark: SparkSession,
 
 
 def test_a_driver_that_was_taken_over_from_stops(spark: SparkSession, lake: str) -> None:
-    with Lease(spark, lake, [QUERY]) as held:
+    with Lease(partial(JvmLock, spark), lake, [QUERY]) as held:
         epoch_file(lake, 2).touch()
         with pytest.raises(LeaseLost, match=r"silver: another driver has taken over .*epoch 1"):
             held.hold(QUERY)
@@ -106,7 +117,7 @@ def test_the_lease_is_renewed_whatever_the_driver_does(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.01)
-    with Lease(spark, lake, [QUERY]) as held:
+    with Lease(partial(JvmLock, spark), lake, [QUERY]) as held:
         os.utime(epoch_file(lake, 1), (0, 0))
         for attempt in Retrying(stop=stop_after_delay(10), wait=wait_fixed(0.02), reraise=True):
             with attempt:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from customer_activity.settings import Settings
+from customer_activity.settings import PREFIX, Settings
 from customer_activity.verification.verify import Report, verify
 from support.world import World
 
@@ -17,6 +18,16 @@ from support.world import World
 def settings(tmp_path: Path) -> Settings:
     """Return settings of a deployment that has nothing yet, and whose broker does not answer."""
     return Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run", kafka_bootstrap_servers="localhost:1")
+
+
+@pytest.fixture
+def deployment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Have the command line load the same settings: they are what the environment says, and nothing else is."""
+    for variable in [name for name in os.environ if name.startswith(PREFIX)]:
+        monkeypatch.delenv(variable)
+    for variable, value in settings.environment().items():
+        monkeypatch.setenv(variable, value)
+    return settings
 
 
 @pytest.fixture(scope="session")

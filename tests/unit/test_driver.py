@@ -17,10 +17,11 @@ import pytest
 from customer_activity import application, attention, cli
 from customer_activity.catalog import Query
 from customer_activity.errors import TransientError
+from customer_activity.inspection import status
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.run import driver, parts, processes
 from customer_activity.run.driver import Driver, State
-from customer_activity.settings import PREFIX, Settings
+from customer_activity.settings import Settings
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 PID = 4_711
@@ -33,6 +34,11 @@ def report(*queries: QueryReport) -> Report:
 def query(name: Query = Query.BRONZE, state: str = "running", *, ago: float | None = 1.0, **more: Any) -> QueryReport:
     at = None if ago is None else {"id": 7, "at": (NOW - timedelta(seconds=ago)).isoformat()}
     return QueryReport(name, state, **{"pid": PID, "batch": at} | more)
+
+
+def everything(state: str) -> Report:
+    """Report all queries in one state."""
+    return report(*(query(name, state) for name in Query))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +124,15 @@ def test_a_driver_that_ends_while_it_is_looked_at_does_not_run(
     assert driver.observe(settings).pid is None
 
 
+def test_one_that_ended_by_itself_leaves_its_last_words(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "report", lambda _: everything("failed"))
+    processes.log_path(settings, "stream").parent.mkdir(parents=True)
+    processes.log_path(settings, "stream").write_text("INFO up\nerror: the disk is full\n", encoding="utf-8")
+    assert driver.observe(settings).last_words == "error: the disk is full"
+    monkeypatch.setattr(status, "report", lambda _: everything("stopped"))
+    assert driver.observe(settings).last_words == ""
+
+
 def test_a_start_that_takes_too_long_says_where_to_look(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "start", lambda *_: None)
     monkeypatch.setattr(parts, "is_up", lambda *_: False)
@@ -163,14 +178,8 @@ def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.Monk
     assert child.wait(5) != 0
 
 
+@pytest.mark.usefixtures("deployment")
 class TestCommand:
-    @pytest.fixture(autouse=True)
-    def _deployment(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-        for variable in [name for name in os.environ if name.startswith(PREFIX)]:
-            monkeypatch.delenv(variable)
-        for variable, value in settings.environment().items():
-            monkeypatch.setenv(variable, value)
-
     def call(self, *arguments: str) -> int:
         with pytest.raises(SystemExit) as ended:
             cli.main(["driver", *arguments])

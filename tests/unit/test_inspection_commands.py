@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -14,14 +13,8 @@ from customer_activity.inspection.doctor import Finding
 from customer_activity.settings import PREFIX, Settings
 
 
+@pytest.mark.usefixtures("deployment")
 class TestCommands:
-    @pytest.fixture(autouse=True)
-    def _deployment(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-        for variable in [name for name in os.environ if name.startswith(PREFIX)]:
-            monkeypatch.delenv(variable)
-        for variable, value in settings.environment().items():
-            monkeypatch.setenv(variable, value)
-
     def call(self, *arguments: str) -> int:
         with pytest.raises(SystemExit) as ended:
             cli.main([*arguments])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_lost_offsets_are_found(
 ) -> None:
     broker["ranges"].update(ranges)
     if not is_through:
-        checkpoints.set_aside(settings.lake, Query.BRONZE, "before")
+        checkpoints.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
         checkpoints.write(settings.lake, Query.BRONZE, "g-1", 7, CUT)
 
     assert loss.find(settings) == lost
@@ -111,7 +112,7 @@ def test_another_topic_of_the_same_name_is_refused_and_cannot_be_accepted(
 
 def test_a_lake_without_a_checkpoint_has_lost_nothing(settings: Settings, broker: dict[str, Any]) -> None:
     broker["ranges"][BOUGHT] = {0: (100, 200), 1: (100, 200)}
-    checkpoints.set_aside(settings.lake, Query.BRONZE, "before")
+    checkpoints.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
     assert loss.find(settings) == []
 
 
@@ -119,7 +120,7 @@ def test_a_lake_without_a_checkpoint_has_lost_nothing(settings: Settings, broker
 def test_what_is_accepted_is_gone_on_from_and_noted(
     settings: Settings, broker: dict[str, Any], is_through: bool
 ) -> None:
-    checkpoints.set_aside(settings.lake, Query.BRONZE, "before")
+    checkpoints.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
     checkpoints.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_through=is_through)
     broker["ranges"].update({BOUGHT: {0: (12, 20), 1: (0, 20)}})
     (lost,) = loss.find(settings)

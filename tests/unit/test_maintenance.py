@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from customer_activity.settings import PROJECT
 from customer_activity.verification import lake as verified
 
 FILES = 4
+BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
 NOW = timedelta(0)  # a retention that is over at once
 
 
@@ -70,6 +71,29 @@ from customer_activity.catalog import Table
 maintenance.compact(sys.argv[1], Table.PURCHASES)
 """
 ALL = [f"P-{number}" for number in range(FILES)]
+
+
+def test_a_table_is_tended_however_little_there_is_to_do(lake: str) -> None:
+    all_have_read(lake)
+    rows = pa.Table.from_pylist([{"purchase_id": f"P-{FILES}"}], arrow_schema(Table.PURCHASES))
+    write_deltalake(table_path(lake, Table.PURCHASES), rows, mode="append")
+    done = maintenance.tend(lake, Table.PURCHASES)
+    assert (done.files_before, done.files_after, done.error) == (2, 1, "")
+    assert done.bytes_before > done.bytes_after == maintenance.size(lake, Table.PURCHASES)[1] > 0
+    assert (Path(table_path(lake, Table.PURCHASES)) / "_delta_log" / "_last_checkpoint").exists()
+    assert ids(lake) == [*ALL, f"P-{FILES}"]
+
+
+def test_a_reader_that_is_behind_is_named_when_a_table_is_tended(lake: str) -> None:
+    assert maintenance.tend(lake, Table.PURCHASES).behind == tuple(
+        f"{query} has not begun to read silver.purchases" for query in READERS
+    )
+
+
+def test_what_fails_while_a_table_is_tended_is_said(lake: str) -> None:
+    shutil.rmtree(table_path(lake, Table.PURCHASES))
+    done = maintenance.tend(lake, Table.PURCHASES)
+    assert done.error.startswith("TableNotFoundError")
 
 
 def test_what_a_compaction_replaced_is_removed(lake: str) -> None:
@@ -231,7 +255,7 @@ def test_the_log_of_a_table_that_grows_stays_short(long: str, monkeypatch: pytes
         rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
         write_deltalake(table_path(long, Table.PURCHASES), rows, mode="append")
         for query in READERS:
-            checkpoints.set_aside(long, query, str(number))
+            checkpoints.set_aside(long, query, BEGIN + timedelta(seconds=number))
         all_have_read(long)
         maintenance.checkpoint(long, Table.PURCHASES, every=5)
         assert len(in_log(long)) <= 15

@@ -13,7 +13,7 @@ from customer_activity.commands import quality
 from customer_activity.quality.judging import Judged, Outcome
 from customer_activity.quality.rules import Rule, Severity
 from customer_activity.quality.run import Report, Verdict
-from customer_activity.settings import PREFIX, Settings
+from customer_activity.settings import Settings
 
 
 def verdict(name: str, outcome: Outcome, severity: Severity = Severity.HOLD) -> Verdict:
@@ -40,13 +40,9 @@ def report(*verdicts: Verdict, let_be: tuple[str, ...] = ()) -> Report:
 
 @pytest.fixture
 def call(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    deployment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
     """Return what calls the command with a report in the place of a run."""
-    for variable in [name for name in os.environ if name.startswith(PREFIX)]:
-        monkeypatch.delenv(variable)
-    for variable, value in settings.environment().items():
-        monkeypatch.setenv(variable, value)
     monkeypatch.setattr(os, "nice", lambda _: 0)  # the tests' own process is not to become slower
 
     def run(*arguments: str, found: Report | None = None) -> tuple[int, str, str]:

@@ -1,4 +1,4 @@
-"""Upkeep goes round: every table gets its turn, and what waits gets a pause."""
+"""Upkeep goes round: every table gets its turn, and what waits gets a pause; what somebody asks for comes first."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from customer_activity import maintenance, upkeep
+from customer_activity import maintenance, maintenance_request, upkeep
 from customer_activity.catalog import Query, Table
-from customer_activity.maintenance import Vacuumed
+from customer_activity.maintenance import Tended, Vacuumed
 from customer_activity.queries import RunningQuery
 from customer_activity.settings import Settings
 from customer_activity.upkeep import Upkeep
@@ -45,6 +45,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: True)
     monkeypatch.setattr(maintenance, "compact", note("compact", 1))
     monkeypatch.setattr(maintenance, "vacuum", note("vacuum", Vacuumed(0, 0, [])))
+    monkeypatch.setattr(maintenance, "tend", lambda _, table, **__: Tended(table.label, files_before=2, files_after=1))
     return noted
 
 
@@ -97,3 +98,44 @@ def test_what_is_expired_goes_once_an_hour(settings: Settings, clock: Clock, don
     assert Counter(what for what in done if what.startswith("vacuum")) == {
         f"vacuum {table.label}": 1 for table in Table
     }
+
+
+def test_what_is_asked_for_is_done_table_by_table(settings: Settings, clock: Clock, done: list[str]) -> None:
+    keeping = Upkeep(settings, all_queries(settings))
+    request = maintenance_request.ask(settings.run_dir)
+    look(keeping, clock, 0.5 * (len(Table) - 1))
+    assert maintenance_request.answered(settings.run_dir, request) is None
+    look(keeping, clock, 0.5)
+    tended = maintenance_request.answered(settings.run_dir, request) or []
+    assert {table.table for table in tended} == {table.label for table in Table}
+    assert maintenance_request.pending(settings.run_dir) is None
+    look(keeping, clock, 5.0)
+    assert done == []  # it is done once
+
+
+def test_a_busy_writer_is_waited_for(
+    settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "HELD_SECONDS", 0.0)
+    queries = all_queries(settings)
+    keeping = Upkeep(settings, queries)
+    request = maintenance_request.ask(settings.run_dir)
+    busy = next(query for query in queries if query.query is Query.GOLD)
+    with busy.at_work:
+        look(keeping, clock, 30.0)
+        assert maintenance_request.answered(settings.run_dir, request) is None
+    look(keeping, clock, 0.5 * len(Table))
+    assert len(maintenance_request.answered(settings.run_dir, request) or []) == len(Table)
+
+
+def test_a_driver_that_owns_no_table_says_so(settings: Settings, clock: Clock, done: list[str]) -> None:
+    publisher = [query for query in all_queries(settings) if query.query is Query.PUBLISH]
+    request = maintenance_request.ask(settings.run_dir)
+    look(Upkeep(settings, publisher), clock, 0.5)
+    assert maintenance_request.answered(settings.run_dir, request) == []
+
+
+def test_an_application_that_drains_leaves_requests_alone(settings: Settings, clock: Clock, done: list[str]) -> None:
+    request = maintenance_request.ask(settings.run_dir)
+    look(Upkeep(settings, all_queries(settings), serves=False), clock, 5.0)
+    assert maintenance_request.pending(settings.run_dir) == request

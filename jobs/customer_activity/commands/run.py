@@ -23,14 +23,17 @@ def run(
         bool | None,
         typer.Option(
             "--keep/--once",
-            help="Leave broker and streams up at the end, or stop everything; in CI it stops when neither is given.",
+            help="Leave everything up at the end, or stop it; in CI it stops when neither is given.",
         ),
     ] = None,
+    airflow: Annotated[
+        bool, typer.Option(help="Have Airflow start the streams and look after them, as in a deployment.")
+    ] = False,
 ) -> None:
-    """Run it all: broker, streams and 1.47 million real purchases, live; then the proof and how to query gold."""
+    """Run it all: broker, streams and 1.47 million real purchases, live; then the proof and gold."""
     settings = console.settings_of(ctx)
     stays = keep if keep is not None else not _is_ci()
-    outcome = live.run(settings, console.out, lines=lines, stays=stays)
+    outcome = live.run(settings, console.out, lines=lines, stays=stays, airflow=airflow)
     if outcome.exit_code in (EXIT_OK, EXIT_CHECK_FAILED):  # the proof ran to its end: there is a gold table to look at
         _print_queries(settings)
         _print_what_next(outcome.customer_id, stays=stays)
@@ -39,7 +42,7 @@ def run(
 
 
 def stop(ctx: typer.Context) -> None:
-    """Stop traffic, streams and broker; leaves no process behind, and is fine when nothing runs."""
+    """Stop traffic, Airflow, streams and broker; leaves no process behind, and is fine when nothing runs."""
     ended = parts.stop(console.settings_of(ctx))
     console.out.print(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
 
@@ -60,14 +63,14 @@ def _print_queries(settings: Settings) -> None:
 def _print_what_next(customer_id: str | None, *, stays: bool) -> None:
     activity = queries.near(str(Path(sys.executable).with_name("activity")), Path.cwd())
     if stays:
-        console.out.print("\nBroker and streams stay up. Go on with:")
+        console.out.print("\nEverything stays up. Go on with:")
     else:
         console.out.print("\nEverything is stopped, and the data stays. Go on with:")
     steps = {
         f"{activity} status{' --watch' if stays else ''}": "each hop: state, lag, freshness",
         f"{activity} show {customer_id or 'CUSTOMER_ID'}": "one customer: gold row, profile, last purchases",
         "make run": "the same again, with some fresh purchases",
-        **({"make stop": "stop broker and streams"} if stays else {}),
+        **({"make stop": "stop everything"} if stays else {}),
     }
     for command, meaning in steps.items():
         console.out.print(f"  {command:<36} {meaning}", highlight=False, markup=False, soft_wrap=True)

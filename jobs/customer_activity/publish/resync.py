@@ -65,7 +65,7 @@ def resync(settings: Settings, reason: str) -> Resynced:
         going = list(differences(wanted, on_topic, refused))
         publisher.publish(going, Marker(str(log.metadata().id), log.version()))
     now = datetime.now(UTC)
-    aside = checkpoints.set_aside(lake, Query.PUBLISH, f"until-{now:%Y%m%dT%H%M%SZ}")
+    aside = checkpoints.set_aside(lake, Query.PUBLISH, now)
     deletes = sum(value is None for _, value in going)
     sent = len(going) - deletes
     done = Resynced(sent, deletes, len(wanted) - sent, len(refused))

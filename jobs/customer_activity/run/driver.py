@@ -60,6 +60,7 @@ class Driver(NamedTuple):
         freshness_seconds: how far the view is behind the newest input; None when unknown.
         gold_version: version of gold.customer_activity.
         gold_rows: rows in it.
+        last_words: the end of its log, when it ended and was not told to.
     """
 
     state: State
@@ -72,6 +73,7 @@ class Driver(NamedTuple):
     freshness_seconds: float | None = None
     gold_version: int = -1
     gold_rows: int = 0
+    last_words: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return it with plain values."""
@@ -101,6 +103,7 @@ def observe(settings: Settings) -> Driver:
         publisher.freshness_seconds,
         report.version(Table.ACTIVITY),
         report.rows(Table.ACTIVITY),
+        processes.last_lines(settings, STREAM) if state in (State.FAILED, State.DEAD) else "",
     )
 
 

@@ -1,7 +1,7 @@
 """`activity run`: broker, streams and real traffic, live until everything is through, then the proof.
 
 1. The broker, unless one answers already with all topics there.
-2. The streams, unless they run already.
+2. The streams, unless they run already: by Airflow, or without it as a process of this one.
 3. The traffic, once the streams wait for it: the data set, or a short burst when the topic has it already.
 4. Watch until the traffic is sent and every hop has read everything.
 5. `activity verify`.
@@ -63,14 +63,15 @@ class Outcome(NamedTuple):
     customer_id: str | None
 
 
-def run(settings: Settings, console: Console, *, lines: int | None, stays: bool) -> Outcome:
+def run(settings: Settings, console: Console, *, lines: int | None, stays: bool, airflow: bool) -> Outcome:
     """Run the whole of it once.
 
     Args:
         settings: the deployment.
         console: where to show it: drawn when it is a terminal, else a line every few seconds.
         lines: how many lines of the data set to send; None for all.
-        stays: whether broker and streams stay up at the normal end.
+        stays: whether what runs stays up at the normal end.
+        airflow: whether Airflow starts the streams and looks after them.
 
     Raises:
         ActivityError: a part did not start or ended early; carries that part's exit code and last lines.
@@ -80,7 +81,9 @@ def run(settings: Settings, console: Console, *, lines: int | None, stays: bool)
     with _terminated_as_interrupted(), ExitStack() as started:
         try:
             parts.start_broker(settings, console, started)
-            stream = parts.start_stream(settings, console, started)
+            if airflow:
+                parts.start_airflow(settings, console, started)
+            stream = None if airflow else parts.start_stream(settings, console, started)
             before = status.report(settings)
             with Tail(settings) as tail:
                 send = partial(parts.start_traffic, settings, before, lines, started)

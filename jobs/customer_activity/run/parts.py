@@ -17,7 +17,7 @@ from customer_activity.catalog import PURCHASES_ROLE
 from customer_activity.errors import ActivityError, TransientError
 from customer_activity.inspection import status, topics
 from customer_activity.inspection.status import Report
-from customer_activity.run import processes
+from customer_activity.run import local_airflow, processes
 from customer_activity.settings import Settings
 from customer_activity.traffic import dataset
 
@@ -33,6 +33,8 @@ WATCHED_BATCH_RECORDS = 250_000
 
 STREAM_STOP_SECONDS = 30.0  # promised: a batch in progress is finished, then the session closes
 TRAFFIC_STOP_SECONDS = 5.0
+START_SECONDS = 120.0
+LOOK_SECONDS = 0.5
 TOPICS_SECONDS = 10.0  # until every client sees a topic that was just made
 LIVE_STATES = ("starting", "running", "held", "silent")
 
@@ -87,13 +89,56 @@ def start_stream(settings: Settings, console: Console, started: ExitStack) -> su
     if stream_pids(settings):
         console.print("streams: running already")
         return None
-    watched = settings.model_copy(
-        update={"max_offsets_per_trigger": min(settings.max_offsets_per_trigger, WATCHED_BATCH_RECORDS)}
-    )
-    child = processes.start(watched, STREAM, ["stream"])
+    child = processes.start(watched(settings), STREAM, ["stream"])
     started.callback(end, child, STREAM_STOP_SECONDS)
     console.print(f"streams: starting; log in {processes.log_path(settings, STREAM)}")
     return child
+
+
+def start_airflow(settings: Settings, console: Console, started: ExitStack) -> None:
+    """Start Airflow and have it start the streams.
+
+    Raises:
+        ActivityError: Airflow or the streams do not start; says why.
+    """
+    console.print("Airflow: starting (half a minute)")
+    found = local_airflow.start(watched(settings))
+    if found.is_new:
+        started.callback(end_streams, settings)
+        started.callback(local_airflow.stop, settings)
+    console.print(
+        f"Airflow: {found.url}, user {local_airflow.PEOPLE}, password {found.password}", highlight=False, markup=False
+    )
+    local_airflow.switch_on(settings)
+    console.print(f"streams: starting, by Airflow; log in {processes.log_path(settings, STREAM)}")
+    wait_for_streams(settings)
+
+
+def wait_for_streams(settings: Settings) -> None:
+    """Wait until all queries run of a driver that somebody else starts.
+
+    Raises:
+        TransientError: they do not in time.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while not any(all_run(settings, pid) for pid in stream_pids(settings)):
+        if time.monotonic() > deadline:
+            raise TransientError(
+                f"the streams have not started within {START_SECONDS:.0f} s",
+                remedy=f"look at the task's log in Airflow, and at {processes.log_path(settings, STREAM)}",
+            )
+        time.sleep(LOOK_SECONDS)
+
+
+def end_streams(settings: Settings) -> list[bool]:
+    """End the drivers that run, or what is left of one; return of each whether it ended by itself."""
+    return [processes.stop(pid, seconds=STREAM_STOP_SECONDS) for pid in stream_pids(settings, left_overs=True)]
+
+
+def watched(settings: Settings) -> Settings:
+    """Return settings with batches small enough for somebody who looks on."""
+    records = min(settings.max_offsets_per_trigger, WATCHED_BATCH_RECORDS)
+    return settings.model_copy(update={"max_offsets_per_trigger": records})
 
 
 def start_traffic(settings: Settings, before: Report, lines: int | None, started: ExitStack) -> Traffic:
@@ -134,10 +179,13 @@ def is_sent(settings: Settings, traffic: Traffic) -> bool:
 
 
 def is_up(settings: Settings, child: subprocess.Popen[bytes] | None) -> bool:
-    """Whether the streams wait for input: all four of a driver that this run started, whatever runs of another's."""
-    return child is None or all(
-        state.state in ("running", "held") and state.pid == child.pid for state in status.states(settings)
-    )
+    """Whether the streams wait for input: all of a driver that this run started, whatever runs of another's."""
+    return child is None or all_run(settings, child.pid)
+
+
+def all_run(settings: Settings, driver: int) -> bool:
+    """Whether all queries run, and the driver with this number runs them."""
+    return all(state.state in ("running", "held") and state.pid == driver for state in status.states(settings))
 
 
 def check_stream(settings: Settings, child: subprocess.Popen[bytes] | None) -> None:
@@ -156,14 +204,15 @@ def check_stream(settings: Settings, child: subprocess.Popen[bytes] | None) -> N
 
 
 def stop(settings: Settings) -> list[str]:
-    """End traffic, streams and broker, in this order; return what was ended. Fine when nothing runs."""
+    """End traffic, Airflow, streams and broker, in this order; return what was ended. Fine when nothing runs."""
     ended = []
     if (sender := processes.running(settings, TRAFFIC)) is not None:
         processes.stop(sender.pid, seconds=TRAFFIC_STOP_SECONDS)
         ended.append("traffic")
-    for pid in stream_pids(settings, left_overs=True):
-        is_graceful = processes.stop(pid, seconds=STREAM_STOP_SECONDS)
-        ended.append("streams" if is_graceful else "streams (killed: they did not stop in time; nothing is lost by it)")
+    if local_airflow.stop(settings):  # it would start the streams again
+        ended.append("Airflow")
+    killed = "streams (killed: they did not stop in time; nothing is lost by it)"
+    ended += ["streams" if is_graceful else killed for is_graceful in end_streams(settings)]
     for name in (TRAFFIC, STREAM):
         processes.pid_path(settings, name).unlink(missing_ok=True)
     return [*ended, "broker"] if broker.stop(settings) else ended

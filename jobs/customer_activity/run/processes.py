@@ -19,7 +19,8 @@ import psutil
 from customer_activity.settings import Settings
 
 PACKAGE = "customer_activity"
-OURS = (PACKAGE, "pyspark")  # a process of ours, or the JVM that pyspark started, has one of these in its command line
+# One of these is in the command line of a process of ours: of Python, of the JVM that pyspark started, of Airflow's.
+OURS = (PACKAGE, "pyspark", "airflow")
 POLL_SECONDS = 0.1
 END_SECONDS = 5.0  # between SIGKILL and the process table showing it
 LAST_LINES = 20
@@ -39,17 +40,22 @@ def environment(settings: Settings) -> dict[str, str]:
 
 def start(settings: Settings, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
     """Start `activity …` detached; its log is `<run_dir>/<name>.log`, the one before it `<name>.log.1`."""
+    return launch(settings, name, command(*arguments), environment(settings))
+
+
+def launch(settings: Settings, name: str, line: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a command line detached, with a log and a pid file of its name."""
     settings.run_dir.mkdir(parents=True, exist_ok=True)
     log = log_path(settings, name)
     if log.exists():
         log.replace(log.with_name(f"{log.name}.1"))
     with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own arguments
-            command(*arguments),
+        process = subprocess.Popen(  # noqa: S603 - programs that set-up installed, and our own arguments
+            line,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment(settings),
+            env=variables,
             start_new_session=True,
         )
     pid_path(settings, name).write_text(str(process.pid), encoding="utf-8")
@@ -105,7 +111,7 @@ def family(leader: int) -> list[psutil.Process]:
     return [member for member in found.values() if is_running(member)]
 
 
-def stop(leader: int, *, seconds: float) -> bool:
+def stop(leader: int, *, seconds: float, how: signal.Signals = signal.SIGTERM) -> bool:
     """End a process and all it started: ask the process itself first, and end what is left after `seconds`.
 
     Only the leader is asked. Were the JVM below it told at the same time, it would close under a batch in progress.
@@ -116,7 +122,7 @@ def stop(leader: int, *, seconds: float) -> bool:
     members = family(leader)
     process = ours(leader)
     if process is not None:
-        _send(process, signal.SIGTERM)
+        _send(process, how)
         _wait(members, seconds)
     left = {member.pid: member for member in [*family(leader), *members] if is_running(member)}
     for member in left.values():

@@ -1,0 +1,66 @@
+"""Tells people that a task failed for good: a webhook, an e-mail, or the log alone.
+
+The connection `customer_activity_alerts` says which. Of type HTTP: `{"text": …}`, which chat services take, is posted
+to its host with its password after it, where webhooks have their secret. Of type SMTP: a mail from its `from_email` to
+its extra `to`. What is told is what the task said last: the product's own words, in which there are ids and figures and
+nothing else about a person.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import structlog
+from airflow.providers.smtp.hooks.smtp import SmtpHook
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+CONNECTION = "customer_activity_alerts"
+LIMIT_SECONDS = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+def alert(context: Any) -> None:
+    """Tell people; what goes wrong with that is logged, and changes nothing about the task."""
+    try:
+        connection = BaseHook.get_connection(CONNECTION)
+    except AirflowNotFoundException:
+        log.info("Nobody is told: there is no such connection", connection=CONNECTION)
+        return
+    try:
+        send(connection, *words(context))
+    except Exception as error:  # noqa: BLE001 - the task has failed, and that is what counts
+        # Not the error itself: it may name the webhook, secret and all.
+        log.error("Nobody could be told", connection=CONNECTION, why=type(error).__name__)  # noqa: TRY400
+
+
+def words(context: Any) -> tuple[str, str]:
+    """Return a line about what failed, and what it said last with where to look."""
+    task = context["ti"]
+    return (
+        f"{task.dag_id}: {task.task_id} failed",
+        f"{context.get('exception') or 'it gave no reason'}\n\nlog: {task.log_url}",
+    )
+
+
+def send(connection: Connection, subject: str, text: str) -> None:
+    """Send it the way the connection says.
+
+    Raises:
+        HTTPError: the webhook does not take it.
+        SMTPException: the mail server does not.
+    """
+    if connection.conn_type == "smtp":
+        with SmtpHook(smtp_conn_id=CONNECTION) as mail:
+            mail.send_email_smtp(to=connection.extra_dejson["to"], subject=subject, html_content=_as_html(text))
+        return
+    url = f"{connection.host}{connection.password or ''}"
+    body = {"text": f"{subject}\n{text}"}
+    httpx.post(url, json=body, timeout=LIMIT_SECONDS).raise_for_status()
+
+
+def _as_html(text: str) -> str:
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
+    return f"<pre>{escaped}</pre>"

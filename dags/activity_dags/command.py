@@ -1,0 +1,52 @@
+"""A task that runs one `activity` command to its end, with the command's words in the task's log."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import BaseOperator
+
+from activity_dags import program
+
+LAST_LINES = 40
+
+
+class ActivityOperator(BaseOperator):
+    """Run `activity …`; an exit code that says "try again" is retried, any other failure is final.
+
+    Args:
+        arguments: what comes after `activity`; templated, and empty ones are left out.
+    """
+
+    template_fields: Sequence[str] = ("arguments",)
+    ui_color = "#e8f1e4"
+
+    def __init__(self, *, arguments: list[str], **kwargs: Any) -> None:
+        """Take what to run."""
+        super().__init__(**kwargs)
+        self.arguments = arguments
+        self.process: subprocess.Popen[str] | None = None
+
+    def execute(self, context: Any) -> None:  # noqa: ARG002 - Airflow's signature
+        """Run it.
+
+        Raises:
+            AirflowFailException: it failed for good, or a check found differences; carries its last words.
+            AirflowException: it failed, and trying again may help.
+        """
+        arguments = tuple(argument for argument in self.arguments if argument)
+        last: deque[str] = deque(maxlen=LAST_LINES)
+        with program.start(*arguments) as self.process:
+            for line in self.process.stdout or ():
+                self.log.info("%s", line.rstrip())
+                last.append(line)
+        if code := self.process.returncode:
+            raise program.failure(code, "".join(last), arguments)
+
+    def on_kill(self) -> None:
+        """End the command when the task is ended from outside."""
+        if self.process is not None:
+            program.end(self.process)

@@ -1,0 +1,129 @@
+"""The `activity` command as tasks call it.
+
+It lives in an environment of its own: Airflow's Spark provider writes into the same import package as pyspark. So DAGs
+never import the product, they run it, and rely on what its command line promises: `--json`, one line a look, and exit
+codes that say whether trying again helps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+PROGRAM = "CUSTOMER_ACTIVITY_PROGRAM"  # where the command is, when it is neither beside the DAGs nor on the PATH
+BESIDE = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "activity"
+# Airflow's own settings hold its secrets, and its import path is not the product's.
+WITHHELD = ("AIRFLOW", "_AIRFLOW", "PYTHONPATH")
+CHECK_FAILED, TERMINAL = 1, 2
+LAST_CHARACTERS = 4_000
+END_SECONDS = 60.0
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line that runs `activity` with these arguments.
+
+    Raises:
+        AirflowFailException: it is not there.
+    """
+    found = os.environ.get(PROGRAM) or (str(BESIDE) if BESIDE.exists() else shutil.which("activity"))
+    if not found:
+        raise AirflowFailException(f"the command `activity` is not on this machine\n  → name it in {PROGRAM}")
+    return [found, *arguments]
+
+
+def environment() -> dict[str, str]:
+    """Return what the command sees of a task's environment."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(WITHHELD)}
+
+
+def report(*arguments: str, settings: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Run a command with `--json` and return what it reports, also when it reports that a check failed.
+
+    Args:
+        arguments: of the command.
+        settings: variables that it gets besides.
+
+    Raises:
+        AirflowFailException: it ended with an error that trying again does not help.
+        AirflowException: it ended with one that may pass.
+    """
+    done = subprocess.run(  # noqa: S603 - the product's own command line
+        command(*arguments, "--json"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**environment(), **settings},
+        check=False,
+    )
+    if done.returncode not in (0, CHECK_FAILED):
+        raise failure(done.returncode, done.stderr, arguments)
+    try:
+        return dict(json.loads(done.stdout))
+    except ValueError:
+        raise failure(done.returncode, done.stderr or done.stdout, arguments) from None
+
+
+def failure(code: int, words: str, arguments: tuple[str, ...]) -> AirflowException:
+    """Make the exception for a command that failed: final when its exit code says that trying again does not help."""
+    kind = AirflowFailException if code in (CHECK_FAILED, TERMINAL) else AirflowException
+    return kind(f"`activity {' '.join(arguments)}` ended with exit code {code}:\n{words.strip()[-LAST_CHARACTERS:]}")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """Start a command whose words are read line by line; it ends when the task that started it is gone.
+
+    Raises:
+        AirflowFailException: it is not there.
+    """
+    # Part of every Linux (util-linux). Elsewhere a command outlives a task that was killed, and ends by itself.
+    bound = [setpriv, "--pdeathsig", "TERM"] if (setpriv := shutil.which("setpriv")) else []
+    return subprocess.Popen(  # noqa: S603 - the product's own command line
+        [*bound, *command(*arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Ask a command to end, and kill it and what it started when it does not in time."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def running(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a command beside the event loop, and end it when the block is left."""
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()  # it only looks: there is nothing to finish
+            await process.wait()

@@ -1,0 +1,114 @@
+"""The trigger that watches the streams' driver, and stops it for whoever clears, fails or pauses.
+
+Airflow tells a trigger when its task is cleared or marked (`on_kill`). It tells nobody when a DAG is paused, and tasks
+of a paused DAG get no worker: so the trigger asks Airflow's REST API, with the connection `customer_activity_airflow`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import structlog
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from activity_dags import program
+from activity_dags.pausing import Pausing
+
+EVERY_SECONDS = 5.0
+ASK_SECONDS = 10.0  # between two questions whether the DAG is paused
+TOLD_SECONDS = 60.0  # between two lines in the task's log
+STOP_SECONDS = 60.0
+WELL = ("starting", "running")
+
+log = structlog.get_logger(__name__)
+
+
+class DriverTrigger(BaseTrigger):
+    """Watch the driver until a worker has something to do.
+
+    The event is the last look, as `activity driver watch --json` prints it: the driver is not well, or the shift is
+    over, or the DAG was paused (the driver is stopped then) and is not any longer.
+
+    Args:
+        dag_id: the DAG that a pause is looked for of.
+        until: when the shift is over, in seconds since the epoch: a time, so that a trigger that moves keeps it.
+    """
+
+    def __init__(self, *, dag_id: str, until: float) -> None:
+        """Take until when to watch."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dag_id = dag_id
+        self.until = until
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return how Airflow makes the trigger again elsewhere."""
+        return f"{__name__}.{type(self).__name__}", {"dag_id": self.dag_id, "until": self.until}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Watch."""
+        pausing = Pausing(self.dag_id)
+        driver = await self.watch(pausing)
+        if pausing.is_seen:
+            await log.ainfo("The DAG is paused: stopping the driver")
+            await stop()
+            await pausing.end()
+            driver = {**driver, "state": "stopped", "message": "the DAG was paused"}
+        yield TriggerEvent(driver)  # type: ignore[no-untyped-call]
+
+    async def watch(self, pausing: Pausing) -> dict[str, Any]:
+        """Return the look at which there was something to do."""
+        told = asked = 0.0
+        words: list[str] = []
+        async with program.running("driver", "watch", "--json", "--every", str(EVERY_SECONDS)) as looks:
+            async for line in _lines(looks):
+                driver = _parsed(line)
+                if driver is None:  # not a look: what it says when it cannot look
+                    words.append(line.decode(errors="replace"))
+                    continue
+                now = time.time()
+                if now - told >= TOLD_SECONDS:
+                    told = now
+                    await log.ainfo("The driver is watched", **driver)
+                if driver["state"] not in WELL or now >= self.until:
+                    return driver
+                if now - asked >= ASK_SECONDS:
+                    asked = now
+                    if await pausing.is_paused():
+                        return driver
+            await looks.wait()
+        return {"state": "unwatched", "message": f"the watch ended with {looks.returncode}: {''.join(words).strip()}"}
+
+    async def on_kill(self) -> None:
+        """Stop the driver: the task was cleared or marked."""
+        await log.ainfo("Stopping the driver")
+        await stop()
+
+
+async def stop() -> None:
+    """Stop the driver gracefully. It goes on being stopped when whoever waits for it here is not there any more."""
+    stopping = await asyncio.create_subprocess_exec(
+        *program.command("driver", "stop", "--seconds", str(STOP_SECONDS)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=program.environment(),
+        start_new_session=True,
+    )
+    await stopping.wait()
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads(line))
+    except ValueError:
+        return None
+
+
+async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[bytes]:
+    if process.stdout is not None:
+        async for line in process.stdout:
+            yield line

@@ -1,0 +1,44 @@
+"""Drains both topics on a schedule, for teams that do not want a driver that is always on.
+
+### Reads
+The topics `purchase-events` and `customer-profile-state`, from where the last run stopped.
+
+### Output
+The same tables and the same topic as the stream, by the same jobs (`activity stream --available-now`).
+
+### Impact of failure
+Gold and the view stay as they are; the next run goes on where this one stopped.
+
+### Runbook
+Either this DAG or `customer_activity_stream`, never both: each table has one writing driver, and a run of this one
+ends with *another driver holds the query* while the stream runs. Pause the other first.
+Symptoms and what to do: docs/OPERATIONS.md.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+
+from activity_dags.alerts import alert
+from activity_dags.assets import GOLD
+from activity_dags.command import ActivityOperator
+
+with DAG(
+    dag_id="customer_activity_batch",
+    description="Drains what is there through every hop to the view, once an hour",
+    schedule="@hourly",
+    max_active_runs=1,
+    catchup=False,
+    tags=["customer-activity", "batch"],
+    doc_md=__doc__,
+    default_args={"on_failure_callback": alert},
+):
+    ActivityOperator(
+        task_id="drain",
+        arguments=["stream", "--available-now"],
+        outlets=[GOLD],
+        retries=3,
+        retry_delay=timedelta(minutes=1),
+    )

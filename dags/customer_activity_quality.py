@@ -1,0 +1,42 @@
+"""Judges the lake by its rules, and proves a sample of customers against the input.
+
+### Reads
+All tables at pinned versions, and all three topics. The streams are not disturbed.
+
+### Output
+`judge`: `ops/quality_results` in the lake, the Data Docs, and the gate: a rule that holds publishing shuts it.
+`prove`: a thousand customers, computed anew from the input, compared with silver, gold and the view.
+
+### Impact of failure
+A failed `judge` says which rules failed and by how much. While the gate is shut the view topic stands still, and
+nothing that would go out is lost. A failed `prove` lists what differs.
+
+### Runbook
+`activity quality` explains each rule with examples; `activity quality release --reason …` opens the gate.
+Symptoms and what to do: docs/OPERATIONS.md, docs/QUALITY.md.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+
+from activity_dags.alerts import alert
+from activity_dags.command import ActivityOperator
+
+with DAG(
+    dag_id="customer_activity_quality",
+    description="Judges the lake by its rules, and proves a sample of customers against the input",
+    schedule="@hourly",
+    max_active_runs=1,
+    catchup=False,
+    tags=["customer-activity", "quality"],
+    doc_md=__doc__,
+    default_args={"on_failure_callback": alert},
+):
+    again = {"retries": 2, "retry_delay": timedelta(minutes=1)}
+    ActivityOperator(task_id="judge", arguments=["quality"], **again)
+    # Another sample every hour: its seed is the hour that the run is for.
+    seed = "{{ (logical_date or dag_run.run_after).strftime('%Y%m%d%H') }}"
+    ActivityOperator(task_id="prove", arguments=["verify", "--sample", "1000", "--seed", seed], **again)

@@ -1,0 +1,50 @@
+"""Keeps the streams running.
+
+### Reads
+The topics `purchase-events` and `customer-profile-state`.
+
+### Output
+The Delta tables of bronze, silver and gold, and the topic `customer-activity-view`. Every quarter of an hour an
+event of the asset `customer_activity` says gold's version, rows and freshness.
+
+### Impact of failure
+Gold and the view stay as they are; nothing is lost and nothing is counted twice. After a failure the next run
+starts by itself; after three in a row the DAG is paused.
+
+### Runbook
+The task `driver` is *deferred* while all is well: no worker waits. Its log has a line a minute on how the driver is,
+and the reason when it is started again. Clear it to start the driver anew; pause the DAG to stop it. Where the
+connection `customer_activity_spark` names YARN or Kubernetes, `driver_in_cluster` runs instead.
+Symptoms and what to do: docs/OPERATIONS.md.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+
+from activity_dags.alerts import alert
+from activity_dags.assets import GOLD
+from activity_dags.driver import DriverOperator
+from activity_dags.place import BESIDE, in_cluster, place
+
+with DAG(
+    dag_id="customer_activity_stream",
+    description="Keeps the streams running: starts the driver, watches it, starts it again",
+    schedule="@continuous",
+    max_active_runs=1,
+    max_consecutive_failed_dag_runs=3,  # then it is paused, until somebody has looked
+    catchup=False,
+    tags=["customer-activity", "streaming"],
+    doc_md=__doc__,
+    default_args={"on_failure_callback": alert},
+):
+    driver = DriverOperator(
+        task_id=BESIDE,
+        shift=timedelta(minutes=15),
+        gold=GOLD,
+        retries=3,  # of a worker that died; failures of the driver are counted by the task itself
+        retry_delay=timedelta(seconds=10),
+    )
+    place() >> [driver, in_cluster()]

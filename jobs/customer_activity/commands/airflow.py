@@ -1,0 +1,27 @@
+"""`activity airflow start | stop`: a local Airflow, for laptops and tests."""
+
+from __future__ import annotations
+
+import typer
+
+from customer_activity import console
+from customer_activity.run import local_airflow
+
+app = typer.Typer(no_args_is_help=True, help="A local Airflow with this project's DAGs, on loopback.")
+
+
+@app.command()
+def start(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
+    """Start it and wait until it is well; says where it is and how to sign in."""
+    found = local_airflow.start(console.settings_of(ctx))
+    if json:
+        console.print_json({"url": found.url, "is_new": found.is_new})
+        return
+    console.out.print(f"Airflow {'is up' if found.is_new else 'runs already'}: {found.url}", highlight=False)
+    console.out.print(f"sign in as {local_airflow.PEOPLE}, password {found.password}", highlight=False, markup=False)
+
+
+@app.command()
+def stop(ctx: typer.Context) -> None:
+    """Stop it. The driver runs on, until nobody has watched it for two minutes."""
+    console.out.print("stopped" if local_airflow.stop(console.settings_of(ctx)) else "Airflow was not running")

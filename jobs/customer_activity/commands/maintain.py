@@ -1,0 +1,61 @@
+"""`activity maintain`: every table compacted, its log shortened, what is expired removed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from customer_activity import console
+from customer_activity.errors import EXIT_CHECK_FAILED
+from customer_activity.maintenance import Tended
+
+
+def maintain(
+    ctx: typer.Context,
+    *,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="So long a driver may take to come to it.")
+    ] = 600.0,
+    json: console.JsonOption = False,
+) -> None:
+    """Compact every table, shorten its log, remove expired files: by the driver when one runs, else right here."""
+    from customer_activity.run import maintain as rounds  # noqa: PLC0415 - brings the tables' libraries
+
+    done = rounds.maintain(console.settings_of(ctx), wait)
+    if json:
+        console.print_json({**done._asdict(), "tables": [table._asdict() for table in done.tables]})
+    else:
+        console.out.print("by the driver, between its batches" if done.by_driver else "no driver runs: done here")
+        console.out.print(_grid(done.tables))
+        _print_reasons(done.tables)
+        if done.checkpoints:
+            console.out.print(f"old checkpoints removed: {', '.join(done.checkpoints)}", highlight=False)
+    if any(table.error for table in done.tables):
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _grid(tables: list[Tended]) -> Table:
+    grid = Table("table", box=None, pad_edge=False)
+    for column in ("files", "now", "size", "now", "expired", "freed"):
+        grid.add_column(column, justify="right")
+    for table in tables:
+        grid.add_row(
+            table.table,
+            f"{table.files_before:,}",
+            f"{table.files_after:,}",
+            decimal(table.bytes_before),
+            decimal(table.bytes_after),
+            f"{table.removed_files:,}",
+            decimal(table.removed_bytes),
+        )
+    return grid
+
+
+def _print_reasons(tables: list[Tended]) -> None:
+    for table in tables:
+        for reason in [*table.behind, *([table.error] if table.error else [])]:
+            console.out.print(Text(f"{table.table}: {'failed: ' if table.error else 'nothing removed: '}{reason}"))

@@ -1,0 +1,66 @@
+"""The DAGs as files: they load without the product, say what somebody on call needs, and hold wiring only."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+
+FOLDER = Path(__file__).resolve().parents[2] / "dags"
+FILES = sorted(FOLDER.glob("*.py"))
+SECTIONS = ("### Reads", "### Output", "### Impact of failure", "### Runbook")
+
+
+@pytest.fixture(params=FILES, ids=[file.stem for file in FILES])
+def file(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
+
+
+def loaded(file: Path) -> list[DAG]:
+    """Read a file as Airflow does."""
+    bag = DagBag(file, load_op_links=False)
+    assert bag.import_errors == {}
+    return list(bag.dags.values())
+
+
+def test_a_file_is_one_dag_of_its_name(file: Path) -> None:
+    assert [dag.dag_id for dag in loaded(file)] == [file.stem]
+
+
+def test_it_loads_without_the_product_and_without_spark(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in ("activity_dags", "pyspark", "customer_activity"):
+            monkeypatch.delitem(sys.modules, name)
+    for name in ("pyspark", "customer_activity"):
+        monkeypatch.setitem(sys.modules, name, None)  # an import of it fails
+    assert loaded(file)
+
+
+def test_it_says_what_it_reads_and_what_a_failure_means(file: Path) -> None:
+    (dag,) = loaded(file)
+    assert "customer-activity" in dag.tags
+    assert dag.description
+    assert dag.doc_md is not None
+    places = [dag.doc_md.find(section) for section in SECTIONS]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_its_sections_are_headings_and_not_code(file: Path) -> None:
+    """Markdown takes text that is indented by four spaces for code."""
+    (dag,) = loaded(file)
+    assert dag.doc_md is not None
+    assert "\n    " not in dag.doc_md
+
+
+def test_it_holds_wiring_only(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_it_never_runs_beside_itself_nor_catches_up(file: Path) -> None:
+    (dag,) = loaded(file)
+    assert dag.max_active_runs == 1
+    assert not dag.catchup

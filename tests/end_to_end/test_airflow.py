@@ -1,0 +1,208 @@
+"""Airflow runs the stream: scheduler, triggerer, worker and driver may die, and whoever clicks gets what is meant.
+
+After each of it there is one driver, no more and no less, and the independent verifier finds nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from customer_activity.catalog import Table
+from customer_activity.run import local_airflow, processes
+from customer_activity.run.driver import State
+from customer_activity.run.local_airflow import STREAM_DAG
+from customer_activity.settings import Settings
+from support.airflow import TASK, Deployment, kill, line, seconds_since, until
+from support.broker import assert_verified, rows, send
+from support.records import profile, purchase
+
+pytestmark = pytest.mark.timeout(900)  # each waits for what Airflow does in its own time
+ATTENDED_SECONDS = 120.0  # as dags/activity_dags/driver.py starts it
+
+
+def a_purchase_arrives(settings: Settings) -> None:
+    """Send one, wait until gold has it, and see that everything is right."""
+    name = f"P-{time.time_ns()}"
+    send(settings, profile("C-1"), purchase(name, "C-1"))
+
+    def look() -> None:
+        assert name in {row["purchase_id"] for row in rows(settings, Table.PURCHASES)}
+        counted = {row["customer_id"]: row["purchase_count"] for row in rows(settings, Table.ACTIVITY)}
+        assert counted["C-1"] == len(rows(settings, Table.PURCHASES))
+
+    until(look, 90)
+    assert_verified(settings)
+
+
+def noted(record_property: Callable[[str, object], None], what: str, started: float) -> None:
+    """Put a figure into the report: it is no assertion."""
+    record_property(what, seconds_since(started))
+    print(f"{what}: {seconds_since(started)} s")  # noqa: T201 - shown with -s, and when the test fails
+
+
+def test_no_worker_waits_while_it_streams(running: Deployment) -> None:
+    a_purchase_arrives(running.settings)
+    pool = running.get("/pools/default_pool")
+    assert (pool["running_slots"], pool["queued_slots"], pool["deferred_slots"]) == (0, 0, 1)
+    assert running.drivers() == {running.driver().pid}
+
+
+def test_a_driver_that_is_killed_is_started_again(
+    running: Deployment, record_property: Callable[[str, object], None]
+) -> None:
+    before = running.driver()
+    assert before.pid is not None
+    started = time.monotonic()
+    kill(*processes.family(before.pid))
+    after = running.is_streaming(but=before.pid, seconds=60)
+    noted(record_property, "driver killed, until all queries run", started)
+    assert running.drivers() == {after.pid}
+    a_purchase_arrives(running.settings)
+
+
+@pytest.mark.parametrize("part", ["triggerer", "scheduler"])
+def test_a_part_of_airflow_that_is_killed_leaves_the_driver_to_the_one_after_it(
+    running: Deployment, part: str, record_property: Callable[[str, object], None]
+) -> None:
+    settings, before = running.settings, running.driver()
+    victims = running.parts_of_airflow(f"airflow {part}", *(["airflow worker"] if part == "scheduler" else []))
+    assert victims
+    kill(*victims)
+    running.start_part(part)
+    try:
+        until(lambda: _is_healthy(running, part), 120)
+        assert running.is_streaming().pid == before.pid
+        assert before.pid is not None
+        started = time.monotonic()
+        kill(*processes.family(before.pid))
+        running.is_streaming(but=before.pid)
+        noted(record_property, f"driver killed under a new {part}, until all queries run", started)
+        a_purchase_arrives(settings)
+    finally:  # all of Airflow anew, as whoever supervises it would have it
+        running.stop_airflow()
+        running.start_airflow()
+
+
+def _is_healthy(deployment: Deployment, part: str) -> None:
+    assert deployment.get("/monitor/health")[part]["status"] == "healthy"
+
+
+def test_a_worker_that_is_killed_while_it_starts_the_driver_leaves_one(running: Deployment) -> None:
+    before = running.driver()
+    clear(running)
+
+    def starting() -> None:
+        assert running.commands("driver", "start")
+
+    until(starting, 90)
+    # The one that has the task. An idle one waits with the executor's queue locked: killed, it blocks all others.
+    kill(*(worker for worker in running.parts_of_airflow("airflow worker") if "<idle>" not in line(worker)))
+    after = running.is_streaming(but=before.pid, seconds=300)
+    assert running.drivers() == {after.pid}
+    a_purchase_arrives(running.settings)
+
+
+def test_with_all_of_airflow_gone_the_driver_stops_by_itself(running: Deployment) -> None:
+    settings = running.settings
+    leader = processes.recorded(settings, local_airflow.NAME)
+    assert leader is not None
+    try:
+        kill(*processes.family(leader))
+        until(lambda: _has_stopped(running), 2 * ATTENDED_SECONDS)
+        assert running.drivers() == set()
+    finally:
+        running.stop_airflow()
+        running.start_airflow()
+    running.is_streaming()
+    a_purchase_arrives(settings)
+
+
+def _has_stopped(deployment: Deployment) -> None:
+    assert deployment.driver().state is State.STOPPED
+
+
+def clear(deployment: Deployment) -> None:
+    """Clear the stream's task, as the button on its page does."""
+    run = deployment.task()["dag_run_id"]
+    deployment.post(
+        f"/dags/{STREAM_DAG}/clearTaskInstances",
+        {"dry_run": False, "task_ids": [TASK], "dag_run_id": run, "only_failed": False, "reset_dag_runs": True},
+    )
+
+
+def test_clearing_the_task_stops_the_driver_gracefully_and_starts_one(
+    running: Deployment, record_property: Callable[[str, object], None]
+) -> None:
+    before = running.driver()
+    started = time.monotonic()
+    clear(running)
+    after = running.is_streaming(but=before.pid)
+    noted(record_property, "cleared, until all queries run", started)
+    assert running.drivers() == {after.pid}
+    log = processes.log_path(running.settings, "stream").with_name("stream.log.1").read_text(encoding="utf-8")
+    assert "Traceback" not in log
+    a_purchase_arrives(running.settings)
+
+
+def test_pausing_stops_the_driver_and_going_on_starts_one(
+    running: Deployment, record_property: Callable[[str, object], None]
+) -> None:
+    started = time.monotonic()
+    running.pause(is_paused=True)
+    until(lambda: _has_stopped(running), 60)
+    noted(record_property, "paused, until the driver has stopped", started)
+    assert running.drivers() == set()
+    started = time.monotonic()
+    running.pause(is_paused=False)
+    running.is_streaming()
+    noted(record_property, "goes on, until all queries run", started)
+    a_purchase_arrives(running.settings)
+
+
+def test_maintenance_is_done_by_the_driver_while_it_streams(running: Deployment) -> None:
+    before = running.driver()
+    run = running.run("customer_activity_maintenance")
+    log = running.log("customer_activity_maintenance", run["dag_run_id"], "maintain")
+    assert run["state"] == "success", log
+    assert "by the driver, between its batches" in log
+    assert running.is_streaming().pid == before.pid
+    a_purchase_arrives(running.settings)
+
+
+def test_quality_judges_and_proves_while_it_streams(running: Deployment) -> None:
+    a_purchase_arrives(running.settings)
+    run = running.run("customer_activity_quality")
+    words = [running.log("customer_activity_quality", run["dag_run_id"], task) for task in ("judge", "prove")]
+    assert run["state"] == "success", "\n".join(words)
+
+
+def test_the_batch_dag_is_turned_away_while_the_stream_runs(running: Deployment) -> None:
+    path = "/dags/customer_activity_batch/dagRuns"
+    with local_airflow.client(running.settings) as api:
+        api.patch("/api/v2/dags/customer_activity_batch", json={"is_paused": False}).raise_for_status()
+    run = running.post(path, {"logical_date": None})["dag_run_id"]
+
+    def refused() -> None:
+        task = running.get(f"{path}/{run}/taskInstances/drain")
+        assert task["state"] in ("up_for_retry", "failed")
+
+    until(refused, 120)
+    with local_airflow.client(running.settings) as api:
+        api.patch(f"/api/v2{path}/{run}", json={"state": "failed"}).raise_for_status()
+        api.patch("/api/v2/dags/customer_activity_batch", json={"is_paused": True}).raise_for_status()
+    assert "already runs on" in running.log("customer_activity_batch", run, "drain")
+    a_purchase_arrives(running.settings)
+
+
+def test_secrets_are_in_no_file_that_others_can_read(running: Deployment) -> None:
+    folder = running.settings.airflow_dir
+    for name in ("passwords.json", "keys.json"):
+        assert (folder / name).stat().st_mode & 0o077 == 0
+    password = local_airflow._passwords(running.settings)[local_airflow.PEOPLE]
+    logs = [Path(parent, file) for parent, _, files in os.walk(folder / "logs") for file in files]
+    assert not [log for log in logs if password in log.read_text(encoding="utf-8", errors="replace")]

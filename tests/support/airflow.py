@@ -1,0 +1,147 @@
+"""A deployment under a real Airflow, as its REST API and the machine's processes show it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import psutil
+from tenacity import Retrying, stop_after_delay, wait_fixed
+
+from customer_activity.run import driver, local_airflow, processes
+from customer_activity.run.driver import Driver, State
+from customer_activity.run.local_airflow import STREAM_DAG
+from customer_activity.settings import Settings
+
+TASK = "driver"
+T = TypeVar("T")
+
+
+class Deployment:
+    """Broker, Airflow and the stream's driver."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def start_airflow(self) -> None:
+        """Start all of Airflow."""
+        if (process := local_airflow.start(self.settings).process) is not None:
+            self.started.append(process)
+
+    def start_part(self, part: str) -> subprocess.Popen[bytes]:
+        """Start one part of Airflow alone, as whoever supervises it would."""
+        program = str(local_airflow.ENVIRONMENT / "bin" / "airflow")
+        variables = local_airflow.environment(self.settings, local_airflow._passwords(self.settings))
+        self.started.append(processes.launch(self.settings, part, [program, part], variables))
+        return self.started[-1]
+
+    def stop_airflow(self) -> None:
+        """Stop all of Airflow, and wait for what was started here."""
+        local_airflow.stop(self.settings)
+        while self.started:
+            process = self.started.pop()
+            processes.stop(process.pid, seconds=20)
+            process.wait(30)
+
+    def get(self, path: str, **parameters: Any) -> dict[str, Any]:
+        with local_airflow.client(self.settings) as api:
+            return dict(api.get(f"/api/v2{path}", params=parameters).raise_for_status().json())
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        with local_airflow.client(self.settings) as api:
+            return dict(api.post(f"/api/v2{path}", json=body).raise_for_status().json())
+
+    def pause(self, *, is_paused: bool) -> None:
+        with local_airflow.client(self.settings) as api:
+            api.patch(f"/api/v2/dags/{STREAM_DAG}", json={"is_paused": is_paused}).raise_for_status()
+
+    def task(self) -> dict[str, Any]:
+        """The stream's task in its newest run."""
+        path = f"/dags/{STREAM_DAG}/dagRuns"
+        run = self.get(path, order_by="-run_after", limit=1)["dag_runs"][0]["dag_run_id"]
+        return self.get(f"{path}/{run}/taskInstances/{TASK}")
+
+    def driver(self) -> Driver:
+        return driver.observe(self.settings)
+
+    def is_streaming(self, *, but: int | None = None, seconds: float = 180) -> Driver:
+        """Wait until the task is deferred and its driver is well; another driver than `but`, where that is given."""
+
+        def look() -> Driver:
+            found = self.driver()
+            assert found.state is State.RUNNING
+            assert found.pid != but
+            assert self.task()["state"] == "deferred"
+            return found
+
+        return until(look, seconds)
+
+    def run(self, dag: str, *, seconds: float = 240) -> dict[str, Any]:
+        """Run another DAG once, and return how its run ended."""
+        with local_airflow.client(self.settings) as api:
+            api.patch(f"/api/v2/dags/{dag}", json={"is_paused": False}).raise_for_status()
+        begun = self.post(f"/dags/{dag}/dagRuns", {"logical_date": None})
+
+        def look() -> dict[str, Any]:
+            run = self.get(f"/dags/{dag}/dagRuns/{begun['dag_run_id']}")
+            assert run["state"] in ("success", "failed")
+            return run
+
+        return until(look, seconds)
+
+    def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
+        """A task's log, as its page shows it."""
+        content = self.get(f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}")["content"]
+        return "\n".join(str(line.get("event", line)) if isinstance(line, dict) else str(line) for line in content)
+
+    def parts_of_airflow(self, *words: str) -> list[psutil.Process]:
+        """Airflow's processes whose command line has one of these words."""
+        leader = processes.recorded(self.settings, local_airflow.NAME)
+        members = processes.family(leader) if leader is not None else []
+        return [member for member in members if any(word in line(member) for word in words)]
+
+    def commands(self, *words: str) -> list[psutil.Process]:
+        """Every process on this machine that runs `activity` with these words on this lake."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                named = process.cmdline()
+                if set(words) <= set(named) and process.environ().get("ACTIVITY_LAKE") == self.settings.lake:
+                    found.append(process)
+        return found
+
+    def drivers(self) -> set[int]:
+        """Every driver of this lake."""
+        return {process.pid for process in self.commands("stream")}
+
+
+def line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def kill(*victims: psutil.Process) -> None:
+    """End processes as a machine that runs out of memory does."""
+    for victim in victims:
+        with suppress(psutil.NoSuchProcess):
+            victim.send_signal(signal.SIGKILL)
+    psutil.wait_procs(victims, timeout=30)
+
+
+def until(look: Callable[[], T], seconds: float) -> T:
+    """Return what a look returns that does not fail."""
+    for attempt in Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True):
+        with attempt:
+            return look()
+    raise AssertionError("never looked")
+
+
+def seconds_since(started: float) -> float:
+    return round(time.monotonic() - started, 1)

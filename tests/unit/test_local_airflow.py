@@ -1,0 +1,67 @@
+"""The local Airflow before it runs: what it is started with, and what keeps its secrets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from customer_activity.errors import EnvironmentFault
+from customer_activity.run import local_airflow, processes
+from customer_activity.settings import Settings
+
+
+@pytest.fixture
+def own(settings: Settings, tmp_path: Path) -> Settings:
+    return settings.model_copy(update={"airflow_dir": tmp_path / "airflow", "airflow_port": 1})
+
+
+def test_passwords_are_made_once_and_for_this_user_alone(own: Settings) -> None:
+    first = local_airflow._passwords(own)
+    assert set(first) == {"admin", "watcher"}
+    assert len(set(first.values())) == 2
+    assert min(len(password) for password in first.values()) > 16
+    assert local_airflow._passwords(own) == first
+    assert (own.airflow_dir / "passwords.json").stat().st_mode & 0o077 == 0
+
+
+def test_it_listens_on_this_machine_only_and_its_tasks_get_the_same_settings(own: Settings) -> None:
+    variables = local_airflow.environment(own, {"admin": "one", "watcher": "two"})
+    assert variables["AIRFLOW__API__HOST"] == "127.0.0.1"
+    assert variables["ACTIVITY_LAKE"] == own.lake
+    assert len(variables["AIRFLOW__API_AUTH__JWT_SECRET"]) >= 64
+    assert "one" not in variables.values()
+    connection = json.loads(variables["AIRFLOW_CONN_CUSTOMER_ACTIVITY_AIRFLOW"])
+    assert (connection["login"], connection["password"], connection["port"]) == ("watcher", "two", 1)
+    assert variables["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == "admin:admin,watcher:viewer"
+
+
+def test_nothing_secret_is_on_its_command_line(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[list[str]] = []
+    process = object()
+
+    def launch(_: Settings, __: str, line: list[str], ___: dict[str, str]) -> object:
+        lines.append(line)
+        return process
+
+    monkeypatch.setattr(processes, "launch", launch)
+    monkeypatch.setattr(local_airflow, "is_well", lambda _: True)
+    monkeypatch.setattr(local_airflow, "ENVIRONMENT", Path(own.run_dir))
+    program = own.run_dir / "bin" / "airflow"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    found = local_airflow.start(own)
+    assert lines == [[str(program), "standalone"]]
+    assert (found.process, found.is_new, found.url) == (process, True, "http://localhost:1")
+
+
+def test_without_set_up_it_says_what_to_do(own: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(local_airflow, "ENVIRONMENT", tmp_path / "nowhere")
+    with pytest.raises(EnvironmentFault, match="make setup"):
+        local_airflow.start(own)
+
+
+def test_what_does_not_answer_is_not_well_and_what_does_not_run_is_not_stopped(own: Settings) -> None:
+    assert not local_airflow.is_well(own)
+    assert not local_airflow.stop(own)
