@@ -38,5 +38,5 @@ with DAG(
     again = {"retries": 2, "retry_delay": timedelta(minutes=1)}
     ActivityOperator(task_id="judge", arguments=["quality"], **again)
     # Another sample every hour: its seed is the hour that the run is for.
-    seed = "{{ (logical_date or dag_run.run_after).strftime('%Y%m%d%H') }}"
+    seed = "{{ dag_run.run_after.strftime('%Y%m%d%H') }}"
     ActivityOperator(task_id="prove", arguments=["verify", "--sample", "1000", "--seed", seed], **again)

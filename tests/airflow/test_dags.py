@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
+
+from activity_dags.command import ActivityOperator
 
 FOLDER = Path(__file__).resolve().parents[2] / "dags"
 FILES = sorted(FOLDER.glob("*.py"))
@@ -64,3 +68,12 @@ def test_it_never_runs_beside_itself_nor_catches_up(file: Path) -> None:
     (dag,) = loaded(file)
     assert dag.max_active_runs == 1
     assert not dag.catchup
+
+
+def test_a_run_that_somebody_starts_proves_a_sample_of_its_hour() -> None:
+    """Such a run has no logical date."""
+    (dag,) = loaded(FOLDER / "customer_activity_quality.py")
+    prove = dag.get_task("prove")
+    assert isinstance(prove, ActivityOperator)
+    prove.render_template_fields({"dag_run": SimpleNamespace(run_after=datetime(2026, 1, 2, 3, 4, tzinfo=UTC))})
+    assert prove.arguments == ["verify", "--sample", "1000", "--seed", "2026010203"]
