@@ -32,7 +32,7 @@ COPIED = ("jobs", "tests", "infra", "docs", "expectations", "pyproject.toml", "R
 SHARED = (".venv", ".jars")
 GREEN, FAILED = 0, 1  # pytest's exit codes; others say that it could not run
 DRILL = ("tests/drills/test_drills.py",)
-MODEL = ("tests/spark/test_model.py",)
+MODEL = ("tests/spark/test_model.py", "--hypothesis-profile=as-found")
 
 
 class Guard(NamedTuple):

@@ -14,20 +14,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import arrow_schema
 from customer_activity.failpoints import FailPoint
 from customer_activity.microbatch import metadata_of
 from customer_activity.settings import Settings
-from support.pipeline import Pipeline
+from support.quick_pipeline import QuickPipeline
 from support.records import PROFILES, PURCHASES, Record, profile, purchase, tombstone
 
 EXAMPLES, STEPS = 200, 12
@@ -42,25 +40,6 @@ bad = st.sampled_from((Record(PURCHASES, b"P-9", b"{"), Record(PROFILES, b"C-9",
 records = st.one_of(purchases, purchases, profiles, st.builds(tombstone, st.sampled_from(CUSTOMERS)), bad)
 
 
-CHANGE_COLUMNS = (
-    pa.field("_change_type", pa.string()),
-    pa.field("_commit_version", pa.int64()),
-    pa.field("_commit_timestamp", pa.timestamp("us", tz="UTC")),
-)
-
-
-class QuickPipeline(Pipeline):
-    """A pipeline whose hops get their change feeds from delta-rs: Spark takes half a second a batch to list files."""
-
-    def changes(self, query: Query, table: Table) -> DataFrame:
-        path = table_path(self.settings.lake, table)
-        start, newest = self.advance(query, table)
-        schema = pa.schema([*arrow_schema(table), *CHANGE_COLUMNS])
-        feed = pa.table(DeltaTable(path).load_cdf(start, newest)) if start <= newest else schema.empty_table()
-        rows = feed.select(schema.names).cast(schema) if feed.num_rows else pa.Table.from_pylist([], schema)
-        return self.spark.createDataFrame(rows)
-
-
 class Crash(Exception):
     """Raised at a fail point, as if the process had ended there."""
 
@@ -71,6 +50,15 @@ class Row(NamedTuple):
     address: str
     purchase_count: int
     total: Decimal
+
+
+# Where a query's batch can end. The others of the fail points are Spark's and upkeep's.
+POINTS = dict.fromkeys(Query, (FailPoint.STAGED, FailPoint.COMMITTED))
+POINTS[Query.PUBLISH] = (FailPoint.SENDING, FailPoint.PUBLISHED)
+WRITES = {Query.BRONZE: 3, Query.SILVER: 3}  # tables that a batch may write to; of the other queries one
+places = st.sampled_from(Query).flatmap(
+    lambda query: st.tuples(st.just(query), st.sampled_from(POINTS[query]), st.integers(1, WRITES.get(query, 1)))
+)
 
 
 class Expected(NamedTuple):
@@ -136,11 +124,17 @@ class Life(RuleBasedStateMachine):
         self._finish(query)
         self.pipeline.hop(query)
 
-    @rule(query=st.sampled_from(Query), point=st.sampled_from(FailPoint), nth=st.integers(1, 3))
-    def crash(self, query: Query, point: FailPoint, nth: int) -> None:
-        """Take a batch and end at a fail point; a batch that does not come there ends well."""
+    @rule(place=places, news=st.lists(records, max_size=6))
+    def crash(self, place: tuple[Query, FailPoint, int], news: list[Record]) -> None:
+        """Take a batch and end where it comes to a fail point for the nth time; one that does not come there ends well.
+
+        The later a query is on the way, the rarer it has anything to take: those before it bring it the news.
+        """
+        query, point, left = place
+        self._send(news)
+        for before in list(Query)[: list(Query).index(query)] if news else ():
+            self.take(before)
         self._finish(query)
-        left = nth
 
         def reach(at: FailPoint) -> None:
             nonlocal left

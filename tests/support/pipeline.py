@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from customer_activity import delta
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
-from customer_activity.catalog import Query, Table
+from customer_activity.catalog import FLOWS, Query, Table
 from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
@@ -48,7 +48,10 @@ KAFKA_SCHEMA = pa.schema(
 )
 
 
-def kafka_frame(spark: SparkSession, entries: Iterable[tuple[str, int, int, Record]]) -> DataFrame:
+SOURCES = {flow.query: [name for name in flow.reads if isinstance(name, Table)] for flow in FLOWS}  # of change feeds
+
+
+def kafka_rows(entries: Iterable[tuple[str, int, int, Record]]) -> pa.Table:
     """Return records with coordinates as Spark's Kafka source gives them."""
     rows = [
         {
@@ -63,7 +66,7 @@ def kafka_frame(spark: SparkSession, entries: Iterable[tuple[str, int, int, Reco
         }
         for topic, partition, offset, record in entries
     ]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=KAFKA_SCHEMA))
+    return pa.Table.from_pylist(rows, schema=KAFKA_SCHEMA)
 
 
 @dataclass
@@ -171,7 +174,7 @@ class Pipeline:
     def _input(self, query: Query) -> DataFrame:
         if query is Query.BRONZE:
             entries, self.sent = self.sent, []
-            return kafka_frame(self.spark, entries)
+            return self.spark.createDataFrame(kafka_rows(entries))
         if query is Query.SILVER:
             feeds = (self.changes(query, table) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS))
             return silver.landed(*feeds)
@@ -179,12 +182,8 @@ class Pipeline:
             return gold.changed(*(self.changes(query, table) for table in gold.SIDES))
         if query is Query.PUBLISH:
             return self.changes(query, Table.ACTIVITY_CHANGES).select(*publish.COLUMNS)
-        source = {
-            Query.SUMMARIES: Table.PURCHASES,
-            Query.PROFILES: Table.PROFILE_CHANGES,
-            Query.ACTIVITY: Table.ACTIVITY_CHANGES,
-        }
-        return self.changes(query, source[query])
+        (source,) = SOURCES[query]
+        return self.changes(query, source)
 
     def changes(self, query: Query, table: Table) -> DataFrame:
         """Return a table's changes since a query's last batch."""
