@@ -6,16 +6,15 @@ What is written is in `commits.py` (appends) and `merging.py` (current rows), ea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
-from customer_activity.catalog import KEPT, Query, Table, table_path
+from customer_activity.catalog import KEPT, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import SettingsError
-from customer_activity.microbatch import metadata_of
 from customer_activity.schemas import STATISTICS
 from customer_activity.storage import filesystem
 
@@ -31,8 +30,6 @@ PROPERTIES = {
     # Nobody but `maintenance` shortens a log: it knows the readers.
     "delta.enableExpiredLogCleanup": "false",
 }
-
-COMMITS_LOOKED_AT = (4, 256)
 
 # A hop that was away, or that is behind a faster one, takes what waits in batches that fit its memory.
 MOST_BYTES_A_BATCH = 512 << 20  # of Parquet: some eight million purchases
@@ -71,20 +68,6 @@ def require_tables(lake: str) -> None:
 def table_id(lake: str, table: Table) -> str:
     """Return the table's id: a table that is made anew has another one."""
     return str(DeltaTable(table_path(lake, table)).metadata().id)
-
-
-def newest_metadata(lake: str, table: Table, query: Query) -> dict[str, Any]:
-    """Return what the newest commit of a query to a table carries; empty when there is none as far as the log goes."""
-    log = DeltaTable(table_path(lake, table))
-    for limit in (*COMMITS_LOOKED_AT, None):  # each commit is a file to read; mostly the newest is it
-        commits = log.history(limit)
-        for commit in commits:
-            metadata = metadata_of(commit.get("userMetadata"))
-            if metadata.get("query") == query:
-                return metadata
-        if limit is not None and len(commits) < limit:
-            break
-    return {}
 
 
 def read(spark: SparkSession, lake: str, table: Table) -> DataFrame:

@@ -1,17 +1,56 @@
-"""What the commits of a table said, kept when its log is shortened: `<lake>/_history/<table>/<first>-<last>.jsonl`.
+"""What the commits of a table said: in its log, and kept beside it when the log is shortened.
 
-Each line is a commit's `commitInfo` with its version: who wrote, when, which batch, its counts and offsets.
+`<lake>/_history/<table>/<first>-<last>.jsonl` has a line a commit: its `commitInfo` with its version, which tells who
+wrote, when, which batch, its counts and offsets.
+
+The log is read here and not by `DeltaTable.history`: that counts versions down from the one that is open, and begins
+with the newest there is, so a commit that came meanwhile moves every version by one (delta-io/delta-rs, issue 4488).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from deltalake import DeltaTable
 from pyarrow import fs
 
-from customer_activity.catalog import Table, history_path
+from customer_activity.catalog import Query, Table, history_path, table_path
+from customer_activity.microbatch import metadata_of
 from customer_activity.storage import filesystem
+
+
+def newest_note(lake: str, table: Table, query: Query, upto: int | None = None) -> dict[str, Any]:
+    """Return what a query's newest commit to a table carries; empty when there is none as far as the log goes.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        query: whose commit.
+        upto: the newest version that counts; the table's newest when not given.
+    """
+    newest = DeltaTable(table_path(lake, table)).version() if upto is None else upto
+    notes = (metadata_of(said.get("userMetadata")) for said in told(lake, table, newest))
+    return next((note for note in notes if note.get("query") == query), {})
+
+
+def told(lake: str, table: Table, upto: int) -> Iterator[dict[str, Any]]:
+    """Yield what each commit said, with its version, from one version back as far as the log goes."""
+    files, folder = filesystem(table_path(lake, table))
+    for version in range(upto, -1, -1):
+        try:
+            yield {"version": version, **_said(files, f"{folder}/_delta_log/{version:020}.json")}
+        except FileNotFoundError:
+            return
+
+
+def kept(lake: str, table: Table) -> Iterator[dict[str, Any]]:
+    """Yield what the commits said, with their versions, that the log has no longer."""
+    files, folder = filesystem(history_path(lake, table))
+    for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        with files.open_input_stream(entry.path) as stream:
+            yield from map(json.loads, stream.read().splitlines())
 
 
 def keep(lake: str, table: Table, entries: Sequence[tuple[int, str]]) -> None:
@@ -31,7 +70,7 @@ def keep(lake: str, table: Table, entries: Sequence[tuple[int, str]]) -> None:
         stream.write("\n".join(lines).encode())
 
 
-def _said(files: fs.FileSystem, path: str) -> dict[str, object]:
+def _said(files: fs.FileSystem, path: str) -> dict[str, Any]:
     with files.open_input_stream(path) as stream:
         actions = (json.loads(line) for line in stream.read().splitlines())
         return next((dict(action["commitInfo"]) for action in actions if "commitInfo" in action), {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from customer_activity import audit, checkpoints, delta, kafka, lease
+from customer_activity import audit, checkpoints, delta, history, kafka, lease
 from customer_activity.catalog import FLOWS, Query, Table
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.settings import Settings
@@ -86,7 +86,7 @@ def _next(settings: Settings) -> dict[str, dict[int, int]]:
 def _noted_ids(lake: str) -> dict[str, str]:
     """Return the ids that Kafka had given the topics when bronze last landed something."""
     newest = max(
-        (delta.newest_metadata(lake, Table(name), Query.BRONZE) for name in TABLES),
+        (history.newest_note(lake, Table(name), Query.BRONZE) for name in TABLES),
         key=lambda metadata: metadata.get("batch_id", -1),
     )
     return dict(newest.get("topic_ids", {}))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from customer_activity import audit, checkpoints, delta, lease
+from customer_activity import audit, checkpoints, delta, history, lease
 from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path
 from customer_activity.checkpoints import Cut
 from customer_activity.errors import CheckpointMismatch
@@ -84,7 +84,7 @@ def newest_batch(lake: str, query: Query) -> Written | None:
     for name in next(flow.writes for flow in FLOWS if flow.query is query):
         if ":" in name:
             continue
-        if metadata := delta.newest_metadata(lake, Table(name), query):
+        if metadata := history.newest_note(lake, Table(name), query):
             cut = metadata.get("cut")
             found.append(
                 Written(Table(name), metadata["generation"], metadata["batch_id"], Cut(**cut) if cut else None)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from customer_activity import delta
+from customer_activity import history
 from customer_activity.catalog import Query, Table
 from customer_activity.datafiles import in_parts
 from customer_activity.index import Index, appended, begins_anew, loadable
@@ -217,7 +217,7 @@ def latest(changes: pa.Table) -> pa.Table:
 
 def newest_positions(lake: str) -> dict[Table, int]:
     """The pair of silver versions that gold's newest commit was computed from; empty when there is none."""
-    metadata = delta.newest_metadata(lake, Table.ACTIVITY_CHANGES, Query.GOLD)
+    metadata = history.newest_note(lake, Table.ACTIVITY_CHANGES, Query.GOLD)
     return {table: metadata[table.label] for table in (Table.PURCHASES, Table.PROFILE_CHANGES)} if metadata else {}
 
 

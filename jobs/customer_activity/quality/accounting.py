@@ -6,16 +6,15 @@ batch's. Commits that a log has no longer are in the lake's `_history`.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyarrow import fs
 
-from customer_activity.catalog import REPLAY, Query, Table, history_path
+from customer_activity import history
+from customer_activity.catalog import REPLAY, Query, Table
 from customer_activity.microbatch import (
     ACCEPTED,
     DUPLICATE,
@@ -26,10 +25,9 @@ from customer_activity.microbatch import (
     STALE,
     metadata_of,
 )
-from customer_activity.quality.pins import Pins, Seen
+from customer_activity.quality.pins import Pins
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
-from customer_activity.storage import filesystem
 
 COUNTED = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES)
 
@@ -87,11 +85,7 @@ def relations(settings: Settings, pins: Pins) -> Relations:
 
 def _seen(pins: Pins, made: Table) -> int:
     """Return up to which version silver had read the landed records that it judged."""
-    return next(version for seen, version in pins.seen.items() if _is_silver(seen) and seen.made is made)
-
-
-def _is_silver(seen: Seen) -> bool:
-    return seen.reader is Query.SILVER
+    return next(version for seen, version in pins.seen.items() if (seen.reader, seen.made) == (Query.SILVER, made))
 
 
 def _through(topic: str, told: Mapping[Table, Told], landed: Table, judged: Table, seen: int) -> dict[str, int]:
@@ -130,8 +124,8 @@ def _sum(told: Told, topic: str, outcome: str) -> int:
 def _told(lake: str, name: Table, table: DeltaTable) -> Told:
     """Read what a table's commits tell, up to its pinned version."""
     # The log first: what leaves it meanwhile is in the history by then.
-    commits = {commit["version"]: commit for commit in (*table.history(), *_history(lake, name))}
     newest = table.version()
+    commits = {said["version"]: said for said in (*history.told(lake, name, newest), *history.kept(lake, name))}
     is_whole = all(version in commits for version in range(newest + 1))
     batches: dict[BatchKey, dict[str, Counter[str]]] = {}
     versions: dict[BatchKey, int] = {}
@@ -145,11 +139,3 @@ def _told(lake: str, name: Table, table: DeltaTable) -> Told:
         for topic, counts in note.get("counts", {}).items():
             of_batch[topic] = of_batch.get(topic, Counter[str]()) | Counter[str](counts)
     return Told(is_whole, batches, versions)
-
-
-def _history(lake: str, name: Table) -> Iterator[dict[str, Any]]:
-    files, folder = filesystem(history_path(lake, name))
-    entries: Iterable[fs.FileInfo] = files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    for entry in entries:
-        with files.open_input_stream(entry.path) as stream:
-            yield from map(json.loads, stream.read().splitlines())

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from customer_activity import checkpoints
+from customer_activity import checkpoints, history
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import SettingsError, TransientError
-from customer_activity.microbatch import metadata_of
 from customer_activity.quality.snapshot import Relation, Relations, relation
 from customer_activity.settings import Settings
-
-COMMITS_LOOKED_AT = (8, 256, None)  # the newest ones tell mostly; each is a file to read
 
 
 class Seen(NamedTuple):
@@ -114,13 +111,13 @@ def pin(settings: Settings) -> Pins:
             raise SettingsError(
                 f"no table {table.label} at {settings.lake}", remedy="run `activity stream`, or correct ACTIVITY_LAKE"
             ) from None
-    seen = {seen: _seen(seen, tables, done[seen.reader]) for seen in SEEN}
-    return Pins({table: tables[table] for table in Table}, seen, _landed(tables, done[Query.BRONZE]))
+    seen = {seen: _seen(settings.lake, seen, tables, done[seen.reader]) for seen in SEEN}
+    return Pins({table: tables[table] for table in Table}, seen, _landed(settings.lake, tables, done[Query.BRONZE]))
 
 
-def _seen(seen: Seen, tables: Mapping[Table, DeltaTable], done: checkpoints.Progress | None) -> int:
+def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: checkpoints.Progress | None) -> int:
     """Return the newest version of a table that its reader has taken into what it made."""
-    newest = newest_note(tables[seen.made], seen.reader)
+    newest = history.newest_note(lake, seen.made, seen.reader, tables[seen.made].version())
     identity = str(tables[seen.read].metadata().id)
     if done is not None and done.batch_id >= newest.get("batch_id", -1):
         return done.table_versions.get(identity, 0)
@@ -137,25 +134,17 @@ def _seen(seen: Seen, tables: Mapping[Table, DeltaTable], done: checkpoints.Prog
     return checkpoints.table_versions(end).get(identity, 0)
 
 
-def _landed(tables: Mapping[Table, DeltaTable], done: checkpoints.Progress | None) -> dict[str, dict[int, int]]:
+def _landed(
+    lake: str, tables: Mapping[Table, DeltaTable], done: checkpoints.Progress | None
+) -> dict[str, dict[int, int]]:
     """Return offsets before which all is in bronze's tables as they are pinned: its checkpoint said so before that."""
     if done is not None:
         return done.topic_offsets
     # A lake without its checkpoint: what was before the newest batch that any table has is in all of them.
-    notes = [newest_note(tables[table], Query.BRONZE) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)]
+    notes = [
+        history.newest_note(lake, table, Query.BRONZE, tables[table].version())
+        for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
+    ]
     oldest = min(notes, key=lambda note: note.get("batch_id", -1))
     begin = oldest.get("cut", {}).get("begin")
     return {} if begin is None else checkpoints.topic_offsets(begin)
-
-
-def newest_note(table: DeltaTable, query: Query) -> dict[str, Any]:
-    """Return what a query's newest commit to an opened table tells; empty when there is none."""
-    for limit in COMMITS_LOOKED_AT:
-        commits = table.history(limit)
-        for commit in (commit for commit in commits if commit["version"] <= table.version()):
-            note = metadata_of(commit.get("userMetadata"))
-            if note.get("query") == query:
-                return note
-        if limit is not None and len(commits) < limit:
-            break
-    return {}

@@ -96,7 +96,7 @@ def landed(table: DeltaTable, columns: Sequence[str]) -> Iterator[Landed]:
 def commits(lake: str, name: Table, table: DeltaTable) -> Commits:
     """Return what the commits of a table carry, as far back as its log and its history go without a gap."""
     # The log first: what leaves it meanwhile is in the history by then.
-    said = {commit["version"]: commit for commit in (*table.history(), *_history(lake, name))}
+    said = {commit["version"]: commit for commit in (*_log(lake, name, table.version()), *_history(lake, name))}
     first = table.version() + 1
     while first - 1 in said:
         first -= 1
@@ -109,6 +109,19 @@ def commits(lake: str, name: Table, table: DeltaTable) -> Commits:
         if isinstance(parsed, dict):
             metadata.append(parsed)
     return Commits(first, metadata)
+
+
+def _log(lake: str, name: Table, newest: int) -> Iterator[dict[str, Any]]:
+    """Yield what the commits say that a log has, from a version back. `DeltaTable.history` miscounts beside writers."""
+    files, folder = filesystem(table_path(lake, name))
+    for version in range(newest, -1, -1):
+        entry = f"{folder}/_delta_log/{version:020}.json"
+        if files.get_file_info(entry).type == fs.FileType.NotFound:
+            return
+        with files.open_input_stream(entry) as stream:
+            for action in map(json.loads, stream.read().splitlines()):
+                if "commitInfo" in action:
+                    yield action["commitInfo"] | {"version": version}
 
 
 def _history(lake: str, name: Table) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,73 @@
+"""What commits said: the log's and those it has no longer, each under its own version whoever writes meanwhile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from customer_activity import delta, history
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.datafiles import arrow_schema
+from customer_activity.settings import Settings
+from customer_activity.verification import lake as verified
+
+TABLE = Table.PURCHASES
+
+
+def commit(lake: str, note: object) -> None:
+    write_deltalake(
+        table_path(lake, TABLE),
+        arrow_schema(TABLE).empty_table(),
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
+    )
+
+
+@pytest.fixture
+def lake(settings: Settings) -> str:
+    """Return a lake in which silver's batch n is version n of a table."""
+    delta.ensure_tables(settings.lake)
+    for number in range(1, 6):
+        commit(settings.lake, {"query": "silver", "batch_id": number})
+    return settings.lake
+
+
+def batches(said: list[dict[str, str]]) -> dict[int, int | None]:
+    return {int(entry["version"]): json.loads(entry.get("userMetadata", "{}")).get("batch_id") for entry in said}
+
+
+def test_commits_that_come_meanwhile_move_no_version(lake: str) -> None:
+    opened = DeltaTable(table_path(lake, TABLE))
+    for number in (6, 7):
+        commit(lake, {"query": "silver", "batch_id": number})
+    expected = {0: None, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5}
+    assert batches(list(history.told(lake, TABLE, opened.version()))) == expected
+    noted = [note["batch_id"] for note in verified.commits(lake, TABLE, opened).metadata if "batch_id" in note]
+    assert sorted(noted) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("upto", "batch"),
+    [
+        pytest.param(None, 5, id="the newest of all"),
+        pytest.param(3, 3, id="up to a version"),
+        pytest.param(0, None, id="before the first"),
+    ],
+)
+def test_a_querys_newest_note(lake: str, upto: int | None, batch: int | None) -> None:
+    commit(lake, {"query": "maintenance"})
+    commit(lake, "somebody else's")
+    assert history.newest_note(lake, TABLE, Query.SILVER, upto).get("batch_id") == batch
+    assert history.newest_note(lake, TABLE, Query.GOLD) == {}
+
+
+def test_log_and_history_are_whole_together(lake: str) -> None:
+    entries = [(version, f"{table_path(lake, TABLE)}/_delta_log/{version:020}.json") for version in range(5)]
+    history.keep(lake, TABLE, entries)
+    for _, path in entries:
+        Path(path).unlink()
+    said = [*history.told(lake, TABLE, 5), *history.kept(lake, TABLE)]
+    assert batches(said) == {0: None} | {number: number for number in range(1, 6)}
