@@ -26,6 +26,7 @@ COMMANDS = {  # name: where it is written
     "accept-loss": "accept_loss:accept_loss",
     "resync": "resync:resync",
     "maintain": "maintain:maintain",
+    "rebuild": "rebuild:rebuild",
     "quality": "quality:quality",
     "quarantine": "quarantine:app",
     "driver": "driver:app",

@@ -60,17 +60,24 @@ def variables(settings: Settings) -> dict[str, Any]:
 
 @contextmanager
 def opened(tables: Relations, values: Mapping[str, Any]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database in memory with the pinned tables in it."""
-    with tempfile.TemporaryDirectory(prefix="activity-quality-") as spill, duckdb.connect(":memory:") as database:
-        database.execute(f"SET memory_limit = '{MEMORY}'")
-        database.execute(f"SET temp_directory = '{spill}'")
-        database.execute("SET TimeZone = 'UTC'")
+    """Open a database in memory with the pinned tables in it, and what rules' queries may name besides."""
+    with database_of(tables) as database:
         for name, value in values.items():
             if not isinstance(value, list):
                 database.execute(f"SET VARIABLE {name} = {literal(value)}")
         database.execute("CREATE SCHEMA frames")
-        add(database, tables)
         database.execute(LANDED)
+        yield database
+
+
+@contextmanager
+def database_of(tables: Relations) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database in memory with some tables in it."""
+    with tempfile.TemporaryDirectory(prefix="activity-") as spill, duckdb.connect(":memory:") as database:
+        database.execute(f"SET memory_limit = '{MEMORY}'")
+        database.execute(f"SET temp_directory = '{spill}'")
+        database.execute("SET TimeZone = 'UTC'")
+        add(database, tables)
         yield database
 
 

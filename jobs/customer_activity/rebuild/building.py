@@ -1,0 +1,121 @@
+"""Build silver and gold from bronze on a lake of their own, with the very queries that the streams run.
+
+That lake's bronze has the landed records in the order of their coordinates, without the raw bytes: all of them, or
+those of some customers with every record of a purchase id that is among theirs, because such a record may be the one
+that counts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+from pyspark.sql import SparkSession
+
+from customer_activity import application, delta
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.datafiles import DataFile, FileWriter, arrow_schema, in_parts
+from customer_activity.rebuild.basis import name_of
+from customer_activity.settings import Settings
+from customer_activity.silver.stream import SIDES
+
+BUILT = (Query.SILVER, Query.GOLD)
+FILE_ROWS = 2_000_000  # each a commit: silver takes some hundred megabytes a batch, and whole commits are read fastest
+ROWS_AT_A_TIME = 65_536
+
+
+class Choice(NamedTuple):
+    """Whose rows are rebuilt: everybody's unless it says otherwise; both together mean those that are in both.
+
+    Attributes:
+        customers: these.
+        since, until: those who have a record of that time (Kafka's), the end not included.
+    """
+
+    customers: Sequence[str] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def is_everybody(self) -> bool:
+        """Whether nobody is left out."""
+        return not self.customers and self.since is None and self.until is None
+
+
+def choose(database: duckdb.DuckDBPyConnection, choice: Choice) -> int:
+    """Make the table `chosen` of the customers that are rebuilt, from `landed`; return how many they are."""
+    conditions = ["customer_id IS NOT NULL"]
+    values: list[object] = []
+    if choice.customers:
+        conditions.append("customer_id IN (SELECT unnest(?))")
+        values.append(list(choice.customers))
+    for bound, comparison in ((choice.since, ">="), (choice.until, "<")):
+        if bound is not None:
+            conditions.append(f"kafka_timestamp {comparison} ?")
+            values.append(bound)
+    sides = (f"SELECT customer_id FROM landed.{name} WHERE {' AND '.join(conditions)}" for name in map(name_of, SIDES))
+    database.execute(f"CREATE TABLE chosen AS {' UNION '.join(sides)}", [*values, *values])
+    return int(database.execute("SELECT count(*) FROM chosen").fetchall()[0][0])
+
+
+def build(
+    spark: SparkSession, database: duckdb.DuckDBPyConnection, shadow: Settings, choice: Choice
+) -> dict[Table, int]:
+    """Build silver and gold at the lake of `shadow`, which is empty, from `landed`; return the records that went in.
+
+    Raises:
+        ActivityError: a query failed.
+    """
+    delta.ensure_tables(shadow.lake)
+    taken = {table: _land(database, shadow.lake, table, choice) for table in SIDES}
+    application.host(spark, shadow, BUILT, threading.Event(), available_now=True)
+    return taken
+
+
+def _land(database: duckdb.DuckDBPyConnection, lake: str, table: Table, choice: Choice) -> int:
+    """Write a table of events; each file is a commit of its own."""
+    name = name_of(table)
+    of_whom = ""
+    if not choice.is_everybody:
+        theirs = f"SELECT purchase_id FROM landed.{name} SEMI JOIN chosen USING (customer_id)"
+        of_whom = (
+            f"WHERE purchase_id IN ({theirs})"
+            if table is Table.PURCHASE_EVENTS
+            else "SEMI JOIN chosen USING (customer_id)"
+        )
+    columns = ", ".join(f'"{column}"' for column in SIDES[table])
+    found = database.sql(f'SELECT {columns} FROM landed.{name} {of_whom} ORDER BY "partition", "offset"')
+    rows = 0
+    for part in in_parts(_whole(found.to_arrow_reader(ROWS_AT_A_TIME), table), FILE_ROWS):
+        writer = FileWriter(lake, table)
+        writer.write(part)
+        if file := writer.close():
+            _commit(lake, table, file)
+            rows += file.rows
+    return rows
+
+
+def _whole(batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
+    """Give rows all columns of a table; those that were not read are null."""
+    schema = arrow_schema(table)
+    for batch in batches:
+        there: Mapping[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
+        columns = [
+            there[field.name].cast(field.type) if field.name in there else pa.nulls(batch.num_rows, field.type)
+            for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _commit(lake: str, table: Table, file: DataFile) -> None:
+    log = DeltaTable(table_path(lake, table))
+    now = int(time.time() * 1000)
+    added = AddAction(file.path, file.size, {}, now, data_change=True, stats=file.stats)
+    log.create_write_transaction([added], mode="append", schema=log.schema(), partition_by=None)

@@ -1,0 +1,128 @@
+"""`activity rebuild`: from bronze as gold has seen it, beside the streams; nothing live is touched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+from uuid import uuid4
+
+import duckdb
+from deltalake import DeltaTable
+from pyarrow import fs
+from pyspark.sql import SparkSession
+
+from customer_activity import session
+from customer_activity.catalog import Table, table_path
+from customer_activity.errors import SettingsError, TransientError
+from customer_activity.quality import snapshot
+from customer_activity.rebuild import basis, building, comparison
+from customer_activity.rebuild.building import Choice
+from customer_activity.rebuild.comparison import Compared
+from customer_activity.settings import Settings
+from customer_activity.storage import filesystem
+
+
+class Rebuilt(NamedTuple):
+    """What came out.
+
+    Attributes:
+        versions: of the live tables that were rebuilt from and compared with.
+        customers: how many were rebuilt.
+        records: events that went in, by table.
+        tables: the comparisons.
+        seconds: how long it took.
+    """
+
+    versions: dict[str, int]
+    customers: int
+    records: dict[str, int]
+    tables: list[Compared]
+    seconds: float
+
+    @property
+    def differences(self) -> int:
+        """Rows that are not the same, of all tables."""
+        return sum(table.differences for table in self.tables)
+
+
+def rebuild(settings: Settings, choice: Choice, on_step: Callable[[str], None] = lambda _: None) -> Rebuilt:
+    """Build silver and gold once more, in a session of its own; see `rebuild_in`."""
+    on_step("starting Spark")
+    spark = session.start(settings, "customer-activity-rebuild")
+    try:
+        return rebuild_in(spark, settings, choice, on_step)
+    finally:
+        spark.stop()
+
+
+def rebuild_in(
+    spark: SparkSession, settings: Settings, choice: Choice, on_step: Callable[[str], None] = lambda _: None
+) -> Rebuilt:
+    """Build silver and gold once more and compare them with the live ones, at versions that belong together.
+
+    Args:
+        spark: runs the queries.
+        settings: whose lake.
+        choice: whose rows.
+        on_step: told what is being done.
+
+    Raises:
+        SettingsError: there is no lake, or nobody is chosen.
+        TransientError: the live tables moved on too far meanwhile.
+        ActivityError: a query failed on what bronze has.
+    """
+    started = time.monotonic()
+    found = basis.find(settings.lake)
+    relations = {**found.landed_relations(), **found.live_relations()}
+    with beside(settings) as shadow, _files_kept(), snapshot.database_of(relations) as database:
+        on_step("reading bronze")
+        customers = building.choose(database, choice)
+        if not customers and not choice.is_everybody:
+            raise SettingsError(
+                "no such customer has a record in bronze", remedy="`activity show CUSTOMER` tells what there is of one"
+            )
+        on_step("building silver and gold")
+        taken = building.build(spark, database, shadow, choice)
+        on_step("comparing")
+        snapshot.add(database, {f"rebuilt.{basis.name_of(table)}": _rows(shadow, table) for table in found.live})
+        tables = [comparison.compare(database, side) for side in comparison.SIDES]
+    records = {table.label: count for table, count in taken.items()}
+    return Rebuilt(found.versions, customers, records, tables, time.monotonic() - started)
+
+
+@contextmanager
+def beside(settings: Settings) -> Iterator[Settings]:
+    """Give a lake of its own beside the live one, which is gone afterwards."""
+    name = uuid4().hex[:12]
+    shadow = settings.model_copy(
+        update={"lake": f"{settings.lake}/_rebuild-{name}", "run_dir": settings.run_dir / f"rebuild-{name}"}
+    )
+    try:
+        yield shadow
+    finally:
+        for place in (shadow.lake, str(shadow.run_dir)):
+            files, path = filesystem(place)
+            if files.get_file_info(path).type != fs.FileType.NotFound:
+                files.delete_dir(path)
+
+
+@contextmanager
+def _files_kept() -> Iterator[None]:
+    """Say what it means when files of the pinned versions are gone.
+
+    Raises:
+        TransientError: they are.
+    """
+    try:
+        yield
+    except duckdb.IOException as error:
+        raise TransientError(
+            "files of the versions that were compared are gone: compacted and expired meanwhile",
+            remedy="rebuild again; with fewer customers it takes less time",
+        ) from error
+
+
+def _rows(shadow: Settings, table: Table) -> snapshot.Relation:
+    return snapshot.relation(DeltaTable(table_path(shadow.lake, table)))

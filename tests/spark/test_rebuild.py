@@ -1,0 +1,225 @@
+"""Silver and gold once more from bronze: equal where nothing is wrong, and whatever is wrong is found and named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.errors import SettingsError, TransientError
+from customer_activity.rebuild.building import Choice
+from customer_activity.rebuild.comparison import Compared
+from customer_activity.rebuild.run import Rebuilt, rebuild_in
+from customer_activity.settings import Settings
+from support.damages import HISTORY, added, set_, without
+from support.pipeline import Pipeline
+from support.quality import Rows, rewrite
+from support.records import NOW_MS, profile, purchase
+
+EVERYBODY = Choice()
+
+
+@pytest.fixture(scope="module")
+def lived(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a lake with a bit of everything, once: repeats, a conflict, a tombstone, a stale update, bad records."""
+    folder = tmp_path_factory.mktemp("rebuild")
+    shutil.copytree(empty_lake, folder / "lake")
+    pipeline = Pipeline(spark, Settings(lake=str(folder / "lake"), run_dir=folder / "run"))
+    for records in HISTORY:
+        pipeline.send(*records)
+        pipeline.run()
+    return folder / "lake"
+
+
+@pytest.fixture
+def settings(lived: Path, tmp_path: Path) -> Settings:
+    shutil.copytree(lived, tmp_path / "lake")
+    return Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
+
+
+def of(done: Rebuilt, table: str) -> Compared:
+    return next(compared for compared in done.tables if compared.table == table)
+
+
+def versions(settings: Settings) -> dict[Table, int]:
+    return {table: DeltaTable(table_path(settings.lake, table)).version() for table in Table}
+
+
+def test_an_intact_lake_is_equal_and_stays_as_it_is(spark: SparkSession, settings: Settings) -> None:
+    before = versions(settings)
+    there = sorted(path.name for path in Path(settings.lake).iterdir())
+
+    done = rebuild_in(spark, settings, EVERYBODY)
+
+    assert done.differences == 0
+    assert {compared.table: (compared.live, compared.rebuilt) for compared in done.tables} == {
+        "silver.purchases": (5, 5),
+        "silver.profile_changes": (3, 3),
+        "gold.activity_changes": (3, 3),
+    }
+    assert versions(settings) == before
+    assert sorted(path.name for path in Path(settings.lake).iterdir()) == there
+    assert not list(settings.run_dir.glob("rebuild-*"))
+
+
+def test_streams_that_go_on_are_no_difference(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> None:
+    shutil.copytree(empty_lake, tmp_path / "lake")
+    settings = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
+    pipeline = Pipeline(spark, settings)
+    for records in HISTORY[:2]:
+        pipeline.send(*records)
+        pipeline.run()
+    pipeline.send(*HISTORY[2])
+    for query in (Query.BRONZE, Query.SILVER):  # gold has not seen it
+        pipeline.hop(query)
+    pipeline.send(*HISTORY[3])
+    pipeline.hop(Query.BRONZE)  # nor has silver seen this
+
+    done = rebuild_in(spark, settings, EVERYBODY)
+
+    assert done.differences == 0
+    assert of(done, "silver.purchases").live == 3
+
+
+def test_before_the_first_record_there_is_nothing_to_differ(
+    spark: SparkSession, empty_lake: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(empty_lake, tmp_path / "lake")
+    done = rebuild_in(spark, Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run"), EVERYBODY)
+    assert (done.differences, done.customers, sum(done.records.values())) == (0, 0, 0)
+
+
+WRONG = Decimal("9.99")
+
+
+@pytest.mark.parametrize(
+    ("table", "damage", "expected"),
+    [
+        pytest.param(
+            Table.PURCHASES,
+            set_("purchase_id", "P-4", amount=WRONG),
+            Compared("silver.purchases", 5, 5, 0, 0, 1, {"amount": 1}, ["P-4"]),
+            id="a value in silver",
+        ),
+        pytest.param(
+            Table.PURCHASES,
+            without("purchase_id", "P-4"),
+            Compared("silver.purchases", 4, 5, 0, 1, 0, {}, ["P-4"]),
+            id="a purchase is missing",
+        ),
+        pytest.param(
+            Table.PURCHASES,
+            added("purchase_id", "P-4", purchase_id="P-X"),
+            Compared("silver.purchases", 6, 5, 1, 0, 0, {}, ["P-X"]),
+            id="a purchase that nobody made",
+        ),
+        pytest.param(
+            Table.PURCHASES,
+            added("purchase_id", "P-4"),
+            Compared("silver.purchases", 6, 5, 1, 0, 0, {}, ["P-4"]),
+            id="a purchase twice",
+        ),
+        pytest.param(
+            Table.PROFILE_CHANGES,
+            set_("customer_id", "C-5", address="Nowhere"),
+            Compared("silver.profile_changes", 3, 3, 0, 0, 1, {"address": 1}, ["C-5"]),
+            id="a profile",
+        ),
+        pytest.param(
+            Table.ACTIVITY_CHANGES,
+            set_("customer_id", "C-2", purchase_count=7, total_amount=WRONG),
+            Compared("gold.activity_changes", 3, 3, 0, 0, 1, {"purchase_count": 1, "total_amount": 1}, ["C-2"]),
+            id="values in gold",
+        ),
+        pytest.param(
+            Table.ACTIVITY_CHANGES,
+            without("customer_id", "C-5"),
+            Compared("gold.activity_changes", 2, 3, 0, 1, 0, {}, ["C-5"]),
+            id="a row of gold is missing",
+        ),
+        pytest.param(
+            Table.ACTIVITY_CHANGES,
+            lambda rows: [row for row in rows if not row["is_gone"]],
+            Compared("gold.activity_changes", 4, 3, 1, 0, 0, {}, ["C-4"]),
+            id="a row of somebody who is gone",
+        ),
+    ],
+)
+def test_damage_is_found_and_named(
+    spark: SparkSession,
+    settings: Settings,
+    table: Table,
+    damage: Callable[[Rows], Rows | None],
+    expected: Compared,
+) -> None:
+    rewrite(settings.lake, table, damage)
+    done = rebuild_in(spark, settings, EVERYBODY)
+    assert of(done, expected.table) == expected
+    assert done.differences == 1
+
+
+def test_some_customers_are_rebuilt_alone(spark: SparkSession, settings: Settings) -> None:
+    rewrite(settings.lake, Table.PURCHASES, set_("purchase_id", "P-6", amount=WRONG))
+    rewrite(settings.lake, Table.ACTIVITY_CHANGES, set_("customer_id", "C-1", purchase_count=7))
+
+    done = rebuild_in(spark, settings, Choice(customers=("C-1", "C-5")))
+
+    assert done.customers == 2
+    assert of(done, "silver.purchases").differences == 0  # that of C-2 is not looked at
+    assert of(done, "gold.activity_changes").examples == ["C-1"]
+
+
+def test_another_customers_record_of_the_same_purchase_counts(
+    spark: SparkSession, empty_lake: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(empty_lake, tmp_path / "lake")
+    settings = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
+    pipeline = Pipeline(spark, settings)
+    pipeline.send(profile("C-1"), profile("C-2"), purchase("P-1", "C-1"), purchase("P-1", "C-2"))
+    pipeline.run()
+
+    done = rebuild_in(spark, settings, Choice(customers=("C-2",)))
+
+    assert done.differences == 0
+    assert of(done, "silver.purchases").rebuilt == 0  # the first record counts, and it is of C-1
+
+
+def test_a_time_chooses_the_customers_with_a_record_of_it(spark: SparkSession, settings: Settings) -> None:
+    late = datetime.fromtimestamp((NOW_MS + 9) / 1000, UTC)  # P-6, of C-2
+    done = rebuild_in(spark, settings, Choice(since=late))
+    assert (done.customers, done.differences) == (1, 0)
+    assert of(done, "silver.purchases").live == 2  # all of C-2: sums need every purchase
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        pytest.param(Choice(customers=("C-unknown",)), id="nobody is called so"),
+        pytest.param(Choice(until=datetime(2001, 1, 1, tzinfo=UTC)), id="nobody has a record of that time"),
+    ],
+)
+def test_nobody_is_an_error(spark: SparkSession, settings: Settings, choice: Choice) -> None:
+    with pytest.raises(SettingsError, match="no such customer"):
+        rebuild_in(spark, settings, choice)
+    assert not list(Path(settings.lake).glob("_rebuild-*"))
+
+
+def test_no_lake_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="there are no tables"):
+        rebuild_in(spark, Settings(lake=str(tmp_path / "nowhere")), EVERYBODY)
+
+
+def test_files_that_are_gone_meanwhile_are_said_to_be(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in (Path(settings.lake) / Table.PURCHASE_EVENTS).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(TransientError, match="compacted and expired"):
+        rebuild_in(spark, settings, EVERYBODY)
