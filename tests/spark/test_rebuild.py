@@ -150,6 +150,18 @@ WRONG = Decimal("9.99")
             Compared("gold.activity_changes", 4, 3, 1, 0, 0, {}, ["C-4"]),
             id="a row of somebody who is gone",
         ),
+        pytest.param(
+            Table.ACTIVITY_CHANGES,
+            added("customer_id", "C-5", customer_id="C-X"),
+            Compared("gold.activity_changes", 4, 3, 1, 0, 0, {}, ["C-X"]),
+            id="a row of somebody whom bronze does not know",
+        ),
+        pytest.param(
+            Table.PURCHASES,
+            set_("purchase_id", "P-4", customer_id=None),
+            Compared("silver.purchases", 5, 5, 0, 0, 1, {"customer_id": 1}, ["P-4"]),
+            id="a purchase of nobody",
+        ),
     ],
 )
 def test_damage_is_found_and_named(

@@ -74,15 +74,16 @@ class Compared(NamedTuple):
         return self.only_live + self.only_rebuilt + self.different
 
 
-def compare(database: duckdb.DuckDBPyConnection, side: Side) -> Compared:
-    """Compare the rows of `chosen` customers in `live` with those in `rebuilt`."""
+def compare(database: duckdb.DuckDBPyConnection, side: Side, *, is_everybody: bool) -> Compared:
+    """Compare the rows in `live` with those in `rebuilt`: all there are, or those of who is `chosen`."""
+    of_whom = "" if is_everybody else "SEMI JOIN chosen USING (customer_id)"
     columns = [name for name in SCHEMAS[side.columns_of].fieldNames() if name not in NOT_COMPARED]
     listed = ", ".join(f'"{column}"' for column in columns)
     counts = []
     for schema in ("live", "rebuilt"):
         database.execute(
             f"CREATE OR REPLACE TEMP TABLE {schema}_rows AS SELECT {listed} FROM "
-            f"(SELECT * FROM {schema}.{name_of(side.table)} SEMI JOIN chosen USING (customer_id) {side.rows})"
+            f"(SELECT * FROM {schema}.{name_of(side.table)} {of_whom} {side.rows})"
         )
         counts.append(_count(database, f"{schema}_rows"))
     for name, these, others in (("gone", "live", "rebuilt"), ("come", "rebuilt", "live")):

@@ -87,7 +87,8 @@ def rebuild_in(
         taken = building.build(spark, database, shadow, choice)
         on_step("comparing")
         snapshot.add(database, {f"rebuilt.{basis.name_of(table)}": _rows(shadow, table) for table in found.live})
-        tables = [comparison.compare(database, side) for side in comparison.SIDES]
+        sides = comparison.SIDES
+        tables = [comparison.compare(database, side, is_everybody=choice.is_everybody) for side in sides]
     records = {table.label: count for table, count in taken.items()}
     return Rebuilt(found.versions, customers, records, tables, time.monotonic() - started)
 
