@@ -74,6 +74,20 @@ def test_a_row_that_came_and_went_unseen_needs_no_record(pipeline: Pipeline) -> 
     assert pipeline.view.records == []
 
 
+def test_a_profile_that_went_and_came_back_as_it_was_between_two_batches_changes_nothing(pipeline: Pipeline) -> None:
+    pipeline.send(profile(), purchase("P-1"))
+    pipeline.run()
+    before = pipeline.rows(Table.ACTIVITY_CHANGES)
+    for record in (tombstone(), profile()):
+        pipeline.send(record)
+        for query in (Query.BRONZE, Query.SILVER):  # gold sees both at once
+            pipeline.hop(query)
+    pipeline.run()
+
+    assert pipeline.rows(Table.ACTIVITY_CHANGES) == before
+    assert len(pipeline.view.records) == 1
+
+
 def test_a_repeat_with_other_content_is_quarantined_raw(pipeline: Pipeline) -> None:
     pipeline.send(profile(), purchase("P-1", amount="10.00"))
     pipeline.run()

@@ -67,7 +67,8 @@ def test_differences_are_named_and_end_with_1(choices: list[Choice], capsys: pyt
 
 
 def test_customers_and_times_are_handed_on(choices: list[Choice]) -> None:
-    arguments = ("--customer", "C-1", "--customer", "C-2", "--since", "2026-11-01", "--until", "2026-11-02T12:30:00")
+    customers = ("--customer=C-1", "--customer=C-2")
+    arguments = (*customers, "--since", "2026-11-01", "--until", "2026-11-02T13:30:00+01:00")
     assert call(*arguments) == EXIT_OK
     expected = Choice(["C-1", "C-2"], datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, 12, 30, tzinfo=UTC))
     assert choices == [expected]

@@ -16,7 +16,7 @@ from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.rebuild.run import rebuild as build
 
-TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
+TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]  # UTC unless it says otherwise
 
 
 def rebuild(
@@ -26,10 +26,10 @@ def rebuild(
         list[str] | None, typer.Option(metavar="ID", help="Only this customer's rows; may be repeated.")
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=TIMES, help="Only customers with a record from then on (UTC).")
+        datetime | None, typer.Option(formats=TIMES, help="Only customers with a record from then on.")
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option(formats=TIMES, help="Only customers with a record before then (UTC).")
+        datetime | None, typer.Option(formats=TIMES, help="Only customers with a record before then.")
     ] = None,
     json: console.JsonOption = False,
 ) -> None:
@@ -80,4 +80,4 @@ def _print_differences(table: Compared) -> None:
 
 
 def _utc(moment: datetime | None) -> datetime | None:
-    return moment and moment.replace(tzinfo=UTC)
+    return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
