@@ -89,7 +89,7 @@ GUARDS = (
         "gold/state.py",
         "   OR profile.customer_id IS NOT NULL AND ({VALUES}) IS NOT ({BEFORE})",
         "   OR profile.customer_id IS NOT NULL",
-        ("tests/spark/test_view_model.py", "tests/spark/test_story.py"),
+        ("tests/spark/test_story.py", "-k", "came_back"),
     ),
     Guard(
         "a publisher fences the one before",
