@@ -113,9 +113,13 @@ def accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
         QueryAlreadyRunning: bronze runs.
         BrokerUnavailable: Kafka does not answer.
     """
+    delta.require_tables(settings.lake)
+    with lease.kept_out(settings.lake, [Query.BRONZE]):
+        return _accept(settings, offsets, reason)
+
+
+def _accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
     lake = settings.lake
-    delta.require_tables(lake)
-    lease.refuse_running(lake, Query.BRONZE)
     lost = find(settings)
     count = sum(part.offsets for part in lost)
     state = checkpoints.state(lake, Query.BRONZE)

@@ -101,7 +101,11 @@ def recover(lake: str, query: Query, reason: str) -> Recovered:
         QueryAlreadyRunning: a driver runs the query.
     """
     delta.require_tables(lake)
-    lease.refuse_running(lake, query)
+    with lease.kept_out(lake, [query]):
+        return _recover(lake, query, reason)
+
+
+def _recover(lake: str, query: Query, reason: str) -> Recovered:
     written = newest_batch(lake, query)
     if written is not None and written.cut is None:
         raise CheckpointMismatch(

@@ -52,8 +52,13 @@ def resync(settings: Settings, reason: str) -> Resynced:
     """
     lake = settings.lake
     delta.require_tables(lake)
-    lease.refuse_running(lake, Query.PUBLISH)
-    gate.require_open(lake, but_for=MENDS)
+    with lease.kept_out(lake, [Query.PUBLISH]):
+        gate.require_open(lake, but_for=MENDS)
+        return _resync(settings, reason)
+
+
+def _resync(settings: Settings, reason: str) -> Resynced:
+    lake = settings.lake
     log = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
     rows = current_rows(log)
     with Publisher(settings) as publisher:  # from here on nobody else publishes

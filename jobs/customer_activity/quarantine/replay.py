@@ -16,6 +16,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from customer_activity.settings import Settings
 
 FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH)  # nothing about the record itself was wrong
 KEYS = {Table.PURCHASE_EVENTS: "purchase_id", Table.PROFILE_EVENTS: "customer_id"}
+WRITERS = (Query.BRONZE, Query.SILVER, Query.PUBLISH)  # of these tables
 RAW = [*PLACE, "kafka_timestamp", "key", "value", "headers", "reason"]
 
 
@@ -64,11 +66,13 @@ def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bo
         SettingsError: there is no lake.
         QueryAlreadyRunning: a query runs that writes these tables.
     """
+    delta.require_tables(settings.lake)
+    with nullcontext() if dry_run else lease.kept_out(settings.lake, WRITERS):
+        return _replay(settings, selection, reason, dry_run=dry_run)
+
+
+def _replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bool) -> Replay:
     lake = settings.lake
-    delta.require_tables(lake)
-    if not dry_run:
-        for query in (Query.BRONZE, Query.SILVER, Query.PUBLISH):
-            lease.refuse_running(lake, query)
     chosen = selected(lake, selection, RAW)
     chosen = chosen.filter(pc.invert(pc.is_in(chosen.column("reason"), pa.array([r.value for r in FOR_GOOD]))))
     parsed = _parsed(chosen, settings)

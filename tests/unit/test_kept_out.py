@@ -1,0 +1,96 @@
+"""Whoever works on what is a driver's own keeps drivers out meanwhile, and is turned away by one that runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from customer_activity import audit, delta, lease, recovery
+from customer_activity.catalog import Query, lock_path
+from customer_activity.errors import QueryAlreadyRunning
+from customer_activity.quarantine import replay
+from customer_activity.quarantine.contents import Selection
+from customer_activity.settings import Settings
+
+# Locks of one process do not shut itself out, so the other side is a process of its own.
+TAKE = "import fcntl, sys; file = open(sys.argv[1], 'rb+'); fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)"
+HOLD = TAKE + "; print('held', flush=True); sys.stdin.read()"
+
+
+def is_free(lake: str, query: Query) -> bool:
+    """Whether another process could take a query."""
+    take = [sys.executable, "-c", TAKE, lock_path(lake, query)]
+    return subprocess.run(take, check=False, capture_output=True).returncode == 0
+
+
+@contextmanager
+def driver(lake: str, query: Query) -> Iterator[None]:
+    """Hold a query as a driver does."""
+    path = Path(lock_path(lake, query))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    held = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert held.stdout is not None
+        assert held.stdout.readline() == "held\n"
+        yield
+    finally:
+        held.communicate()
+
+
+@pytest.fixture
+def lake(settings: Settings) -> str:
+    delta.ensure_tables(settings.lake)
+    return settings.lake
+
+
+def test_it_holds_these_queries_and_gives_them_back(lake: str) -> None:
+    with lease.kept_out(lake, [Query.BRONZE, Query.PUBLISH]):
+        Path(lock_path(lake, Query.SILVER)).touch()
+        assert [query for query in (Query.BRONZE, Query.SILVER, Query.PUBLISH) if is_free(lake, query)] == [
+            Query.SILVER
+        ]
+    assert is_free(lake, Query.BRONZE)
+    assert is_free(lake, Query.PUBLISH)
+
+
+def test_a_driver_turns_it_away_at_once_and_keeps_its_epoch(lake: str) -> None:
+    with (
+        driver(lake, Query.SILVER),
+        pytest.raises(QueryAlreadyRunning, match="silver runs"),
+        lease.kept_out(lake, [Query.BRONZE, Query.SILVER]),
+    ):
+        pytest.fail("it came to the work")
+    assert lease.newest_epoch(lake, Query.SILVER) is None
+
+
+def test_storage_without_locks_is_let_be() -> None:
+    with lease.kept_out("s3a://bucket/lake", [Query.BRONZE]):
+        pass
+
+
+def test_a_checkpoint_is_written_anew_while_no_driver_can_start(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def note(*_: Any, **__: Any) -> None:
+        seen.append(is_free(lake, Query.SILVER))
+
+    monkeypatch.setattr(audit, "note", note)
+    recovery.recover(lake, Query.SILVER, "disk lost")
+    assert seen == [False]
+    assert is_free(lake, Query.SILVER)
+
+
+def test_a_replay_waits_for_no_driver_and_a_rehearsal_disturbs_none(settings: Settings, lake: str) -> None:
+    with driver(lake, Query.BRONZE):
+        with pytest.raises(QueryAlreadyRunning, match="bronze runs"):
+            replay.replay(settings, Selection(), "mended")
+        assert replay.replay(settings, Selection(), "mended", dry_run=True).accepted == {}
