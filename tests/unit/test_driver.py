@@ -171,11 +171,13 @@ def test_without_that_option_nobody_needs_to(settings: Settings) -> None:
 
 def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     assert driver.stop(settings, 1.0) is None
-    sleeper = "import time; time.sleep(60)  # customer_activity"
-    child = subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True)
-    monkeypatch.setattr(parts, "stream_pids", lambda *_, **__: [child.pid])
-    assert driver.stop(settings, 5.0) is True
-    assert child.wait(5) != 0
+    sleeper = "import time; print('up', flush=True); time.sleep(60)  # customer_activity"
+    with subprocess.Popen([sys.executable, "-c", sleeper], stdout=subprocess.PIPE, start_new_session=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"  # a process that was made just now has no command line yet
+        monkeypatch.setattr(parts, "stream_pids", lambda *_, **__: [child.pid])
+        assert driver.stop(settings, 5.0) is True
+        assert child.wait(5) != 0
 
 
 @pytest.mark.usefixtures("deployment")
