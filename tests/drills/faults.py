@@ -30,6 +30,7 @@ from drills.proxy import Fault, Proxy, in_front_of_the_broker
 
 CUSTOMERS = 2_000
 PURCHASES_A_LOT, PROFILES_A_LOT = 200, 20
+BACKLOG_LOTS = 50  # more than 10,000 records wait for the driver that comes after one that died somewhere
 PAUSE_SECONDS = 0.5  # between two lots
 FAULT_SECONDS = 90.0  # in which a fault has to happen, load going on
 COVERED_SECONDS = 180.0
@@ -120,7 +121,7 @@ class Drill:
         """End the driver and all its processes at a random moment of its work."""
         self.send()
         time.sleep(float(self.sender.random.uniform(0.0, 2.0)))
-        return self._go_on("kill -9 at a random moment")
+        return self._go_on("kill -9 at a random moment", lots=BACKLOG_LOTS)
 
     def freeze(self) -> Outcome:
         """Freeze the driver, let a successor take over, and wake it up again.
@@ -184,10 +185,11 @@ class Drill:
         self.pipeline = self.trial.start()
         self._expect_covered()
 
-    def _go_on(self, fault: str) -> Outcome:
+    def _go_on(self, fault: str, *, lots: int = 1) -> Outcome:
         """Make sure that nothing is left of the driver, leave work for the next one, and start that."""
         self.pipeline.kill()
-        self.send()
+        for _ in range(lots):
+            self.send()
         return self._started(fault)
 
     def _started(self, fault: str) -> Outcome:
