@@ -10,7 +10,7 @@ help: ## list the targets
 
 setup: .venv/.ready .venv-airflow/.ready classes ## set everything up: both Python environments, the jars, the class archive
 
-run: setup ## set up and run the main job: broker, streams and 1.47 million real purchases, live
+run: setup ## set up and run the main job: broker, Airflow, streams and 1.47 million real purchases, live
 	.venv/bin/activity run
 
 test: setup ## set up and pass the tests: unit, spark, integration, drills, and those of the DAGs

@@ -69,7 +69,9 @@ class Settings(BaseSettings):
     run_dir: Path = Field(Path("./var/run"), description="Where running processes leave their state, logs and locks.")
     broker_dir: Path = Field(Path("./var/kafka"), description="Data of the embedded broker.")
     airflow_dir: Path = Field(Path("./var/airflow"), description="Home of the local Airflow: its database and logs.")
-    airflow_port: int = Field(8080, ge=1, le=65535, description="Port of the local Airflow, on loopback.")
+    airflow_port: int = Field(
+        8080, ge=1, le=65533, description="Port of the local Airflow's pages, on loopback; the next two serve its logs."
+    )
     jars_dir: Path = Field(PROJECT / ".jars", description="Jars that set-up resolved: folders spark and broker.")
 
     @field_validator("lake", "quality_docs")

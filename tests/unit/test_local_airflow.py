@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,28 @@ def test_nothing_secret_is_on_its_command_line(own: Settings, monkeypatch: pytes
     found = local_airflow.start(own)
     assert lines == [[str(program), "standalone"]]
     assert (found.process, found.is_new, found.url) == (process, True, "http://localhost:1")
+
+
+def test_a_port_that_is_taken_is_said_at_once(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own.airflow_dir / "bin").mkdir(parents=True)
+    (own.airflow_dir / "bin" / "airflow").touch()
+    monkeypatch.setattr(local_airflow, "ENVIRONMENT", own.airflow_dir)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        mine = own.model_copy(update={"airflow_port": taken.getsockname()[1]})
+        with pytest.raises(EnvironmentFault, match="something else answers") as fault:
+            local_airflow.start(mine)
+    assert "ACTIVITY_AIRFLOW_PORT" in str(fault.value)
+
+
+def test_the_logs_of_two_airflows_have_ports_of_their_own(own: Settings) -> None:
+    def ports(mine: Settings) -> set[str]:
+        variables = local_airflow.environment(mine, {"admin": "one", "watcher": "two"})
+        return {value for name, value in variables.items() if name.startswith("AIRFLOW__") and name.endswith("PORT")}
+
+    assert len(ports(own)) == 3
+    assert not ports(own) & ports(own.model_copy(update={"airflow_port": 11}))
 
 
 def test_without_set_up_it_says_what_to_do(own: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from customer_activity import console
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK
-from customer_activity.run import live, parts, queries
+from customer_activity.run import live, local_airflow, parts, queries
 from customer_activity.settings import Settings
 
 
@@ -28,15 +28,15 @@ def run(
     ] = None,
     airflow: Annotated[
         bool, typer.Option(help="Have Airflow start the streams and look after them, as in a deployment.")
-    ] = False,
+    ] = True,
 ) -> None:
-    """Run it all: broker, streams and 1.47 million real purchases, live; then the proof and gold."""
+    """Run it all: broker, Airflow, streams and 1.47 million real purchases, live; then the proof and gold."""
     settings = console.settings_of(ctx)
     stays = keep if keep is not None else not _is_ci()
     outcome = live.run(settings, console.out, lines=lines, stays=stays, airflow=airflow)
     if outcome.exit_code in (EXIT_OK, EXIT_CHECK_FAILED):  # the proof ran to its end: there is a gold table to look at
         _print_queries(settings)
-        _print_what_next(outcome.customer_id, stays=stays)
+        _print_what_next(outcome.customer_id, stays=stays, pages=local_airflow.url(settings) if airflow else None)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
 
@@ -60,7 +60,7 @@ def _print_queries(settings: Settings) -> None:
         console.out.print(query.command, soft_wrap=True, highlight=False, markup=False)
 
 
-def _print_what_next(customer_id: str | None, *, stays: bool) -> None:
+def _print_what_next(customer_id: str | None, *, stays: bool, pages: str | None) -> None:
     activity = queries.near(str(Path(sys.executable).with_name("activity")), Path.cwd())
     if stays:
         console.out.print("\nEverything stays up. Go on with:")
@@ -70,6 +70,7 @@ def _print_what_next(customer_id: str | None, *, stays: bool) -> None:
         f"{activity} status{' --watch' if stays else ''}": "each hop: state, lag, freshness",
         f"{activity} show {customer_id or 'CUSTOMER_ID'}": "one customer: gold row, profile, last purchases",
         "make run": "the same again, with some fresh purchases",
+        **({pages: "Airflow: the streams' runs and logs; pause, clear, rebuild"} if stays and pages else {}),
         **({"make stop": "stop everything"} if stays else {}),
     }
     for command, meaning in steps.items():

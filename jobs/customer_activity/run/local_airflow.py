@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -62,7 +63,7 @@ def start(settings: Settings) -> Airflow:
     """Start it and wait until all its parts are well; one that runs already is it.
 
     Raises:
-        EnvironmentFault: it is not installed, or it ended; carries its last words.
+        EnvironmentFault: it is not installed, something else has its port, or it ended; carries its last words.
         TransientError: it is not well in time.
     """
     program = ENVIRONMENT / "bin" / "airflow"
@@ -70,6 +71,7 @@ def start(settings: Settings) -> Airflow:
         raise EnvironmentFault(f"Airflow is not installed at {ENVIRONMENT}", remedy="`make setup` installs it")
     passwords, process = _passwords(settings), None
     if processes.running(settings, NAME) is None:
+        _require_free(settings.airflow_port)
         process = processes.launch(settings, NAME, [str(program), "standalone"], environment(settings, passwords))
     deadline = time.monotonic() + START_SECONDS
     while not is_well(settings):
@@ -85,6 +87,16 @@ def start(settings: Settings) -> Airflow:
             )
         time.sleep(LOOK_SECONDS)
     return Airflow(url(settings), passwords[PEOPLE], process)
+
+
+def _require_free(port: int) -> None:
+    """Make sure that nobody listens on a port: Airflow would go on without its pages, and be waited for in vain."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise EnvironmentFault(
+                f"something else answers on port {port}, which Airflow's pages are to have",
+                remedy="end it, or choose another one with ACTIVITY_AIRFLOW_PORT; `activity run` can do --no-airflow",
+            )
 
 
 def stop(settings: Settings) -> bool:
@@ -166,6 +178,9 @@ def environment(settings: Settings, passwords: dict[str, str]) -> dict[str, str]
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__SECRET_KEY": keys["api"],
         "AIRFLOW__API_AUTH__JWT_SECRET": keys["tokens"],
+        # Airflow has fixed ones for these, and a second Airflow on this machine would show the logs of the first.
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(port + 1),
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(port + 2),
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(WORKER_LOST_SECONDS),
         "AIRFLOW__TRIGGERER__ON_KILL_TIMEOUT": str(KILL_SECONDS),
         "AIRFLOW_CONN_CUSTOMER_ACTIVITY_AIRFLOW": json.dumps({"conn_type": "http", **login}),
