@@ -37,6 +37,7 @@ QUICK = Options(
     steady_minutes=3,
     backlog_purchases=100_000,
     backlog_customers=10_000,
+    judged_purchases=50_000,
     growth_customers=(5_000, 20_000),
     rates=(500, 1_000),
 )

@@ -226,6 +226,21 @@ def steady(scenarios: Scenarios) -> list[str]:
     return list(table((f"{found['minutes']:g} minutes", ""), rows))
 
 
+def judged(scenarios: Scenarios) -> list[str]:
+    """Freshness without quality and beside it, of one run."""
+    found = scenarios["judged"]
+    rows = (
+        (label, *(number(found[part][f"{p}_seconds"]) for p in ("p50", "p95", "p99")))
+        for part, label in (("alone", "streams alone"), ("beside", "beside `activity quality`"))
+    )
+    whole = [run["seconds"] for run in found["quality_runs"] if run["exit_code"] == 0]
+    words = (
+        f"{found['purchases_before']:,} purchases were in the lake before. Quality judged them {len(whole)} times, "
+        f"one after the other, in {', '.join(number(seconds) for seconds in whole)} s."
+    )
+    return [words, "", *table(("seconds", "p50", "p95", "p99"), rows)]
+
+
 COLD_START = {
     "first_record_seconds": "no lake, to the first record",
     "complete_seconds": "no lake, to the last",
@@ -243,6 +258,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Scenarios], list[str]]]] = {
     "cold_start": ("Cold start", recovery("cold_start", COLD_START)),
     "catch_up": ("Catch-up after a crash", recovery("catch_up", CATCH_UP)),
     "steady": ("Half an hour with maintenance", steady),
+    "judged": ("Beside quality", judged),
 }
 
 if __name__ == "__main__":

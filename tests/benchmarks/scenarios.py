@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.backlog import backlog
 from benchmarks.growth import growth
+from benchmarks.judged import judged
 from benchmarks.pipelines import OURS, STREAMS, TUTORIAL, Command
 from benchmarks.rate import rate
 from benchmarks.recovery import catch_up, cold_start
@@ -67,5 +68,6 @@ SCENARIOS: dict[str, Scenario] = {
     "cold_start": cold_start,
     "catch_up": catch_up,
     "steady": steady,
+    "judged": judged,
 }
 NEEDS_STREAMS = frozenset({"streams_freshness", "backlog"})

@@ -37,6 +37,7 @@ class Options:
         steady_minutes: length of `steady`.
         backlog_purchases: waiting in `backlog`.
         backlog_customers: with a profile each, in `backlog`.
+        judged_purchases: in the lake before `judged` begins.
         growth_customers: table sizes of `growth`.
         rates: purchases per second that `rate` tries, in this order.
         keep: leave lakes and topics in the output folder.
@@ -48,6 +49,7 @@ class Options:
     steady_minutes: float = 30.0
     backlog_purchases: int = 2_000_000
     backlog_customers: int = 200_000
+    judged_purchases: int = 1_500_000
     growth_customers: tuple[int, ...] = (20_000, 200_000, 2_000_000)
     rates: tuple[int, ...] = (5_000, 10_000, 15_000, 20_000)
     keep: bool = False
