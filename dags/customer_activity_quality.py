@@ -1,11 +1,13 @@
 """Judges the lake by its rules, and proves a sample of customers against the input.
 
 ### Reads
-All tables at pinned versions, and all three topics. The streams are not disturbed.
+All tables at pinned versions, and all three topics. The streams are not disturbed. Gold's events and the clock ask for
+it.
 
 ### Output
-`judge`: `ops/quality_results` in the lake, the Data Docs, and the gate: a rule that holds publishing shuts it.
-`prove`: a thousand customers, computed anew from the input, compared with silver, gold and the view.
+`judge`: `ops/quality_results` in the lake, the Data Docs, and the gate: a rule that holds publishing shuts it. Its page
+links to the Data Docs.
+`prove`, once an hour: a thousand customers, computed anew from the input, compared with silver, gold and the view.
 
 ### Impact of failure
 A failed `judge` says which rules failed and by how much. While the gate is shut the view topic stands still, and
@@ -19,16 +21,19 @@ Symptoms and what to do: docs/OPERATIONS.md, docs/QUALITY.md.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, task
 
 from activity_dags.alerts import alert
+from activity_dags.assets import GOLD
 from activity_dags.command import ActivityOperator
+from activity_dags.judging import JudgeOperator
 
 with DAG(
     dag_id="customer_activity_quality",
     description="Judges the lake by its rules, and proves a sample of customers against the input",
-    schedule="@hourly",
+    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("0 * * * *", timezone="UTC"), assets=[GOLD]),
     max_active_runs=1,
     catchup=False,
     tags=["customer-activity", "quality"],
@@ -36,7 +41,14 @@ with DAG(
     default_args={"on_failure_callback": alert},
 ):
     again = {"retries": 2, "retry_delay": timedelta(minutes=1)}
-    ActivityOperator(task_id="judge", arguments=["quality"], **again)
+    JudgeOperator(task_id="judge", **again)
+
+    @task.short_circuit
+    def on_the_hour(dag_run: Any = None) -> bool:
+        """Let gold's events be judged only: a proof reads all that Kafka has."""
+        return bool(dag_run.run_type != "asset_triggered")
+
     # Another sample every hour: its seed is the hour that the run is for.
     seed = "{{ dag_run.run_after.strftime('%Y%m%d%H') }}"
-    ActivityOperator(task_id="prove", arguments=["verify", "--sample", "1000", "--seed", seed], **again)
+    prove = ActivityOperator(task_id="prove", arguments=["verify", "--sample", "1000", "--seed", seed], **again)
+    on_the_hour() >> prove

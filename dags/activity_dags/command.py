@@ -41,10 +41,14 @@ class ActivityOperator(BaseOperator):
         last: deque[str] = deque(maxlen=LAST_LINES)
         with program.start(*arguments) as self.process:
             for line in self.process.stdout or ():
-                self.log.info("%s", line.rstrip())
+                self.heard(line.rstrip())
                 last.append(line)
         if code := self.process.returncode:
             raise program.failure(code, "".join(last), arguments)
+
+    def heard(self, line: str) -> None:
+        """Put a line that the command says into the task's log."""
+        self.log.info("%s", line)
 
     def on_kill(self) -> None:
         """End the command when the task is ended from outside."""

@@ -72,7 +72,10 @@ class DriverTrigger(BaseTrigger):
                 now = time.time()
                 if now - told >= TOLD_SECONDS:
                     told = now
-                    await log.ainfo("The driver is watched", **driver)
+                    await log.ainfo(
+                        "The driver is watched",
+                        **{what: said for what, said in driver.items() if said not in ("", None)},
+                    )
                 if driver["state"] not in WELL or now >= self.until:
                     return driver
                 if now - asked >= ASK_SECONDS:

@@ -66,6 +66,9 @@ class Settings(BaseSettings):
     quality_docs: str = Field(
         "./var/quality", min_length=1, description="Where quality's HTML pages go: a folder or s3://bucket/prefix."
     )
+    quality_url: Annotated[str, StringConstraints(pattern=r"^https?://\S+[^/]$")] | None = Field(
+        None, description="Where browsers get those pages, when somebody serves them: what is linked to then."
+    )
     run_dir: Path = Field(Path("./var/run"), description="Where running processes leave their state, logs and locks.")
     broker_dir: Path = Field(Path("./var/kafka"), description="Data of the embedded broker.")
     airflow_dir: Path = Field(Path("./var/airflow"), description="Home of the local Airflow: its database and logs.")

@@ -6,11 +6,13 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
+from airflow.sdk import DAG, AssetAll, AssetOrTimeSchedule
 
+from activity_dags.assets import GOLD
 from activity_dags.command import ActivityOperator
 
 FOLDER = Path(__file__).resolve().parents[2] / "dags"
@@ -77,3 +79,17 @@ def test_a_run_that_somebody_starts_proves_a_sample_of_its_hour() -> None:
     assert isinstance(prove, ActivityOperator)
     prove.render_template_fields({"dag_run": SimpleNamespace(run_after=datetime(2026, 1, 2, 3, 4, tzinfo=UTC))})
     assert prove.arguments == ["verify", "--sample", "1000", "--seed", "2026010203"]
+
+
+def test_golds_events_and_the_clock_ask_for_quality() -> None:
+    (dag,) = loaded(FOLDER / "customer_activity_quality.py")
+    assert isinstance(dag.timetable, AssetOrTimeSchedule)
+    assert dag.timetable.asset_condition == AssetAll(GOLD)
+
+
+@pytest.mark.parametrize(("run_type", "is_proved"), [("asset_triggered", False), ("scheduled", True), ("manual", True)])
+def test_what_gold_asks_for_is_not_proved(run_type: str, *, is_proved: bool) -> None:
+    (dag,) = loaded(FOLDER / "customer_activity_quality.py")
+    decide: Any = dag.get_task("on_the_hour")
+    assert decide.python_callable(dag_run=SimpleNamespace(run_type=run_type)) is is_proved
+    assert dag.get_task("prove").upstream_task_ids == {"on_the_hour"}

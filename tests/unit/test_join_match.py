@@ -43,7 +43,10 @@ def test_the_shares_of_the_real_data_set_are_those_of_pandas(settings: Settings,
         is_tombstone=pa.repeat(pa.scalar(False), len(households)),
     )
 
-    report = run(settings.model_copy(update={"quality_docs": str(tmp_path / "docs")}), ["across.join_match"])
+    served = {"quality_docs": str(tmp_path / "docs"), "quality_url": "https://quality.example.org"}
+    report = run(settings.model_copy(update=served), ["across.join_match"])
+    assert (tmp_path / "docs" / "index.html").exists()
+    assert report.documents == "https://quality.example.org/index.html"
     found = {verdict.rule.rule: verdict.judged.observed for verdict in report.verdicts}
 
     frame = pd.DataFrame({"customer": customers.to_pandas(), "amount": lines["sales_value"].to_pandas()})

@@ -111,6 +111,7 @@ def run(settings: Settings, wanted: Sequence[str] = (), *, on_step: OnStep = lam
         on_step("writing the pages")
         by_suite = {suite: {v.rule: v.judged for v in verdicts if v.rule.suite == suite.name} for suite in suites}
         index = documents.write(judge, settings.quality_docs, run_id, at, by_suite)
+        index = f"{settings.quality_url}/index.html" if settings.quality_url else index
     let_be = sorted(failed.keys() - held.keys())
     return Report(run_id, verdicts, pins.versions, held, let_be, index, time.monotonic() - started)
 
