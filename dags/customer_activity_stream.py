@@ -20,7 +20,7 @@ Symptoms and what to do: docs/OPERATIONS.md.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
@@ -33,6 +33,8 @@ with DAG(
     dag_id="customer_activity_stream",
     description="Keeps the streams running: starts the driver, watches it, starts it again",
     schedule="@continuous",
+    # Without one the first run and the second are of the same moment, and Airflow never makes the second.
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
     max_active_runs=1,
     max_consecutive_failed_dag_runs=3,  # then it is paused, until somebody has looked
     catchup=False,

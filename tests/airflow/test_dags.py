@@ -8,9 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, AssetAll, AssetOrTimeSchedule
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.simple import ContinuousTimetable
 
 from activity_dags.assets import GOLD
 from activity_dags.command import ActivityOperator
@@ -79,6 +82,20 @@ def test_a_run_that_somebody_starts_proves_a_sample_of_its_hour() -> None:
     assert isinstance(prove, ActivityOperator)
     prove.render_template_fields({"dag_run": SimpleNamespace(run_after=datetime(2026, 1, 2, 3, 4, tzinfo=UTC))})
     assert prove.arguments == ["verify", "--sample", "1000", "--seed", "2026010203"]
+
+
+def test_every_run_of_the_stream_is_of_a_moment_of_its_own() -> None:
+    """As Airflow's scheduler asks its timetable: two runs of one moment would be one run, and the stream would end."""
+    (dag,) = loaded(FOLDER / "customer_activity_stream.py")
+    assert dag.start_date is not None
+    restriction = TimeRestriction(earliest=pendulum.instance(dag.start_date), latest=None, catchup=dag.catchup)
+    last, moments = None, []
+    for _ in range(3):
+        run = ContinuousTimetable().next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
+        assert run is not None
+        last = run.data_interval
+        moments.append(run.logical_date)
+    assert len(set(moments)) == 3
 
 
 def test_golds_events_and_the_clock_ask_for_quality() -> None:

@@ -69,23 +69,19 @@ def test_a_driver_that_is_killed_is_started_again(
 def test_a_part_of_airflow_that_is_killed_leaves_the_driver_to_the_one_after_it(
     running: Deployment, part: str, record_property: Callable[[str, object], None]
 ) -> None:
-    settings, before = running.settings, running.driver()
+    before = running.driver()
     victims = running.parts_of_airflow(f"airflow {part}", *(["airflow worker"] if part == "scheduler" else []))
     assert victims
     kill(*victims)
     running.start_part(part)
-    try:
-        until(lambda: _is_healthy(running, part), 120)
-        assert running.is_streaming().pid == before.pid
-        assert before.pid is not None
-        started = time.monotonic()
-        kill(*processes.family(before.pid))
-        running.is_streaming(but=before.pid)
-        noted(record_property, f"driver killed under a new {part}, until all queries run", started)
-        a_purchase_arrives(settings)
-    finally:  # all of Airflow anew, as whoever supervises it would have it
-        running.stop_airflow()
-        running.start_airflow()
+    until(lambda: _is_healthy(running, part), 120)
+    assert running.is_streaming().pid == before.pid
+    assert before.pid is not None
+    started = time.monotonic()
+    kill(*processes.family(before.pid))
+    running.is_streaming(but=before.pid)
+    noted(record_property, f"driver killed under a new {part}, until all queries run", started)
+    a_purchase_arrives(running.settings)
 
 
 def _is_healthy(deployment: Deployment, part: str) -> None:
@@ -108,18 +104,15 @@ def test_a_worker_that_is_killed_while_it_starts_the_driver_leaves_one(running: 
 
 
 def test_with_all_of_airflow_gone_the_driver_stops_by_itself(running: Deployment) -> None:
-    settings = running.settings
-    leader = processes.recorded(settings, local_airflow.NAME)
-    assert leader is not None
     try:
-        kill(*processes.family(leader))
+        kill(*running.parts_of_airflow())
         until(lambda: _has_stopped(running), 2 * ATTENDED_SECONDS)
         assert running.drivers() == set()
     finally:
         running.stop_airflow()
         running.start_airflow()
     running.is_streaming()
-    a_purchase_arrives(settings)
+    a_purchase_arrives(running.settings)
 
 
 def _has_stopped(deployment: Deployment) -> None:
@@ -146,6 +139,21 @@ def test_clearing_the_task_stops_the_driver_gracefully_and_starts_one(
     assert running.drivers() == {after.pid}
     log = processes.log_path(running.settings, "stream").with_name("stream.log.1").read_text(encoding="utf-8")
     assert "Traceback" not in log
+    a_purchase_arrives(running.settings)
+
+
+def test_marking_its_run_failed_stops_the_driver_and_the_next_run_starts_one(
+    running: Deployment, record_property: Callable[[str, object], None]
+) -> None:
+    before, run = running.driver(), running.newest_run(STREAM_DAG)["dag_run_id"]
+    started = time.monotonic()
+    with local_airflow.client(running.settings) as api:
+        path = f"/api/v2/dags/{STREAM_DAG}/dagRuns/{run}"
+        api.patch(path, json={"state": "failed"}).raise_for_status()
+    after = running.is_streaming(but=before.pid)
+    noted(record_property, "marked failed, until all queries run", started)
+    assert running.newest_run(STREAM_DAG)["dag_run_id"] != run
+    assert running.drivers() == {after.pid}
     a_purchase_arrives(running.settings)
 
 

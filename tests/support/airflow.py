@@ -34,7 +34,7 @@ class Deployment:
             self.started.append(process)
 
     def start_part(self, part: str) -> subprocess.Popen[bytes]:
-        """Start one part of Airflow alone, as whoever supervises it would."""
+        """Start one part of Airflow anew, as whoever supervises it would; it stays beside the others."""
         program = str(local_airflow.ENVIRONMENT / "bin" / "airflow")
         variables = local_airflow.environment(self.settings, local_airflow._passwords(self.settings))
         self.started.append(processes.launch(self.settings, part, [program, part], variables))
@@ -62,9 +62,12 @@ class Deployment:
 
     def task(self) -> dict[str, Any]:
         """The stream's task in its newest run."""
-        path = f"/dags/{STREAM_DAG}/dagRuns"
-        run = self.get(path, order_by="-run_after", limit=1)["dag_runs"][0]["dag_run_id"]
-        return self.get(f"{path}/{run}/taskInstances/{TASK}")
+        run = self.newest_run(STREAM_DAG)["dag_run_id"]
+        return self.get(f"/dags/{STREAM_DAG}/dagRuns/{run}/taskInstances/{TASK}")
+
+    def newest_run(self, dag: str) -> dict[str, Any]:
+        """The newest run of a DAG."""
+        return dict(self.get(f"/dags/{dag}/dagRuns", order_by="-run_after", limit=1)["dag_runs"][0])
 
     def driver(self) -> Driver:
         return driver.observe(self.settings)
@@ -100,10 +103,9 @@ class Deployment:
         return "\n".join(str(line.get("event", line)) if isinstance(line, dict) else str(line) for line in content)
 
     def parts_of_airflow(self, *words: str) -> list[psutil.Process]:
-        """Airflow's processes whose command line has one of these words."""
-        leader = processes.recorded(self.settings, local_airflow.NAME)
-        members = processes.family(leader) if leader is not None else []
-        return [member for member in members if any(word in line(member) for word in words)]
+        """Airflow's processes whose command line has one of these words; all of them when none is given."""
+        members = [member for process in self.started for member in processes.family(process.pid)]
+        return [member for member in members if not words or any(word in line(member) for word in words)]
 
     def commands(self, *words: str) -> list[psutil.Process]:
         """Every process on this machine that runs `activity` with these words on this lake."""
