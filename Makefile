@@ -1,7 +1,7 @@
 # Every target does the set-up it needs; what is up to date is not done again.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test end-to-end check bench bench-check drills guards stop clean preflight jars classes
+.PHONY: help setup run test end-to-end check bench bench-check drills guards pictures stop clean preflight jars classes
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 
@@ -17,8 +17,11 @@ test: setup ## set up and pass the tests: unit, spark, integration, drills, and 
 	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow
 	.venv/bin/pytest
 
-end-to-end: setup ## start, kill, clear and pause the streams under a real Airflow, with a real broker (a quarter of an hour)
+end-to-end: setup ## start, kill, clear and pause the streams under a real Airflow, in a real browser too (a quarter of an hour)
 	.venv/bin/pytest tests/end_to_end
+
+pictures: setup ## take the pictures of the docs from what `make run` left running (needs chromium and chromium-driver)
+	.venv/bin/python tests/end_to_end/pictures.py docs/images
 
 check: .venv/.ready .venv-airflow/.ready ## lock file, format, lint, types, layers
 	infra/uv.sh lock --check

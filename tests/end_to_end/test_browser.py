@@ -63,7 +63,8 @@ def test_the_stream_waits_deferred_and_its_log_says_how_the_driver_is(
 def test_a_rebuild_is_asked_for_by_its_form(page: Chrome, url: str, running: Deployment) -> None:
     send(running.settings, profile("C-1"), purchase("P-browser", "C-1"))
     until(lambda: _has(running, "P-browser"), 90)
-    browser.trigger(page, url, REBUILD_DAG, {"customers": "C-1"})
+    browser.fill_in(page, url, REBUILD_DAG, {"customers": "C-1"})
+    browser.send_off(page)
     run = until(lambda: _ended(running), 240)
     assert (run["state"], run["conf"]["customers"]) == ("success", ["C-1"])
     page.get(f"{url}/dags/{REBUILD_DAG}/runs/{run['dag_run_id']}/tasks/compare")

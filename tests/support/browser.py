@@ -60,8 +60,8 @@ def says(page: Chrome, *words: str, seconds: float = PAGE_SECONDS) -> str:
     return WebDriverWait(page, seconds).until(look, f"{page.current_url} does not say {words}")
 
 
-def trigger(page: Chrome, url: str, dag: str, lines: dict[str, str]) -> None:
-    """Trigger a DAG by its form.
+def fill_in(page: Chrome, url: str, dag: str, lines: dict[str, str]) -> None:
+    """Open the form that triggers a DAG, and fill it in.
 
     Args:
         page: somebody's who is signed in.
@@ -73,6 +73,10 @@ def trigger(page: Chrome, url: str, dag: str, lines: dict[str, str]) -> None:
     marked(page, TRIGGER).click()
     for name, text in lines.items():
         shown(page, By.CSS_SELECTOR, f"[name=element_{name}]").send_keys(text)
+
+
+def send_off(page: Chrome) -> None:
+    """Trigger the DAG whose form is filled in."""
     marked(page, SUBMIT).click()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from customer_activity.catalog import Table
 from customer_activity.commands import verify as command
-from customer_activity.errors import TerminalError
+from customer_activity.errors import TerminalError, TransientError
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
 from customer_activity.verification import verify as verification
@@ -164,3 +164,55 @@ def test_a_sample_compares_some_customers_and_still_counts_everything(verify_wor
     assert failing(report) == set()
     assert (report.sample, report.purchases) == (1, 3)
     assert {check.name: check.expected for check in report.checks}[Table.ACTIVITY.label] == 1
+
+
+@pytest.fixture
+def while_traffic_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Report]:
+    """Verify a sample; purchases of partition 1 arrive after its end was noted, and are in the lake already."""
+
+    def run(world: World, noted: int, *, sample: int = 10) -> Report:
+        world.write(settings.lake)
+        world.serve(monkeypatch)
+        served, asked = kafka_input.ends, []
+
+        def ends(_: Settings, topic: str) -> dict[int, int]:
+            asked.append(topic)
+            return served(settings, topic) | ({1: noted} if asked.count(PURCHASES) == 1 and topic == PURCHASES else {})
+
+        monkeypatch.setattr(kafka_input, "ends", ends)
+        return verify(settings, settle_seconds=0, sample=sample)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("noted", "moving"),
+    [
+        pytest.param(1, 0, id="of a customer nobody knew"),
+        pytest.param(0, 1, id="of a customer of the sample"),
+    ],
+)
+def test_a_sample_is_right_whatever_arrives_meanwhile(
+    noted: int, moving: int, while_traffic_runs: Callable[..., Report]
+) -> None:
+    report = while_traffic_runs(World(), noted)
+    assert {check.name for check in report.checks if not check.ok} == {f"accounting of {PURCHASES}"}
+    assert report.differences == 0
+    assert (report.growth, report.sample, report.moving) == (2 - noted, 10, moving)
+    assert command.verdict(report) == "equal (1 check was not possible)"
+
+
+def test_what_is_wrong_with_others_is_found_while_traffic_runs(while_traffic_runs: Callable[..., Report]) -> None:
+    world = World()
+    world.row(Table.ACTIVITY, 1)["address"] = "Wrong Street 3"  # C3's, of whom nothing arrives
+    report = while_traffic_runs(world, 0)
+    assert Table.ACTIVITY.label in {check.name for check in report.checks if check.differences}
+    assert command.verdict(report).endswith(("difference", "differences"))
+
+
+def test_a_sample_of_whom_records_arrive_all_the_time_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, while_traffic_runs: Callable[..., Report]
+) -> None:
+    monkeypatch.setattr(verification, "choose", lambda *_, **__: frozenset({"C1"}))
+    with pytest.raises(TransientError, match="arrived meanwhile"):
+        while_traffic_runs(World(), 0, sample=1)

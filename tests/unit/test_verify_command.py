@@ -32,6 +32,7 @@ def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
             turnover=453_218_905,
             currency="EUR",
             sample=None,
+            moving=0,
             growth=0,
             seconds=41.26,
         )
@@ -62,6 +63,7 @@ IMPOSSIBLE = Check("accounting", {"read": 1}, {}, 0, impossible="the log was cle
             1,
             id="traffic",
         ),
+        pytest.param([DIFFERENT], {"growth": 9, "sample": 5}, "7 differences", 1, id="traffic, and a sample"),
     ],
 )
 def test_the_last_line_is_the_verdict(
@@ -72,7 +74,7 @@ def test_the_last_line_is_the_verdict(
 
 
 def test_the_table_names_checks_examples_and_figures(run: Callable[..., Result]) -> None:
-    printed = run([EQUAL, DIFFERENT, IMPOSSIBLE], from_lake={PURCHASES: 0, PROFILES: 12}, sample=3).stdout
+    printed = run([EQUAL, DIFFERENT, IMPOSSIBLE], from_lake={PURCHASES: 0, PROFILES: 12}, sample=3, moving=1).stdout
     for part in (
         "silver [x]: C2 [/] is missing",
         "silver [x]: and 5 more",
@@ -80,7 +82,7 @@ def test_the_table_names_checks_examples_and_figures(run: Callable[..., Result])
         "1,470,108 records read from Kafka",
         "801 customers in the view, 1,469,307 purchases counted, turnover 4,532,189.05 EUR",
         "because Kafka has removed them: customer-profile-state 12",
-        "a sample of 3 customers",
+        "a sample of 3 customers, 1 set aside: records of theirs arrived meanwhile",
     ):
         assert part in printed
 

@@ -23,7 +23,9 @@ def verify(
     settle: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long a pipeline at work may take to catch up.")
     ] = 60.0,
-    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Compare N random customers only.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Compare N random customers only; traffic may go on.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
 ) -> None:
     """Recompute the view from Kafka in plain Python and compare bronze, silver, gold and the view topic with it.
@@ -75,7 +77,8 @@ def figure_lines(report: Report) -> list[str]:
         kept = ", ".join(f"{topic} {count:,}" for topic, count in report.from_lake.items() if count)
         lines.append(f"taken from the lake's raw columns, because Kafka has removed them: {kept}")
     if report.sample is not None:
-        lines.append(f"silver, gold and the view's last values: a sample of {report.sample:,} customers")
+        aside = f", {report.moving:,} set aside: records of theirs arrived meanwhile" if report.moving else ""
+        lines.append(f"silver, gold and the view's last values: a sample of {report.sample:,} customers{aside}")
     return lines
 
 
@@ -83,7 +86,7 @@ def verdict(report: Report) -> str:
     """Sum the report up: the last line."""
     if report.differences:
         counted = f"{report.differences:,} difference{'s' if report.differences > 1 else ''}"
-        if report.growth:
+        if report.growth and report.sample is None:
             return (
                 f"{counted}; {report.growth:,} records arrived meanwhile: traffic is running: stop it and verify again"
             )
@@ -126,6 +129,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "turnover": f"{report.turnover // 100}.{report.turnover % 100:02}",
         "currency": report.currency,
         "sample": report.sample,
+        "sample_set_aside": report.moving,
         "records_arrived_meanwhile": report.growth,
         "seconds": round(report.seconds, 3),
     }

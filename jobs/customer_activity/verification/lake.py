@@ -59,7 +59,7 @@ def rows(
     """Yield a table's rows with the columns in the order given, of certain customers where they are given."""
     batches = table.to_pyarrow_dataset().to_batches(
         columns=list(columns),
-        filter=None if customers is None else pc.field("customer_id").isin(list(customers)),
+        filter=None if customers is None else pc.field("customer_id").isin(pa.array(customers, pa.string())),
         batch_size=BATCH_ROWS,
         batch_readahead=1,
         fragment_readahead=1,

@@ -35,6 +35,8 @@ class TopicInput:
         read: how many records came from Kafka.
         from_lake: how many came from the lake because Kafka has them no longer.
         beyond: how many rows of the lake are past the end, because input still arrives.
+        followed: up to where (exclusive) it is known whose records arrived after the end, by partition.
+        moving: those customers.
     """
 
     topic: str
@@ -46,6 +48,8 @@ class TopicInput:
     read: int = 0
     from_lake: int = 0
     beyond: int = 0
+    followed: dict[int, int] = field(default_factory=dict)
+    moving: set[str] = field(default_factory=set)
 
     def take(self, records: Iterable[RawRecord]) -> None:
         """Add what Kafka has."""
@@ -55,6 +59,12 @@ class TopicInput:
         for raw in records:
             log[raw[0]][raw[1]] = judge(raw)
             self.read += 1
+
+    def follow(self, records: Iterable[RawRecord], upto: dict[int, int]) -> None:
+        """Take note of whose records arrived after the end; one that is refused changes nobody's row."""
+        judged = map(self.judge, records)
+        self.moving.update(record.customer_id for record in judged if not isinstance(record, Refused))
+        self.followed = upto
 
     def find(self, raw: RawRecord) -> Record | None:
         """Return the record at a landed row's coordinates: Kafka's, or the row's own where Kafka has removed it.

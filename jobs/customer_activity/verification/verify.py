@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from customer_activity.catalog import Query, Table
+from customer_activity.errors import TransientError
 from customer_activity.settings import Settings
 from customer_activity.verification import comparison, kafka_input, lake, oracle
 from customer_activity.verification.comparison import Check, compare_rows
@@ -41,7 +42,8 @@ class Report:
         customers: customers in the view.
         turnover: sum of the counted purchases, in cents.
         currency: of the turnover.
-        sample: how many customers were compared, None for all.
+        sample: how many customers were chosen to be compared, None for all.
+        moving: how many of them were not, because records of theirs arrived while it ran.
         growth: how many input records arrived while it ran.
         seconds: how long it took.
     """
@@ -54,6 +56,7 @@ class Report:
     turnover: int
     currency: str
     sample: int | None
+    moving: int
     growth: int
     seconds: float
 
@@ -77,6 +80,9 @@ def verify(
 ) -> Report:
     """Recompute the view from the input and compare every table and the view topic with it.
 
+    A sample is compared while traffic runs, too: customers of whom a record arrives after the end that was noted are
+    set aside, and what is said of all the others holds whatever arrives.
+
     Args:
         settings: which lake, which topics.
         settle_seconds: how long a pipeline that is at work may take to reach the end of the input noted at the start.
@@ -87,6 +93,7 @@ def verify(
     Raises:
         TerminalError: there is no lake.
         ActivityError: Kafka does not answer, or a topic is not there.
+        TransientError: records of every customer of the sample arrived meanwhile.
     """
     started = time.monotonic()
     lake.open_tables(settings)  # before a million records are read for nothing
@@ -101,6 +108,9 @@ def verify(
             on_step(f"reading {settings.view_topic}")
             view.take(settings.view_topic, kafka_input.read(settings, settings.view_topic, positions, ends))
             positions = ends
+            if sample is not None:  # after the tables were opened: nothing is in them that is not on the topics by now
+                for source in sources:
+                    _follow(settings, source)
             checks, expected = _compare(
                 settings, tables, sources, view, partial(choose, sample=sample, seed=seed), on_step
             )
@@ -110,6 +120,13 @@ def verify(
             on_step("waiting for the pipeline")
             if not _has_moved(settings, state, deadline):
                 break
+    chosen = choose(expected, sample=sample, seed=seed) or frozenset()
+    settled = chosen - _moving(sources)
+    if chosen and not settled:
+        raise TransientError(
+            f"records of all {len(chosen):,} customers of the sample arrived meanwhile",
+            remedy="take a larger sample, or verify when there is less traffic",
+        )
     return Report(
         checks=checks,
         records={source.topic: source.read for source in sources},
@@ -119,6 +136,7 @@ def verify(
         turnover=sum(summary.total_amount for summary in expected.summaries.values()),
         currency=settings.currency,
         sample=sample,
+        moving=len(chosen) - len(settled),
         growth=sum(_growth(settings, source) for source in sources),
         seconds=time.monotonic() - started,
     )
@@ -127,6 +145,16 @@ def verify(
 def _growth(settings: Settings, source: TopicInput) -> int:
     """How many records have been added to a topic since its end was noted."""
     return sum(kafka_input.ends(settings, source.topic).values()) - sum(source.end.values())
+
+
+def _follow(settings: Settings, source: TopicInput) -> None:
+    """Read on, for whose records arrive."""
+    upto = kafka_input.ends(settings, source.topic)
+    source.follow(kafka_input.read(settings, source.topic, source.followed or source.end, upto), upto)
+
+
+def _moving(sources: list[TopicInput]) -> frozenset[str]:
+    return frozenset(customer for source in sources for customer in source.moving)
 
 
 def _judges(settings: Settings) -> dict[str, Callable[[oracle.RawRecord], oracle.Record]]:
@@ -180,6 +208,7 @@ def _compare(
     on_step("comparing quarantine, silver and gold")
     checks += comparison.compare_quarantine(expected.quarantine, refused)
     chosen = pick(expected)
+    chosen = None if chosen is None else chosen - _moving(sources)
     wanted = expected if chosen is None else restrict(expected, chosen)
     for table, columns, rows in (
         (Table.PURCHASES, comparison.PURCHASE_COLUMNS, wanted.purchases),
@@ -197,8 +226,9 @@ def _compare(
     largest = kafka_input.largest_record(settings, settings.view_topic)
     checks += [gold, *view.checks(wanted.gold, versions, chosen, largest)]
     commits = {table: lake.commits(settings.lake, table, tables[table]) for table in COUNTED}
+    has_arrived = {source.topic: bool(source.followed) and source.followed != source.end for source in sources}
     for topic, outcomes in expected.outcomes.items():
-        checks.append(comparison.compare_accounting(topic, outcomes, commits))
+        checks.append(comparison.compare_accounting(topic, outcomes, commits, is_moving=has_arrived[topic]))
     return checks, expected
 
 
