@@ -33,7 +33,7 @@ WATCHED_BATCH_RECORDS = 250_000
 
 STREAM_STOP_SECONDS = 30.0  # promised: a batch in progress is finished, then the session closes
 TRAFFIC_STOP_SECONDS = 5.0
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 LOOK_SECONDS = 0.5
 TOPICS_SECONDS = 10.0  # until every client sees a topic that was just made
 LIVE_STATES = ("starting", "running", "held", "silent")
