@@ -7,9 +7,11 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
 
 from customer_activity import kafka as clients
 from customer_activity.broker import node, process, topics
+from customer_activity.commands import broker as commands
 from customer_activity.errors import BrokerUnavailable, EnvironmentFault, TopicMismatch
 from customer_activity.inspection import doctor
 from customer_activity.settings import Settings
@@ -40,6 +42,14 @@ def test_missing_topics_are_named_and_made_only_when_told(settings: Settings) ->
         topics.check(missing, create=False)
     assert "--create-topics" in raised.value.remedy
     assert topics.check(missing, create=True) == [missing.view_topic]
+    assert topics.check(missing, create=False) == []
+
+
+def test_the_topics_of_brokers_that_others_run_are_made_by_a_command(settings: Settings) -> None:
+    missing = settings.model_copy(update={"progress_topic": f"{settings.progress_topic}-c"})
+    first, second = (CliRunner().invoke(commands.app, ["topics"], obj=missing) for _ in range(2))
+    assert (first.exit_code, first.output.split()) == (0, ["created:", missing.progress_topic])
+    assert (second.exit_code, second.output.strip()) == (0, "nothing to create")
     assert topics.check(missing, create=False) == []
 
 

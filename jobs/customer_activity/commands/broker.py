@@ -1,4 +1,4 @@
-"""`activity broker`: the embedded Kafka broker."""
+"""`activity broker`: the embedded Kafka broker, and the topics on whichever broker there is."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def start(
     console.out.print(f"broker {'started' if is_new else 'runs already'} on {settings.kafka_bootstrap_servers}")
     if created:
         console.out.print(f"created: {', '.join(created)}")
+
+
+@app.command("topics")
+def create_topics(ctx: typer.Context) -> None:
+    """Create the topics that are missing on the brokers of the settings, whoever runs them, and check the others."""
+    settings = console.settings_of(ctx)
+    created = topics.check(settings, create=True)
+    console.out.print(f"created: {', '.join(created)}" if created else "nothing to create", highlight=False)
 
 
 @app.command()
