@@ -59,6 +59,10 @@ LOCAL_DISK = {
     ),
 }
 
+# A driver whose executors are threads of its own is reached by nobody else. Executors elsewhere call it by the name of
+# its machine, which is Spark's default.
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
 # Room for the classes from the start: each time the default runs out, a full collection stops a driver that starts.
 JVM_OPTIONS = (
     "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=512m -Dlog4j2.configurationFile={log4j}"
@@ -91,13 +95,12 @@ def jars(settings: Settings) -> list[Path]:
 def classpath(settings: Settings) -> dict[str, str]:
     """Settings that put the jars before Spark.
 
-    A local driver takes them on its class path: nothing is copied, and the file system that Spark itself starts with
-    is among them. Executors elsewhere get them from the driver.
+    A driver takes them on its class path: nothing is copied, and the file system that Spark itself starts with is among
+    them. Executors elsewhere get them from the driver.
     """
     found = jars(settings)
-    if settings.spark_master.startswith("local"):
-        return {"spark.driver.extraClassPath": ":".join(str(jar) for jar in found)}
-    return {"spark.jars": ",".join(str(jar) for jar in found)}
+    elsewhere = {} if settings.spark_master.startswith("local") else {"spark.jars": ",".join(map(str, found))}
+    return {"spark.driver.extraClassPath": ":".join(map(str, found)), **elsewhere}
 
 
 def jvm_options(settings: Settings) -> str:
@@ -179,6 +182,5 @@ def _options(settings: Settings) -> dict[str, str]:
         "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": jvm_options(settings),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **(LOOPBACK if settings.spark_master.startswith("local") else {}),
     }
