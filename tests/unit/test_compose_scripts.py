@@ -1,0 +1,275 @@
+"""The shell scripts of docker-compose.yml, with stand-ins for Airflow's commands that note how they were called."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from customer_activity.run import processes
+from support.images import PROJECT
+
+SCRIPTS = PROJECT / "infra" / "compose"
+WAIT_SECONDS = 20.0
+# Notes each call with what it reads; a part of Airflow stays until it is told to stop.
+STAND_IN = """#!/usr/bin/env bash
+echo "${0##*/} $*" >>"$CALLS"
+case "$*" in
+  scheduler|triggerer)
+    trap 'echo "$1 stopped" >>"$CALLS"; exit 0' TERM
+    sleep 600 &
+    echo "$$ $!" >"$CALLS.$1"
+    while true; do sleep 0.05; done ;;
+  users*) while read -r line; do echo "read $line" >>"$CALLS"; done ;;
+  "db migrate") exit "${MIGRATE_CODE:-0}" ;;
+esac
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return an environment in which Airflow's command and the product's are stand-ins."""
+    (tmp_path / "bin").mkdir()
+    for name in ("airflow", "activity"):
+        (tmp_path / "bin" / name).write_text(STAND_IN, encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "CALLS": str(tmp_path / "calls"), "PAUSE_SECONDS": "0", "DRIVER_SECONDS": "7"}
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Callable[[], list[str]]:
+    """Return what tells what was called, in order."""
+
+    def told() -> list[str]:
+        return (tmp_path / "calls").read_text(encoding="utf-8").splitlines() if (tmp_path / "calls").exists() else []
+
+    return told
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+# --- supervise.sh
+
+
+@pytest.fixture
+def supervised(environment: dict[str, str], calls: Callable[[], list[str]]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start both parts."""
+    with subprocess.Popen([SCRIPTS / "supervise.sh"], env=environment, start_new_session=True) as process:
+        until(lambda: {"airflow scheduler", "airflow triggerer"} <= set(calls()))
+        yield process
+        process.terminate()  # it ends what it started
+
+
+def numbers(tmp_path: Path, part: str) -> list[int]:
+    """Return the processes of a part: itself and what it started."""
+    noted = tmp_path / f"calls.{part}"
+    until(lambda: noted.exists() and noted.read_text(encoding="utf-8").endswith("\n"))
+    return [int(number) for number in noted.read_text(encoding="utf-8").split()]
+
+
+@pytest.mark.parametrize("part", ["scheduler", "triggerer"])
+def test_a_part_that_was_killed_is_started_again_and_the_other_goes_on(
+    part: str, supervised: subprocess.Popen[bytes], calls: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    itself, left = numbers(tmp_path, part)
+    worker = psutil.Process(left)
+    os.kill(itself, signal.SIGKILL)
+    until(lambda: calls().count(f"airflow {part}") == 2)
+    assert len(calls()) == 3
+    until(lambda: not processes.is_running(worker))  # what it had started is not left behind
+
+
+def test_told_to_stop_it_stops_airflow_and_then_the_driver(
+    supervised: subprocess.Popen[bytes], calls: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    workers = [psutil.Process(numbers(tmp_path, part)[1]) for part in ("scheduler", "triggerer")]
+    supervised.terminate()
+    assert supervised.wait(WAIT_SECONDS) == 0
+    assert set(calls()[2:4]) == {"scheduler stopped", "triggerer stopped"}
+    assert calls()[4:] == ["activity driver stop --seconds 7"]
+    assert not [worker for worker in workers if processes.is_running(worker)]
+
+
+# --- prepare-airflow.sh
+
+
+@pytest.fixture
+def prepare(environment: dict[str, str], tmp_path: Path) -> Callable[..., int]:
+    (tmp_path / "secrets").mkdir()
+    for user in ("admin", "watcher"):
+        (tmp_path / "secrets" / f"airflow_{user}_password").write_text(f"word-of-{user}", encoding="utf-8")
+
+    def run(**variables: str) -> int:
+        known = {**environment, "SECRETS": str(tmp_path / "secrets"), **variables}
+        return subprocess.run([SCRIPTS / "prepare-airflow.sh"], env=known, check=False).returncode
+
+    return run
+
+
+def test_users_are_made_with_passwords_that_no_command_line_shows(
+    prepare: Callable[..., int], calls: Callable[[], list[str]]
+) -> None:
+    assert prepare() == 0
+    commands = [call for call in calls() if call.startswith("airflow")]
+    assert [call.split(" --")[0] for call in commands] == [
+        "airflow db migrate",
+        "airflow users create",
+        "airflow users create",
+        "airflow users reset-password",
+    ]
+    assert ["--role Admin" in commands[1], "--role Viewer" in commands[2]] == [True, True]
+    assert not [call for call in commands if "word-of" in call]
+    # Each is asked for twice; the watcher's is set once more, so that it is its secret's after a change.
+    assert [call for call in calls() if call.startswith("read")] == ["read word-of-admin"] * 2 + [
+        "read word-of-watcher"
+    ] * 4
+
+
+def test_without_a_database_it_fails_and_makes_nobody(
+    prepare: Callable[..., int], calls: Callable[[], list[str]]
+) -> None:
+    assert prepare(MIGRATE_CODE="3") == 3
+    assert calls() == ["airflow db migrate"]
+
+
+# --- healthy.sh
+
+WELL = {"status": "healthy"}
+
+
+@pytest.mark.parametrize(
+    ("health", "parts", "words"),
+    [
+        pytest.param({"scheduler": WELL, "triggerer": WELL}, ["scheduler", "triggerer"], "", id="both are"),
+        pytest.param({"scheduler": WELL, "triggerer": {"status": None}}, ["scheduler"], "", id="the one asked for is"),
+        pytest.param(
+            {"scheduler": WELL, "triggerer": {"status": "unhealthy"}},
+            ["scheduler", "triggerer"],
+            "triggerer: unhealthy",
+            id="one is not",
+        ),
+        pytest.param({"dag_processor": {"status": None}}, ["dag_processor"], "dag_processor: None", id="never seen"),
+        pytest.param({"triggerer": None}, ["triggerer"], "triggerer: None", id="there is none"),
+        pytest.param({}, ["scheduler"], "scheduler: None", id="not told"),
+        pytest.param(None, ["scheduler"], "503", id="the API server is not well itself"),
+    ],
+)
+def test_a_part_is_well_when_the_api_server_says_so(
+    health: dict[str, Any] | None, parts: list[str], words: str
+) -> None:
+    class Api(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if health is not None and self.path == "/api/v2/monitor/health" else 503)
+            self.end_headers()
+            self.wfile.write(json.dumps(health).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Api) as api:
+        threading.Thread(target=api.handle_request, daemon=True).start()
+        known = {**os.environ, "AIRFLOW_URL": f"http://127.0.0.1:{api.server_port}"}
+        line = [str(SCRIPTS / "healthy.sh"), *parts]
+        answer = subprocess.run(line, env=known, capture_output=True, text=True, check=False)
+    assert (answer.returncode == 0) == (words == "")
+    assert words in answer.stderr
+
+
+# --- bin/activity
+
+WITH_KEYS = {"AWS_ACCESS_KEY_ID": "lake", "AWS_SECRET_ACCESS_KEY": "a-b_c"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        pytest.param(
+            "AWS_ACCESS_KEY_ID=lake\nAWS_SECRET_ACCESS_KEY=a-b_c", WITH_KEYS, id="of a part that is given some"
+        ),
+        pytest.param(None, {}, id="of a part that is given none"),
+    ],
+)
+def test_the_command_has_the_keys(keys: str | None, found: dict[str, str], tmp_path: Path) -> None:
+    place = tmp_path / "infra" / "compose" / "bin"
+    shutil.copytree(SCRIPTS / "bin", place)
+    program = tmp_path / ".venv" / "bin" / "activity"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$*"\nenv\n', encoding="utf-8")
+    program.chmod(0o755)
+    if keys is not None:
+        (tmp_path / "lake_keys").write_text(keys, encoding="utf-8")
+    known = {"PATH": os.environ["PATH"], "SECRETS": str(tmp_path)}
+    line = [str(place / "activity"), "show", "two words"]
+    said, *seen = subprocess.run(line, env=known, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said == "show two words"
+    assert dict(pair.split("=", 1) for pair in seen if pair.startswith("AWS")) == found
+
+
+# --- secrets.sh
+
+
+@pytest.fixture
+def make_secrets(tmp_path: Path) -> Callable[[], dict[str, str]]:
+    """Return what makes secrets in a folder of the test's own."""
+    script = tmp_path / "secrets.sh"
+    script.write_bytes((SCRIPTS / "secrets.sh").read_bytes())
+    script.chmod(0o755)
+
+    def make() -> dict[str, str]:
+        subprocess.run([script], check=True, capture_output=True)
+        return {file.name: file.read_text(encoding="utf-8") for file in (tmp_path / "secrets").iterdir()}
+
+    return make
+
+
+def test_it_makes_every_secret_that_compose_hands_out(make_secrets: Callable[[], dict[str, str]]) -> None:
+    wanted = yaml.safe_load((PROJECT / "docker-compose.yml").read_text(encoding="utf-8"))["secrets"]
+    made = make_secrets()
+    assert {f"infra/compose/secrets/{name}" for name in made} == {secret["file"] for secret in wanted.values()}
+    assert len(set(made.values())) == len(made)
+    assert min(len(value) for value in made.values()) >= 43  # 32 bytes
+    assert not [name for name, value in made.items() if value != value.strip()]
+
+
+def test_what_belongs_together_agrees(make_secrets: Callable[[], dict[str, str]]) -> None:
+    made = make_secrets()
+    assert f":{made['postgres_password']}@" in made["airflow_database"]
+    assert f"={made['minio_password']}" in made["lake_keys"]
+    assert (
+        json.loads(made["airflow_connections.json"])["customer_activity_airflow"]["password"]
+        == made["airflow_watcher_password"]
+    )
+
+
+def test_what_is_there_stays_and_what_is_missing_is_made(
+    make_secrets: Callable[[], dict[str, str]], tmp_path: Path
+) -> None:
+    first = make_secrets()
+    (tmp_path / "secrets" / "airflow_database").unlink()
+    (tmp_path / "secrets" / "airflow_token_key").unlink()
+    second = make_secrets()
+    assert {name for name in first if first[name] != second[name]} == {"airflow_token_key"}
+
+
+def test_nobody_else_on_this_machine_can_reach_them(make_secrets: Callable[[], dict[str, str]], tmp_path: Path) -> None:
+    make_secrets()
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o222 for file in (tmp_path / "secrets").iterdir()} == {0}
