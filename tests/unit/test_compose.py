@@ -16,6 +16,7 @@ import yaml
 
 from customer_activity import cli
 from customer_activity import settings as product
+from customer_activity.broker import node
 from customer_activity.run import local_airflow
 from support import images
 from support.images import PROJECT
@@ -242,6 +243,17 @@ def test_the_driver_may_finish_a_batch_before_its_container_ends() -> None:
     script = (PROJECT / SERVICES["airflow-supervisor"]["command"]).read_text(encoding="utf-8")
     seconds = int(re.search(r"DRIVER_SECONDS:-(\d+)", script)[1])  # type: ignore[index]
     assert int(SERVICES["airflow-supervisor"]["stop_grace_period"].removesuffix("s")) >= seconds + 30
+
+
+def test_kafka_is_told_what_the_tests_broker_is(settings: product.Settings, tmp_path: Path) -> None:
+    text = node.configure(settings.model_copy(update={"broker_dir": tmp_path})).read_text(encoding="utf-8")
+    local = dict(line.split("=", 1) for line in text.splitlines())
+    told = {name.removeprefix("KAFKA_").replace("_", ".").lower(): value for name, value in variables("kafka").items()}
+    of_its_place = {"listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs"}
+    of_its_size = {name for name in local if name.endswith("num.partitions")} | {"group.initial.rebalance.delay.ms"}
+    wanted = {name: value for name, value in local.items() if name not in of_its_place | of_its_size}
+    assert wanted.items() <= told.items()
+    assert of_its_place <= told.keys()
 
 
 @pytest.mark.parametrize("option", ["TASK_INSTANCE_HEARTBEAT_TIMEOUT", "ON_KILL_TIMEOUT"])
