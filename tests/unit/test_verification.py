@@ -216,3 +216,18 @@ def test_a_sample_of_whom_records_arrive_all_the_time_proves_nothing(
     monkeypatch.setattr(verification, "choose", lambda *_, **__: frozenset({"C1"}))
     with pytest.raises(TransientError, match="arrived meanwhile"):
         while_traffic_runs(World(), 0, sample=1)
+
+
+def test_what_a_former_generation_of_silver_refused_is_not_counted_again() -> None:
+    def judged(generation: str) -> dict[str, Any]:
+        counts = {PURCHASES: {"accepted": 3, "quarantined": 1}}
+        return {"query": "silver", "generation": generation, "batch_id": 0, "counts": counts}
+
+    landed = {"query": "bronze", "generation": "g", "batch_id": 0, "counts": {PURCHASES: {"read": 4, "accepted": 4}}}
+    commits = {
+        Table.PURCHASE_EVENTS: Commits(0, [landed]),
+        Table.QUARANTINE: Commits(0, [judged("former"), judged("live")]),
+        Table.PURCHASES: Commits(0, [judged("live")]),
+    }
+    expected = dict.fromkeys(OUTCOMES, 0) | {"read": 4, "accepted": 3, "quarantined": 1}
+    assert compare_accounting(PURCHASES, expected, commits).ok
