@@ -5,12 +5,14 @@ What is written is in `commits.py` (appends) and `merging.py` (current rows), ea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
+from customer_activity import generations
 from customer_activity.catalog import KEPT, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
@@ -31,36 +33,59 @@ PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
 }
 
+INSTEAD_OF = "instead_of"  # in a table's description
+
 # A hop that was away, or that is behind a faster one, takes what waits in batches that fit its memory.
 MOST_BYTES_A_BATCH = 512 << 20  # of Parquet: some eight million purchases
 
 
 def ensure_tables(lake: str) -> None:
-    """Create the tables that are not there yet; each is a commit of its own, made here in milliseconds."""
+    """Create the tables that are not there yet; each is a commit of its own, made here in milliseconds.
+
+    Raises:
+        SwapUnfinished: some may be on their way.
+    """
+    generations.refuse_unfinished(lake)
     for table in Table:
-        path = table_path(lake, table)
-        if DeltaTable.is_deltatable(path):
-            continue
-        DeltaTable.create(
-            path,
-            schema=arrow_schema(table),
-            mode="ignore",
-            configuration={
-                **PROPERTIES,
-                "delta.dataSkippingStatsColumns": STATISTICS[table],
-                # As long as `maintenance` keeps files that were replaced: each is an entry of every checkpoint.
-                "delta.deletedFileRetentionDuration": f"interval {KEPT[table].files_hours} hours",
-            },
-        )
-        write_checksum(path, 0)
+        if not DeltaTable.is_deltatable(table_path(lake, table)):
+            create(lake, table)
+
+
+def create(lake: str, table: Table, instead_of: Sequence[str] = ()) -> None:
+    """Create a table; with `instead_of`, the ids of those whose place it takes, the latest last."""
+    path = table_path(lake, table)
+    DeltaTable.create(
+        path,
+        schema=arrow_schema(table),
+        mode="ignore",
+        description=json.dumps({INSTEAD_OF: list(instead_of)}) if instead_of else None,
+        configuration={
+            **PROPERTIES,
+            "delta.dataSkippingStatsColumns": STATISTICS[table],
+            # As long as `maintenance` keeps files that were replaced: each is an entry of every checkpoint.
+            "delta.deletedFileRetentionDuration": f"interval {KEPT[table].files_hours} hours",
+        },
+    )
+    write_checksum(path, 0)
+
+
+def instead_of(lake: str, table: Table) -> list[str]:
+    """Return the ids of the tables whose place a table has taken, the latest last."""
+    try:
+        told = json.loads(DeltaTable(table_path(lake, table)).metadata().description or "null")
+    except ValueError:  # somebody's own words
+        return []
+    return list(told.get(INSTEAD_OF, [])) if isinstance(told, dict) else []
 
 
 def require_tables(lake: str) -> None:
-    """Make sure that there is a lake.
+    """Make sure that there is a lake, and that its tables belong together.
 
     Raises:
         SettingsError: there is none.
+        SwapUnfinished: a swap of generations was interrupted.
     """
+    generations.refuse_unfinished(lake)
     if not DeltaTable.is_deltatable(table_path(lake, Table.PURCHASE_EVENTS)):
         raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")
 

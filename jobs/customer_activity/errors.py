@@ -9,6 +9,7 @@
     │   ├── TopicMismatch         a topic is absent or not as infra/kafka/topics.yaml says
     │   ├── BadShareExceeded      too many bad records: a bad deploy upstream
     │   ├── CheckpointMismatch    table and checkpoint contradict each other
+    │   ├── SwapUnfinished        a swap of generations was interrupted
     │   ├── OffsetsLost           Kafka no longer has records that were never landed
     │   └── ChangeFeedLost        files are gone that a query still has to read
     └── TransientError        the same call may succeed later              exit 75
@@ -73,6 +74,10 @@ class BadShareExceeded(TerminalError):
 
 class CheckpointMismatch(TerminalError):
     """Raised when a checkpoint and the table it writes contradict each other."""
+
+
+class SwapUnfinished(TerminalError):
+    """Raised while a lake's tables may be of two generations: a swap was interrupted and has to be finished."""
 
 
 class OffsetsLost(TerminalError):

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from customer_activity import catalog
+from customer_activity import catalog, generations
 from customer_activity.catalog import Query, Table
+from customer_activity.generations import Step, Swap
 from customer_activity.inspection import screens, status, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.observability import QueryStatus
@@ -141,3 +142,7 @@ class TestStatus:
         for entry in (Path(catalog.table_path(settings.lake, Table.PURCHASES)) / "_delta_log").iterdir():
             entry.write_text("{")
         assert any("silver.purchases cannot be read" in note for note in status.report(settings).notes)
+
+    def test_a_swap_that_is_not_through_is_a_note(self, settings: Settings) -> None:
+        generations.set_to_work(settings.lake, Swap(Step.IN, "20261122T101500Z", "", "--swap always"))
+        assert any("a swap of generations is at work" in note for note in status.report(settings).notes)

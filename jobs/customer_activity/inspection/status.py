@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from deltalake.exceptions import DeltaError
 
-from customer_activity import checkpoints, gate
+from customer_activity import checkpoints, gate, generations
 from customer_activity.catalog import FLOWS, PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE, Flow, Query, Table
 from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
 from customer_activity.inspection import tables, topics
@@ -143,6 +143,8 @@ def report(settings: Settings) -> Report:
             published = _published(settings, progress)
     if holding := gate.holding(settings.lake):
         notes.append(f"publishing is held by quality: {gate.describe(holding)}")
+    if (swap := generations.at_work(settings.lake)) is not None:
+        notes.append(f"a swap of generations is at work, or was interrupted (next step: {swap.step})")
     held = {table: found for table in Table if (found := _contents(settings, table, notes)) is not None}
     newest = {table: contents.newest for table, contents in held.items()}
     current: dict[Query, bool] = {}
