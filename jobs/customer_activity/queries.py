@@ -299,6 +299,7 @@ class Plans:
                 settings=settings,
                 publisher=publisher,
                 table_id=self.ids[Table.ACTIVITY_CHANGES],
+                instead_of=delta.instead_of(settings.lake, Table.ACTIVITY_CHANGES),
             )
             return Plan(publish.read(spark, settings, publisher), write, publish.begins(settings, publisher))
         merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]

@@ -87,6 +87,10 @@ class ViewTopic:
         self.marker = marker
         return len(batch)
 
+    def on_topic(self) -> dict[bytes, bytes | None]:
+        """Return the last value of each key."""
+        return self.values
+
     def latest(self) -> dict[str, dict[str, Any]]:
         """Return the last value of each key that has one."""
         return {key: value for key, value in dict(self.records).items() if value is not None}
@@ -166,7 +170,14 @@ class Pipeline:
             gold.append_batch(frame, batch, settings=settings, state=self.state, clock=self.clock)
         elif query is Query.PUBLISH:
             table_id = delta.table_id(settings.lake, Table.ACTIVITY_CHANGES)
-            publish.publish_batch(frame, batch, settings=settings, publisher=self.view, table_id=table_id)  # type: ignore[arg-type]
+            publish.publish_batch(
+                frame,
+                batch,
+                settings=settings,
+                publisher=self.view,  # type: ignore[arg-type]
+                table_id=table_id,
+                instead_of=delta.instead_of(settings.lake, Table.ACTIVITY_CHANGES),
+            )
         else:
             merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
             merging.merge_batch(frame, batch, settings=settings)

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from customer_activity import audit, checkpoints, delta, gate, kafka, lease
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.errors import TerminalError
-from customer_activity.publish.stream import FIELDS, Record, net_changes, oversized, records
+from customer_activity.publish.stream import FIELDS, Record, net_changes, oversized, records, version_of
 from customer_activity.publish.transaction import Marker, Publisher
 from customer_activity.settings import Settings
 
@@ -98,7 +97,7 @@ def differences(
         known = on_topic.get(key)
         if known == value:
             continue
-        if known is not None and value is not None and _version(known) >= _version(value):
+        if known is not None and value is not None and version_of(known) >= version_of(value):
             raise TerminalError(
                 f"the view topic has newer rows than the lake (of customer {key.decode()}, for one)",
                 remedy="the lake is of an earlier time: let it read on to where it was, or give it another topic",
@@ -107,11 +106,3 @@ def differences(
     for key, known in on_topic.items():
         if known is not None and key not in wanted and key not in held:
             yield key, None
-
-
-def _version(value: bytes) -> int:
-    """Return a record's version; 0 for one that is none of ours: whatever gold has is newer."""
-    try:
-        return int(msgspec.json.decode(value)["viewVersion"])
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-        return 0

@@ -6,12 +6,15 @@ Writes     bronze.quarantine (append: rows larger than the view topic takes), th
 Grain      one record per customer_id that changed in the batch: its newest row, or null when the row is gone
 On restart changes up to the marker's gold version are out already and are left out; what was put into quarantine for a
            batch is left out by (txnAppId, batch_id)
+
+Where a rebuilt gold has taken the place of the one that the marker names, its first batch is all of it: what the topic
+has already is left out.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -86,6 +89,31 @@ def net_changes(changes: pa.Table, published_version: int) -> pa.Table:
     return new.take(order.take(needed))
 
 
+def unlike(rows: pa.Table, on_topic: Mapping[bytes, bytes | None]) -> pa.Table:
+    """Keep the rows that the topic has not, or has otherwise."""
+    return rows.filter(pa.array([on_topic.get(key) != value for key, value in records(rows)], pa.bool_()))
+
+
+def as_on_topic(rows: pa.Table, on_topic: Mapping[bytes, bytes | None]) -> pa.Table:
+    """Give rows that the topic has already, but for the version, the version that they have there."""
+    own = rows.column("view_version").to_pylist()
+    keys = (customer.encode() for customer in rows.column("customer_id").to_pylist())
+    there = [version_of(on_topic.get(key)) or version for key, version in zip(keys, own, strict=True)]
+    at = rows.column_names.index("view_version")
+    alike = rows.set_column(at, "view_version", pa.array(there, pa.int64()))
+    unlike_ones = [on_topic.get(key) != value for key, value in records(alike)]
+    versions = [mine if differs else known for mine, known, differs in zip(own, there, unlike_ones, strict=True)]
+    return rows.set_column(at, "view_version", pa.array(versions, pa.int64()))
+
+
+def version_of(value: bytes | None) -> int:
+    """Return a record's version; 0 for one that is none of ours: whatever gold has is newer."""
+    try:
+        return int(msgspec.json.decode(value or b"null")["viewVersion"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return 0
+
+
 def records(rows: pa.Table) -> Iterator[Record]:
     """Key and value of each customer's record; the value is null when the row is gone."""
     encode = msgspec.json.Encoder(decimal_format="number").encode  # the cents as they are: 12.30, never 12.3000001
@@ -136,17 +164,35 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def publish_batch(
-    changes: DataFrame, batch: MicroBatch, *, settings: Settings, publisher: Publisher, table_id: str
+    changes: DataFrame,
+    batch: MicroBatch,
+    *,
+    settings: Settings,
+    publisher: Publisher,
+    table_id: str,
+    instead_of: Collection[str] = (),
 ) -> None:
-    """Publish one batch with its marker; a batch that changes nothing sends nothing."""
+    """Publish one batch with its marker; a batch that changes nothing sends nothing.
+
+    Args:
+        changes: the batch's change feed of gold.
+        batch: whose it is.
+        settings: which lake, which topic.
+        publisher: sends, and knows the marker.
+        table_id: gold's.
+        instead_of: ids of the gold tables whose place it has taken.
+    """
     with batch.phase("read"):
         feed = feeds.read(changes, settings.lake, {Table.ACTIVITY_CHANGES: COLUMNS[:-1]}, batch.versions).rows()
     if not feed.num_rows:
         return
     with batch.phase("compute"):
         is_out = publisher.marker.version if publisher.marker and publisher.marker.table_id == table_id else -1
+        is_first = publisher.marker is not None and publisher.marker.table_id in instead_of
         newest = pc.max(feed.column("_commit_version")).as_py()
         rows = net_changes(feed, is_out)
+        if is_first:
+            rows = unlike(rows, publisher.on_topic())
         too_large = oversized(rows, publisher.max_bytes)
         del feed  # as large as the rows, and they are in memory until the last is out
     if too_large:
@@ -157,7 +203,7 @@ def publish_batch(
         log.warning("query=publish %d rows are larger than the topic takes: they are in quarantine", len(too_large))
         rows = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
     with batch.phase("publish"):
-        if rows.num_rows or too_large:  # the marker says that these are done with, too
+        if rows.num_rows or too_large or is_first:  # the marker says that these are done with, too
             batch.rows += publisher.publish(halfway(records(rows), rows.num_rows, batch), Marker(table_id, newest))
             batch.reach(FailPoint.PUBLISHED)
 

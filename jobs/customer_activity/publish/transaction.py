@@ -81,6 +81,14 @@ class Publisher:
         value = kafka.last_values(self.settings, self.settings.progress_topic).get(self.identity.encode())
         return Marker(**json.loads(value)) if value is not None else None
 
+    def on_topic(self) -> dict[bytes, bytes | None]:
+        """Return the last value of each key of the view topic.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer.
+        """
+        return kafka.last_values(self.settings, self.settings.view_topic)
+
     def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker) -> int:
         """Send key-value pairs (null deletes) and the marker in one transaction; return how many records went out.
 
