@@ -190,6 +190,18 @@ def table_versions(sources: Sequence[Source | None]) -> dict[str, int]:
     return _positions(sources)[1]
 
 
+def after(table_id: str, version: int) -> Source:
+    """Return the offset of a Delta table that is read up to a version."""
+    offset = {
+        "sourceVersion": 1,
+        "reservoirId": table_id,
+        "reservoirVersion": version + 1,
+        "index": -1,
+        "isStartingVersion": False,
+    }
+    return json.dumps(offset, separators=(",", ":"))  # as Spark writes it
+
+
 def raised(sources: Sequence[Source | None], least: Mapping[str, Mapping[int, int]]) -> list[Source | None]:
     """Move Kafka's positions that are below `least` up to it."""
     moved: list[Source | None] = []

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from customer_activity import audit, delta, lease, recovery
+from customer_activity import audit, delta, generations, lease, recovery
 from customer_activity.catalog import Query, lock_path
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
+from customer_activity.rebuild import swap
 from customer_activity.settings import Settings
 
 # Locks of one process do not shut itself out, so the other side is a process of its own.
@@ -94,3 +95,13 @@ def test_a_replay_waits_for_no_driver_and_a_rehearsal_disturbs_none(settings: Se
         with pytest.raises(QueryAlreadyRunning, match="bronze runs"):
             replay.replay(settings, Selection(), "mended")
         assert replay.replay(settings, Selection(), "mended", dry_run=True).accepted == {}
+
+
+def test_a_swap_begins_beside_no_driver(settings: Settings, lake: str) -> None:
+    with (
+        driver(lake, Query.PUBLISH),
+        pytest.raises(QueryAlreadyRunning, match="swapped while no stream runs") as refused,
+    ):
+        swap.swap(settings, swap.When.ALWAYS)
+    assert "pause customer_activity_stream" in refused.value.remedy
+    assert generations.kept(lake) == []

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from customer_activity import checkpoints, delta, history
+from customer_activity import checkpoints, delta, feeds, history
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import TransientError
@@ -64,6 +64,28 @@ def find(lake: str) -> Basis:
         live[table] = _as_gold_read(lake, table, int(pair.get(table.label, 0)))
         landed[events] = _at(lake, events, _read_by_silver(lake, events, _note(lake, table, live[table])))
     return Basis(landed, live)
+
+
+def at_rest(lake: str) -> Basis:
+    """Open the newest of everything, which belongs together where silver and gold have read all and nobody writes.
+
+    Raises:
+        TransientError: they have not.
+    """
+    for query, tables in ((Query.SILVER, LANDED_OF.values()), (Query.GOLD, LANDED_OF)):
+        done = checkpoints.progress(lake, query)
+        read = {} if done is None else done.table_versions
+        for table in tables:
+            versions = (max(0, read.get(delta.table_id(lake, table), 0)), DeltaTable(table_path(lake, table)).version())
+            new = feeds.appended(lake, {table: []}, {table: versions})
+            if new is None or new.bounds(table) is not None:
+                raise TransientError(
+                    f"{query} has not read all of {table.label}: versions {versions[0] + 1} to {versions[1]}",
+                    remedy="a driver has run in between: stop it, and try again",
+                )
+    landed = {table: _at(lake, table, DeltaTable(table_path(lake, table)).version()) for table in LANDED_OF.values()}
+    live = {table: _at(lake, table, DeltaTable(table_path(lake, table)).version()) for table in LANDED_OF}
+    return Basis(landed, {Table.ACTIVITY_CHANGES: DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES)), **live})
 
 
 def _as_gold_read(lake: str, table: Table, version: int) -> DeltaTable | None:

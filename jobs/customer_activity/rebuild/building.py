@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 
@@ -68,41 +68,57 @@ def choose(database: duckdb.DuckDBPyConnection, choice: Choice) -> int:
 def build(
     spark: SparkSession, database: duckdb.DuckDBPyConnection, shadow: Settings, choice: Choice
 ) -> dict[Table, int]:
-    """Build silver and gold at the lake of `shadow`, which is empty, from `landed`; return the records that went in.
+    """Build silver and gold of the customers that are `chosen` on a lake that is empty, from `landed`.
+
+    Returns:
+        Events that went in, by table.
 
     Raises:
         ActivityError: a query failed.
     """
     delta.ensure_tables(shadow.lake)
-    taken = {table: _land(database, shadow.lake, table, choice) for table in SIDES}
-    application.host(spark, shadow, BUILT, threading.Event(), available_now=True)
+    taken = {table: land(database, shadow.lake, table, _of_whom(table, choice)) for table in SIDES}
+    run(spark, shadow, BUILT)
     return taken
 
 
-def _land(database: duckdb.DuckDBPyConnection, lake: str, table: Table, choice: Choice) -> int:
-    """Write a table of events; each file is a commit of its own."""
-    name = name_of(table)
-    of_whom = ""
-    if not choice.is_everybody:
-        theirs = f"SELECT purchase_id FROM landed.{name} SEMI JOIN chosen USING (customer_id)"
-        of_whom = (
-            f"WHERE purchase_id IN ({theirs})"
-            if table is Table.PURCHASE_EVENTS
-            else "SEMI JOIN chosen USING (customer_id)"
-        )
+def run(spark: SparkSession, settings: Settings, queries: Sequence[Query]) -> None:
+    """Let some queries of a lake read what is there.
+
+    Raises:
+        ActivityError: a query failed, or a driver runs it.
+    """
+    application.host(spark, settings, queries, threading.Event(), available_now=True)
+
+
+def _of_whom(table: Table, choice: Choice) -> str:
+    """Return the clause that leaves the events of the customers that are `chosen`."""
+    if choice.is_everybody:
+        return ""
+    if table is Table.PROFILE_EVENTS:
+        return "SEMI JOIN chosen USING (customer_id)"
+    theirs = f"SELECT purchase_id FROM landed.{name_of(table)} SEMI JOIN chosen USING (customer_id)"
+    return f"WHERE purchase_id IN ({theirs})"
+
+
+def land(database: duckdb.DuckDBPyConnection, lake: str, table: Table, which: str) -> int:
+    """Write events of `landed` to a table, those that a clause leaves; return how many.
+
+    Each file is a commit of its own.
+    """
     columns = ", ".join(f'"{column}"' for column in SIDES[table])
-    found = database.sql(f'SELECT {columns} FROM landed.{name} {of_whom} ORDER BY "partition", "offset"')
+    found = database.sql(f'SELECT {columns} FROM landed.{name_of(table)} {which} ORDER BY "partition", "offset"')
     rows = 0
-    for part in in_parts(_whole(found.to_arrow_reader(ROWS_AT_A_TIME), table), FILE_ROWS):
+    for part in in_parts(whole(found.to_arrow_reader(ROWS_AT_A_TIME), table), FILE_ROWS):
         writer = FileWriter(lake, table)
         writer.write(part)
         if file := writer.close():
-            _commit(lake, table, file)
+            add(lake, table, [file])
             rows += file.rows
     return rows
 
 
-def _whole(batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
+def whole(batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
     """Give rows all columns of a table; those that were not read are null."""
     schema = arrow_schema(table)
     for batch in batches:
@@ -114,8 +130,11 @@ def _whole(batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.Recor
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _commit(lake: str, table: Table, file: DataFile) -> None:
+def add(lake: str, table: Table, files: Sequence[DataFile], properties: CommitProperties | None = None) -> None:
+    """Append files to a table that nobody else writes to, in one commit."""
     log = DeltaTable(table_path(lake, table))
     now = int(time.time() * 1000)
-    added = AddAction(file.path, file.size, {}, now, data_change=True, stats=file.stats)
-    log.create_write_transaction([added], mode="append", schema=log.schema(), partition_by=None)
+    added = [AddAction(file.path, file.size, {}, now, data_change=True, stats=file.stats) for file in files]
+    log.create_write_transaction(
+        [*added], mode="append", schema=log.schema(), partition_by=None, commit_properties=properties
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import uuid4
@@ -13,11 +13,12 @@ from deltalake import DeltaTable
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
-from customer_activity import session
+from customer_activity import delta, session
 from customer_activity.catalog import Table, table_path
 from customer_activity.errors import SettingsError, TransientError
 from customer_activity.quality import snapshot
 from customer_activity.rebuild import basis, building, comparison
+from customer_activity.rebuild.basis import Basis
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.settings import Settings
@@ -49,6 +50,7 @@ class Rebuilt(NamedTuple):
 
 def rebuild(settings: Settings, choice: Choice, on_step: Callable[[str], None] = lambda _: None) -> Rebuilt:
     """Build silver and gold once more, in a session of its own; see `rebuild_in`."""
+    delta.require_tables(settings.lake)  # rather than start Spark for nothing
     on_step("starting Spark")
     spark = session.start(settings, "customer-activity-rebuild")
     try:
@@ -75,8 +77,7 @@ def rebuild_in(
     """
     started = time.monotonic()
     found = basis.find(settings.lake)
-    relations = {**found.landed_relations(), **found.live_relations()}
-    with beside(settings) as shadow, _files_kept(), snapshot.database_of(relations) as database:
+    with beside(settings) as shadow, opened(found) as database:
         on_step("reading bronze")
         customers = building.choose(database, choice)
         if not customers and not choice.is_everybody:
@@ -86,9 +87,20 @@ def rebuild_in(
         on_step("building silver and gold")
         taken = building.build(spark, database, shadow, choice)
         on_step("comparing")
-        snapshot.add(database, {f"rebuilt.{basis.name_of(table)}": _rows(shadow, table) for table in found.live})
-        sides = comparison.SIDES
-        tables = [comparison.compare(database, side, is_everybody=choice.is_everybody) for side in sides]
+        tables = compared(database, shadow, found, is_everybody=choice.is_everybody)
+    return told(found, customers, taken, tables, started)
+
+
+def compared(
+    database: duckdb.DuckDBPyConnection, shadow: Settings, found: Basis, *, is_everybody: bool
+) -> list[Compared]:
+    """Compare what is on a lake beside with what is `live`; its rows are `rebuilt` from then on."""
+    snapshot.add(database, {f"rebuilt.{basis.name_of(table)}": _rows(shadow, table) for table in found.live})
+    return [comparison.compare(database, side, is_everybody=is_everybody) for side in comparison.SIDES]
+
+
+def told(found: Basis, customers: int, taken: Mapping[Table, int], tables: list[Compared], started: float) -> Rebuilt:
+    """Put together what came out of a rebuild that began at a time (monotonic)."""
     records = {table.label: count for table, count in taken.items()}
     return Rebuilt(found.versions, customers, records, tables, time.monotonic() - started)
 
@@ -110,14 +122,15 @@ def beside(settings: Settings) -> Iterator[Settings]:
 
 
 @contextmanager
-def _files_kept() -> Iterator[None]:
-    """Say what it means when files of the pinned versions are gone.
+def opened(found: Basis) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Give a database with bronze as `landed` and silver and gold as `live`.
 
     Raises:
-        TransientError: they are.
+        TransientError: files of these versions are gone.
     """
     try:
-        yield
+        with snapshot.database_of({**found.landed_relations(), **found.live_relations()}) as database:
+            yield database
     except duckdb.IOException as error:
         raise TransientError(
             "files of the versions that were compared are gone: compacted and expired meanwhile",

@@ -181,8 +181,13 @@ def _quarantine(
     conflicts = bought.filter(pa.array([verdict == QUARANTINED for verdict in verdicts], pa.bool_()))
     if not conflicts.num_rows:
         return
-    places = conflicts.select(["partition", "offset"])
-    events = DeltaTable(table_path(settings.lake, Table.PURCHASE_EVENTS)).to_pyarrow_dataset()
+    rows = conflicting(settings.lake, conflicts.select(["partition", "offset"]))
+    commits.append(spark, settings.lake, Table.QUARANTINE, rows, batch)
+
+
+def conflicting(lake: str, places: pa.Table) -> pa.Table:
+    """Return quarantine's rows of the conflicting repeats at some coordinates (partition, offset)."""
+    events = DeltaTable(table_path(lake, Table.PURCHASE_EVENTS)).to_pyarrow_dataset()
     # Files tell their bounds of offsets, so few are opened; an offset may be there once a partition.
     raw = events.to_table(filter=pc.field("offset").isin(places.column("offset").unique()))
     raw = _at(raw, places)
@@ -193,7 +198,7 @@ def _quarantine(
     }
     for name, column in values.items():
         raw = raw.append_column(name, column)
-    commits.append(spark, settings.lake, Table.QUARANTINE, raw, batch)
+    return raw
 
 
 def _at(rows: pa.Table, places: pa.Table) -> pa.Table:
