@@ -1,46 +1,43 @@
-"""Builds silver and gold from bronze once more, beside the live ones, and compares them row by row.
+"""Builds silver and gold from bronze once more, beside the live ones, compares them row by row, swaps them if asked.
 
 ### Reads
-Bronze at the version that gold has seen; silver and gold at the versions that follow from it. The streams go on.
+Bronze at the version that gold has seen; silver and gold at the versions that follow from it. The streams go on. With
+`swap` or `back`: all that bronze has; **pause `customer_activity_stream` first** and wait until its driver has stopped,
+because a swap refuses to begin beside it.
 
 ### Output
-The task's log: rows that only one side has, columns with other values and how often, a few keys. Nothing live changes.
+The task's log: rows that only one side has, columns with other values and how often, a few keys. Nothing live changes,
+unless `swap` says so: then what was rebuilt takes the place of the live silver and gold, the former generation is kept
+under the name in the last line, and publish sends the rows that differ when the stream goes on. `back` brings a kept
+generation back in the same way.
 
 ### Impact of failure
 A failed `compare` whose last line counts rows says that silver or gold is not what bronze gives with the code that is
-installed: somebody changed a table, or a rule was changed since. Anything else is said in words.
+installed: somebody changed a table, or a rule was changed since. With `if-equal` nothing was swapped then. A swap that
+was interrupted keeps the streams from starting: clear the task, and it is finished. Anything else is said in words.
 
 ### Runbook
 `activity show CUSTOMER` tells what is known of a key; `activity quality` which rule it breaks; `activity verify` what
-Kafka says. Symptoms and what to do: docs/OPERATIONS.md.
+Kafka says. `activity rebuild --list` names the generations that are kept, `--drop` removes one. Symptoms and what to
+do: docs/OPERATIONS.md.
 """
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG
 
 from activity_dags.alerts import alert
-from activity_dags.rebuilding import RebuildOperator
-
-
-def moment(description: str) -> Param:
-    """Return a field for a time that may be left empty."""
-    return Param(None, type=["null", "string"], format="date-time", description=description)
-
+from activity_dags.rebuilding import RebuildOperator, form
 
 with DAG(
     dag_id="customer_activity_rebuild",
-    description="Builds silver and gold once more beside the live ones, and compares them row by row",
+    description="Builds silver and gold once more beside the live ones, compares them row by row, swaps them if asked",
     schedule=None,
     max_active_runs=1,
     catchup=False,
     tags=["customer-activity", "maintenance"],
     doc_md=__doc__,
     default_args={"on_failure_callback": alert},
-    params={
-        "customers": Param([], type="array", items={"type": "string"}, description="One a line; everybody when empty."),
-        "since": moment("Only customers with a record from then on."),
-        "until": moment("Only customers with a record before then."),
-    },
+    params=form(),
 ):
     RebuildOperator(task_id="compare")

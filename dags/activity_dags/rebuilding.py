@@ -5,11 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from airflow.sdk import Param
+
 from activity_dags.command import ActivityOperator
+
+NEVER = "never"
+
+
+def optional(description: str, **schema: Any) -> Param:
+    """Return a field for a text that may be left empty."""
+    return Param(None, type=["null", "string"], description=description, **schema)
+
+
+def form() -> dict[str, Param]:
+    """Return the fields of a run's form."""
+    return {
+        "customers": Param([], type="array", items={"type": "string"}, description="One a line; everybody when empty."),
+        "since": optional("Only customers with a record from then on.", format="date-time"),
+        "until": optional("Only customers with a record before then.", format="date-time"),
+        "swap": Param(
+            NEVER,
+            type="string",
+            enum=[NEVER, "if-equal", "always"],
+            description="When what was rebuilt takes the place of what is live: everybody's, with the stream paused.",
+        ),
+        "back": optional("Instead: a kept generation that takes its place again (`activity rebuild --list`)."),
+    }
 
 
 class RebuildOperator(ActivityOperator):
-    """Run `activity rebuild` for what a run's params choose: `customers`, `since`, `until`; all when they are empty."""
+    """Run `activity rebuild` for what a run's params, those of its form, choose."""
 
     def __init__(self, **kwargs: Any) -> None:
         """Know the command; what is chosen comes with the run."""
@@ -24,4 +49,5 @@ class RebuildOperator(ActivityOperator):
 def options(params: Mapping[str, Any]) -> list[str]:
     """Return the command's options for a run's params. Each is one word: a value may begin with a dash."""
     customers = [f"--customer={customer}" for customer in params["customers"]]
-    return [*customers, *(f"--{bound}={params[bound]}" for bound in ("since", "until") if params[bound])]
+    chosen = [*customers, *(f"--{name}={params[name]}" for name in ("since", "until", "back") if params[name])]
+    return chosen if params["swap"] == NEVER else [*chosen, f"--swap={params['swap']}"]

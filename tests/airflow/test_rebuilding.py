@@ -39,6 +39,9 @@ def filled(dag: DAG, entered: dict[str, Any]) -> dict[str, Any]:
             ["--since=2026-11-01T00:00:00+01:00", "--until=2026-11-02T00:00:00Z"],
             id="a time",
         ),
+        pytest.param({"swap": "if-equal"}, ["--swap=if-equal"], id="a swap of what is equal"),
+        pytest.param({"swap": "always"}, ["--swap=always"], id="a swap of whatever comes"),
+        pytest.param({"back": "20261122T101500Z"}, ["--back=20261122T101500Z"], id="a generation that was kept"),
     ],
 )
 def test_the_form_becomes_options(dag: DAG, entered: dict[str, Any], expected: list[str]) -> None:
@@ -50,6 +53,7 @@ def test_the_form_becomes_options(dag: DAG, entered: dict[str, Any], expected: l
     [
         pytest.param({"customers": "C-1"}, id="customers that are no list"),
         pytest.param({"since": 20261101}, id="a time that is a number"),
+        pytest.param({"swap": "maybe"}, id="a swap that is neither"),
     ],
 )
 def test_what_is_no_choice_is_refused(dag: DAG, entered: dict[str, Any]) -> None:
@@ -57,8 +61,8 @@ def test_what_is_no_choice_is_refused(dag: DAG, entered: dict[str, Any]) -> None
         filled(dag, entered)
 
 
-def test_differences_fail_the_task_with_the_last_words(program: Any) -> None:
+def test_differences_fail_the_task_with_the_last_words(dag: DAG, program: Any) -> None:
     program.answers(rebuild=[{"lines": ["6 rows differ"], "code": 1}])
     with pytest.raises(AirflowFailException, match="6 rows differ"):
-        RebuildOperator(task_id="compare").execute({"params": {"customers": ["C-1"], "since": None, "until": None}})
+        RebuildOperator(task_id="compare").execute({"params": filled(dag, {"customers": ["C-1"]})})
     assert program.asked[0][:-1] == ["rebuild", "--customer=C-1"]
