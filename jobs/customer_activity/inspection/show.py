@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
@@ -34,7 +35,7 @@ class Customer(NamedTuple):
 
 
 def customer(lake: str, customer_id: str) -> Customer:
-    """Look a customer up; only row groups that may hold the customer are read."""
+    """Look a customer up; only files that may hold the customer are read."""
     gold = _row(lake, Table.ACTIVITY, customer_id)
     profile = _row(lake, Table.PROFILES, customer_id)
     summary = _row(lake, Table.SUMMARIES, customer_id)
@@ -50,9 +51,16 @@ def _rows(lake: str, table: Table, customer_id: str, columns: list[str] | None =
     opened = tables.open_table(lake, table)
     if opened is None:
         return []
-    of_customer = pc.field("customer_id") == customer_id
-    found: list[dict[str, Any]] = opened.to_pyarrow_dataset().to_table(columns=columns, filter=of_customer).to_pylist()
-    return found
+    data = opened.to_pyarrow_dataset()
+    names = columns or data.schema.names
+    # What a merge wrote has texts as views, which Arrow cannot compare with a text: the statistics choose the files,
+    # and the rows are compared as texts.
+    of_customer = pc.field("customer_id").cast(pa.string()) == customer_id
+    found = [
+        part.to_table(schema=data.schema, columns=names, filter=of_customer)
+        for part in data.get_fragments(pc.field("customer_id") == customer_id)
+    ]
+    return [row for rows in found for row in rows.to_pylist()]
 
 
 def _row(lake: str, table: Table, customer_id: str) -> dict[str, Any] | None:

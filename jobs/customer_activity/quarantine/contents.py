@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from pyarrow import dataset
 
 from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.errors import SettingsError
@@ -70,7 +71,10 @@ def selected(lake: str, selection: Selection, columns: list[str]) -> pa.Table:
         raise SettingsError(
             f"there is no quarantine at {lake}", remedy="set ACTIVITY_LAKE to the lake you mean"
         ) from None
-    return table.to_pyarrow_dataset().to_table(columns=columns, filter=selection.expression())
+    # What a replay's merge wrote has texts as views, which Arrow cannot compare with a text: the rows get the table's
+    # own types first.
+    rows = table.to_pyarrow_dataset().scanner().to_reader()
+    return dataset.Scanner.from_batches(rows, columns=columns, filter=selection.expression()).to_table()
 
 
 def groups(lake: str, selection: Selection) -> list[Group]:
