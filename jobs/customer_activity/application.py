@@ -35,18 +35,15 @@ WATCH_SECONDS = 0.5  # status files are written at least once a second
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 
 
-def leased(spark: SparkSession, settings: Settings, queries: Sequence[Query], resources: ExitStack) -> Lease | None:
-    """Take the queries for this driver; None on storage that cannot tell two drivers apart.
+def leased(spark: SparkSession, settings: Settings, queries: Sequence[Query], resources: ExitStack) -> Lease:
+    """Take the queries for this driver.
 
     Raises:
         QueryAlreadyRunning: another driver is at work on one.
     """
-    if not settings.is_local_lake:
-        log.warning("no lease on %s: see to it that no second driver runs on this lake", settings.lake)
-        return None
     lease = resources.enter_context(Lease(partial(session.JvmLock, spark), settings.lake, queries))
     for query in lease.frozen:
-        log.warning("query=%s was taken over from a driver that lives and does not answer", query)
+        log.warning("query=%s was taken over from a driver that did not give it back and does not answer", query)
         for file in settings.index_dir.glob(f"{query}.db*"):
             file.unlink()  # that driver may wake inside a change of it: ours is made anew
     return lease
@@ -112,7 +109,7 @@ def host(
         def prepared(
             query: Query, until: threading.Event, turn: threading.Lock | None = None, rounds: Rounds | None = None
         ) -> RunningQuery:
-            hold = partial(lease.hold, query) if lease is not None else without_lease
+            hold = partial(lease.hold, query)
             return RunningQuery(query, partial(plans.make, query), settings, until, turn, rounds, hold=hold)
 
         if available_now:
@@ -179,10 +176,6 @@ def explained(settings: Settings) -> Iterator[None]:
         if is_full(settings.lake):
             raise disk_full(settings) from error
         raise
-
-
-def without_lease() -> None:
-    """Commit without an epoch."""
 
 
 def supervise(

@@ -10,11 +10,12 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from customer_activity import console, settings
+from customer_activity import console, s3, settings
 from customer_activity.errors import EXIT_OK, ActivityError
 
 COMMANDS = {  # name: where it is written
     "broker": "broker:app",
+    "lake": "lake:app",
     "stream": "stream:stream",
     "produce": "traffic:produce",
     "status": "inspection:status",
@@ -50,6 +51,20 @@ class Commands(TyperGroup):
                 self.add_command(_imported(name), name)
         return super().get_command(ctx, cmd_name)
 
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Run the command; where a library fails on S3 and S3 itself does not answer as it should, that is why.
+
+        Raises:
+            ActivityError: no bucket, no credentials, no answer; or what the command itself found.
+        """
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            is_told = isinstance(error, typer.Abort) or hasattr(error, "exit_code")
+            if not is_told and ctx.obj is not None and ctx.obj.is_on_s3:
+                s3.require(ctx.obj.lake)
+            raise
+
 
 def _imported(name: str) -> Any:
     module, _, attribute = COMMANDS[name].partition(":")
@@ -75,6 +90,7 @@ app = typer.Typer(
 def load_settings(ctx: typer.Context) -> None:
     """Read the settings once; every command gets this one object."""
     ctx.obj = settings.load()
+    s3.connect(ctx.obj.s3_environment())
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

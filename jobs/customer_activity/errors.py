@@ -15,6 +15,7 @@
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
         ├── DiskFull              the lake's disk has no space left
+        ├── StorageUnavailable    S3 does not answer
         ├── JudgingBusy           another run of quality is at work on the lake
         ├── QueryAlreadyRunning   another driver holds the query
         └── LeaseLost             another driver took the query over
@@ -100,6 +101,10 @@ class BrokerUnavailable(TransientError):
 
 class DiskFull(TransientError):
     """Raised when the lake's disk has no space left."""
+
+
+class StorageUnavailable(TransientError):
+    """Raised when S3 does not answer, or not in time."""
 
 
 class JudgingBusy(TransientError):

@@ -63,6 +63,23 @@ LOCAL_DISK = {
 # its machine, which is Spark's default.
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
+# Who we are, every part of the driver finds by itself. Spark would copy keys from the environment into its settings for
+# Hadoop; nothing reads them there, and `start` takes them out again.
+S3 = {
+    "spark.hadoop.fs.s3a.aws.credentials.provider": (
+        "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+    ),
+    # A checkpoint's file is one request: an upload is visible when it is complete, and nothing has to be renamed.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.s3a.fast.upload.buffer": "bytebuffer",  # a log entry has some kilobytes: no file on disk for it
+}
+COPIED_KEYS = (  # SparkHadoopUtil.appendS3CredentialsFromEnvironment
+    *(f"fs.{scheme}.{name}" for scheme in ("s3", "s3n") for name in ("awsAccessKeyId", "awsSecretAccessKey")),
+    *(f"fs.s3a.{name}" for name in ("access.key", "secret.key", "session.token")),
+)
+
 # Room for the classes from the start: each time the default runs out, a full collection stops a driver that starts.
 JVM_OPTIONS = (
     "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=512m -Dlog4j2.configurationFile={log4j}"
@@ -80,15 +97,15 @@ PACKAGE_ROOT = Path(__file__).parents[1]
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
-def jars(settings: Settings) -> list[Path]:
-    """List the jars that set-up resolved for Spark.
+def jars(settings: Settings, folder: str = "spark") -> list[Path]:
+    """List the jars that set-up resolved for Spark, or of another folder of theirs.
 
     Raises:
         EnvironmentFault: there are none.
     """
-    found = sorted((settings.jars_dir / "spark").glob("*.jar"))
+    found = sorted((settings.jars_dir / folder).glob("*.jar"))
     if not found:
-        raise EnvironmentFault(f"no Spark jars in {settings.jars_dir / 'spark'}", remedy="run `make setup`")
+        raise EnvironmentFault(f"no Spark jars in {settings.jars_dir / folder}", remedy="run `make setup`")
     return found
 
 
@@ -96,11 +113,18 @@ def classpath(settings: Settings) -> dict[str, str]:
     """Settings that put the jars before Spark.
 
     A driver takes them on its class path: nothing is copied, and the file system that Spark itself starts with is among
-    them. Executors elsewhere get them from the driver.
+    them. Those for S3 it loads later: the class archive is of no use to a JVM whose class path is another. Executors
+    elsewhere get all of them from the driver.
     """
     found = jars(settings)
-    elsewhere = {} if settings.spark_master.startswith("local") else {"spark.jars": ",".join(map(str, found))}
-    return {"spark.driver.extraClassPath": ":".join(map(str, found)), **elsewhere}
+    for_s3 = jars(settings, "s3") if settings.is_on_s3 else []
+    given = for_s3 if settings.spark_master.startswith("local") else [*found, *for_s3]
+    options = {"spark.driver.extraClassPath": _listed(":", found)}
+    return options | ({"spark.jars": _listed(",", given)} if given else {})
+
+
+def _listed(separator: str, found: list[Path]) -> str:
+    return separator.join(str(jar) for jar in found)
 
 
 def jvm_options(settings: Settings) -> str:
@@ -164,7 +188,24 @@ def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    for key in COPIED_KEYS:
+        hadoop.unset(key)
+    return spark
+
+
+def s3_options(settings: Settings) -> dict[str, str]:
+    """Settings that tell Hadoop where S3 is, and Python workers on other machines."""
+    options = {
+        **S3,
+        "spark.hadoop.fs.s3a.path.style.access": str(settings.s3_path_style).lower(),
+        # Without a name the SDK looks for one where AWS describes, as the other libraries do.
+        "spark.hadoop.fs.s3a.endpoint.region": settings.s3_environment().get("AWS_REGION", ""),
+    }
+    if settings.s3_endpoint is not None:
+        options["spark.hadoop.fs.s3a.endpoint"] = settings.s3_endpoint
+    return options | {f"spark.executorEnv.{name}": value for name, value in settings.s3_environment().items()}
 
 
 def _options(settings: Settings) -> dict[str, str]:
@@ -177,6 +218,7 @@ def _options(settings: Settings) -> dict[str, str]:
         **DELTA,
         **STREAMING,
         **(LOCAL_DISK if settings.is_local_lake else {}),
+        **(s3_options(settings) if settings.is_on_s3 else {}),
         **classpath(settings),
         # Python workers import the contracts' parser: from this very checkout, installed or not.
         "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from customer_activity import catalog
+from customer_activity import catalog, s3
 from customer_activity.errors import SettingsError
 
 PREFIX = "ACTIVITY_"
@@ -28,6 +28,16 @@ class Settings(BaseSettings):
 
     lake: str = Field(
         "./var/lake", description="Where the Delta tables and checkpoints are: a path or s3a://bucket/prefix."
+    )
+    s3_endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/]+$")] | None = Field(
+        None, description="Address of a service that speaks S3, such as http://minio:9000; AWS when not set."
+    )
+    s3_region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")] | None = Field(
+        None, description="Region of the lake's bucket; AWS_REGION or the profile's when not set."
+    )
+    s3_path_style: bool = Field(
+        False,  # noqa: FBT003
+        description="Name the bucket in the path and not in the host; what MinIO needs.",
     )
     kafka_bootstrap_servers: str = Field(
         "localhost:9092", min_length=1, description="Kafka brokers, host:port, comma separated."
@@ -113,6 +123,19 @@ class Settings(BaseSettings):
     def is_local_lake(self) -> bool:
         """Whether the lake is a folder of this machine."""
         return "://" not in self.lake
+
+    @property
+    def is_on_s3(self) -> bool:
+        """Whether the lake is on S3."""
+        return s3.is_on(self.lake)
+
+    def s3_environment(self) -> dict[str, str]:
+        """The variables that tell delta-rs and boto3 where S3 is; none where nothing of ours is there."""
+        on_s3 = next((location for location in (self.lake, self.quality_docs) if s3.is_on(location)), None)
+        if on_s3 is None:
+            return {}
+        bucket, _ = s3.place(on_s3)
+        return s3.environment(self.s3_endpoint, self.s3_region, bucket, path_style=self.s3_path_style)
 
     def environment(self) -> dict[str, str]:
         """The variables that give a child process these very settings."""

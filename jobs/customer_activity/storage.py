@@ -7,14 +7,18 @@ from pathlib import Path
 
 from pyarrow import fs
 
+from customer_activity import s3
+
 LEAST_BYTES = 1 << 20  # a disk with less is full: a batch writes some files of some kilobytes each
 
 
 def filesystem(location: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a location and the path within it; `s3a` is Hadoop's name for `s3`."""
+    """Return the file system of a location and the path within it."""
     if "://" not in location:
         return fs.LocalFileSystem(), location
-    files, path = fs.FileSystem.from_uri(location.replace("s3a://", "s3://", 1))
+    if s3.is_on(location):
+        return s3.filesystem(), "/".join(s3.place(location)).rstrip("/")
+    files, path = fs.FileSystem.from_uri(location)
     return files, path
 
 

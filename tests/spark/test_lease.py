@@ -22,9 +22,10 @@ from customer_activity import commits, merging
 from customer_activity import lease as lease_module
 from customer_activity.catalog import Query, Table, lock_path, table_path
 from customer_activity.datafiles import arrow_schema
+from customer_activity.epochs import FROZEN, LOCKED, ProcessLock
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning
 from customer_activity.failpoints import FailPoint
-from customer_activity.lease import FROZEN, LEASE_SECONDS, LOCKED, Lease, ProcessLock
+from customer_activity.lease import LEASE_SECONDS, Lease
 from customer_activity.microbatch import MicroBatch
 from customer_activity.session import JvmLock
 from customer_activity.settings import Settings

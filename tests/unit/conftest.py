@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from customer_activity import s3
 from customer_activity.settings import PREFIX, Settings
 from customer_activity.verification.verify import Report, verify
 from support.world import World
@@ -18,6 +19,30 @@ from support.world import World
 def settings(tmp_path: Path) -> Settings:
     """Return settings of a deployment that has nothing yet, and whose broker does not answer."""
     return Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run", kafka_bootstrap_servers="localhost:1")
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[str]:
+    """Serve S3 from this process, once: its objects can be looked into and made older."""
+    from moto.moto_server.threaded_moto_server import ThreadedMotoServer  # noqa: PLC0415 - slow, and few need it
+
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_server(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return where S3 is, without a bucket; this process is connected to it."""
+    from moto.backends import get_backend  # noqa: PLC0415
+
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    for name, value in {**s3.environment(moto_server, None, "lake", path_style=True), **keys}.items():
+        monkeypatch.setenv(name, value)
+    yield moto_server
+    get_backend("s3").reset()
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_every_jar_of_the_list_is_pinned_and_no_other() -> None:
         folder = dependency.attrib["conf"].removesuffix("->default")
         listed.add(f"{folder}/{dependency.attrib['name']}-{dependency.attrib['rev']}.jar")
     lines = doctor.PINS.read_text(encoding="utf-8").splitlines()
-    assert all(re.fullmatch(r"[0-9a-f]{64}  (spark|broker)/\S+\.jar", line) for line in lines)
+    assert all(re.fullmatch(r"[0-9a-f]{64}  (spark|s3|broker)/\S+\.jar", line) for line in lines)
     assert {line.split()[1] for line in lines} == listed
 
 

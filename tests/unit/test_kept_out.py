@@ -73,11 +73,6 @@ def test_a_driver_turns_it_away_at_once_and_keeps_its_epoch(lake: str) -> None:
     assert lease.newest_epoch(lake, Query.SILVER) is None
 
 
-def test_storage_without_locks_is_let_be() -> None:
-    with lease.kept_out("s3a://bucket/lake", [Query.BRONZE]):
-        pass
-
-
 def test_a_checkpoint_is_written_anew_while_no_driver_can_start(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from customer_activity import kafka
+from customer_activity import bucket, kafka
 from customer_activity.broker import node, process
 from customer_activity.broker import topics as broker_topics
 from customer_activity.errors import ActivityError
@@ -152,7 +152,7 @@ def _jars(settings: Settings) -> str:
     if not PINS.exists():
         raise _Fault(f"no list of checksums: {PINS}", "run from a checkout of the project")
     pins = {name: digest for digest, name in (line.split() for line in PINS.read_text(encoding="utf-8").splitlines())}
-    folders = ("spark", "broker")
+    folders = ("spark", "s3", "broker")
     present = {
         f"{folder}/{path.name}": path for folder in folders for path in (settings.jars_dir / folder).glob("*.jar")
     }
@@ -176,6 +176,11 @@ def _digest(path: Path) -> str:
 
 
 def _lake(settings: Settings) -> str:
+    if settings.is_on_s3:
+        traits = bucket.check(settings)
+        if wrong := [f"{trait.trait}: {trait.found}" for trait in traits if not trait.ok]:
+            raise _Fault(f"{settings.lake}: {'; '.join(wrong)}", bucket.TO_CREATE)
+        return f"{settings.lake}: {', '.join(trait.found for trait in traits[1:])}"
     if not settings.is_local_lake:
         return f"{settings.lake}: not a folder of this machine, seen when a stream starts"
     folder = _existing(Path(settings.lake))

@@ -243,11 +243,9 @@ def alone(settings: Settings) -> Iterator[None]:
     Raises:
         JudgingBusy: another one is at work.
     """
-    if not settings.is_local_lake:
-        yield
-        return
-    path = Path(settings.lake) / "_locks" / "quality.lock"
-    if not Path(settings.lake).exists():
+    folder = Path(settings.lake) / "_locks" if settings.is_local_lake else settings.run_dir
+    path = folder / "quality.lock"
+    if settings.is_local_lake and not Path(settings.lake).exists():
         raise SettingsError(f"no lake at {settings.lake}", remedy="run `activity stream`, or correct ACTIVITY_LAKE")
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as lock:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from customer_activity import checkpoints, delta, maintenance, maintenance_request
 from customer_activity.catalog import Query, Table
+from customer_activity.epochs import ProcessLock
 from customer_activity.errors import QueryAlreadyRunning, TransientError
-from customer_activity.lease import Lease, ProcessLock
+from customer_activity.lease import Lease
 from customer_activity.maintenance import RESTING_BYTES, Tended
 from customer_activity.run import parts
 from customer_activity.settings import Settings

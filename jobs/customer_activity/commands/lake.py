@@ -1,0 +1,38 @@
+"""`activity lake create | check`: the bucket of a lake on S3."""
+
+from __future__ import annotations
+
+import typer
+
+from customer_activity import bucket, console
+from customer_activity.bucket import TO_CREATE
+from customer_activity.errors import EXIT_CHECK_FAILED
+
+app = typer.Typer(no_args_is_help=True, help="The bucket of a lake on S3: made, and compared with how it should be.")
+
+
+@app.command()
+def create(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
+    """Make the bucket where there is none; versioned, closed to the public, swept after a week."""
+    settings = console.settings_of(ctx)
+    done = bucket.create(settings)
+    if json:
+        console.print_json({"lake": settings.lake, "done": done})
+    else:
+        console.out.print(f"set: {', '.join(done)}" if done else "everything is as it should be", highlight=False)
+
+
+@app.command()
+def check(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
+    """Compare the bucket with how it should be; exit 1 and what differs when it is not so."""
+    traits = bucket.check(console.settings_of(ctx))
+    is_right = all(trait.ok for trait in traits)
+    if json:
+        console.print_json({"ok": is_right, "traits": [trait._asdict() for trait in traits]})
+    else:
+        for trait in traits:
+            remedy = "" if trait.ok else f"  → {TO_CREATE}"
+            mark = "ok   " if trait.ok else "wrong"
+            console.out.print(f"{mark}  {trait.trait:<14} {trait.found}{remedy}", highlight=False, soft_wrap=True)
+    if not is_right:
+        raise typer.Exit(EXIT_CHECK_FAILED)

@@ -1,0 +1,146 @@
+"""Where S3 is, as each of the libraries is told; and that nobody is told who we are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pyarrow import fs
+
+from customer_activity import s3, session, settings, storage
+from customer_activity.errors import SettingsError
+from customer_activity.settings import Settings
+
+MINIO = "http://minio:9000"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "variables", "options"),
+    [
+        pytest.param(
+            {},
+            {"AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"},
+            {"path.style.access": "false", "endpoint.region": ""},
+            id="AWS, region as AWS describes",
+        ),
+        pytest.param(
+            {"s3_region": "eu-west-1"},
+            {
+                "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true",
+                "AWS_REGION": "eu-west-1",
+                "AWS_DEFAULT_REGION": "eu-west-1",
+            },
+            {"path.style.access": "false", "endpoint.region": "eu-west-1"},
+            id="AWS, another region",
+        ),
+        pytest.param(
+            {"s3_endpoint": MINIO, "s3_path_style": True},
+            {
+                "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+                "AWS_ENDPOINT_URL_S3": MINIO,
+                "AWS_ENDPOINT": MINIO,
+                "AWS_ALLOW_HTTP": "true",
+                "AWS_REGION": "us-east-1",
+                "AWS_DEFAULT_REGION": "us-east-1",
+            },
+            {"path.style.access": "true", "endpoint.region": "us-east-1", "endpoint": MINIO},
+            id="MinIO",
+        ),
+        pytest.param(
+            {"s3_endpoint": "https://store.example", "s3_region": "de-1"},
+            {
+                "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true",
+                "AWS_ENDPOINT_URL_S3": "https://store.example",
+                "AWS_ENDPOINT": "https://lake.store.example",
+                "AWS_ALLOW_HTTP": "false",
+                "AWS_REGION": "de-1",
+                "AWS_DEFAULT_REGION": "de-1",
+            },
+            {"path.style.access": "false", "endpoint.region": "de-1", "endpoint": "https://store.example"},
+            id="another service that names buckets in hosts",
+        ),
+    ],
+)
+def test_every_library_is_told_where_s3_is(
+    chosen: dict[str, object], variables: dict[str, str], options: dict[str, str]
+) -> None:
+    deployed = Settings(lake="s3a://lake/prefix", quality_docs="/docs", **chosen)  # type: ignore[arg-type]
+    assert deployed.s3_environment() == variables
+    told = session.s3_options(deployed)
+    assert {name: told[f"spark.hadoop.fs.s3a.{name}"] for name in options} == options
+    assert {name: told[f"spark.executorEnv.{name}"] for name in variables} == variables
+
+
+@pytest.mark.parametrize(
+    ("places", "is_told"),
+    [
+        pytest.param({"lake": "/lake", "quality_docs": "/docs"}, False, id="nothing is on S3"),
+        pytest.param({"lake": "/lake", "quality_docs": "s3://docs"}, True, id="only the pages of quality are"),
+        pytest.param({"lake": "s3a://lake", "quality_docs": "/docs"}, True, id="the lake is"),
+    ],
+)
+def test_the_environment_is_left_alone_where_nothing_of_ours_is_on_s3(places: dict[str, str], is_told: bool) -> None:
+    assert bool(Settings(**places).s3_environment()) is is_told  # type: ignore[arg-type]
+
+
+def test_no_setting_of_spark_has_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAKEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    options = session.s3_options(Settings(lake="s3a://lake", s3_endpoint=MINIO))
+    assert "DefaultCredentialsProvider" in options["spark.hadoop.fs.s3a.aws.credentials.provider"]
+    assert not [name for name, value in options.items() if "AKIAKEY" in value or "hunter2" in value]
+
+
+@pytest.mark.parametrize(
+    ("lake", "master", "folders"),
+    [
+        pytest.param("/lake", "local[*]", {"spark.driver.extraClassPath": {"spark"}}, id="a folder"),
+        pytest.param(
+            "s3a://lake",
+            "local[2]",
+            {"spark.driver.extraClassPath": {"spark"}, "spark.jars": {"s3"}},
+            id="on S3: the class path stays as the class archive has it",
+        ),
+        pytest.param("s3a://lake", "yarn", {"spark.jars": {"spark", "s3"}}, id="on S3, executors elsewhere"),
+    ],
+)
+def test_only_a_lake_on_s3_has_its_jars(lake: str, master: str, folders: dict[str, set[str]]) -> None:
+    found = session.classpath(Settings(lake=lake, spark_master=master))
+    assert {name: {jar.split("/")[-2] for jar in re.split("[:,]", jars)} for name, jars in found.items()} == folders
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        pytest.param("ACTIVITY_S3_ENDPOINT", "minio:9000", id="no scheme"),
+        pytest.param("ACTIVITY_S3_ENDPOINT", "http://minio:9000/lake", id="the bucket is not part of it"),
+        pytest.param("ACTIVITY_S3_REGION", "EU West", id="no region's name"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match=variable):
+        settings.load()
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        pytest.param("s3a://lake/prefix/gold", "lake/prefix/gold", id="as Hadoop calls it"),
+        pytest.param("s3://lake/prefix/", "lake/prefix", id="as others call it"),
+        pytest.param("s3://lake", "lake", id="a whole bucket"),
+    ],
+)
+def test_a_location_on_s3_is_a_path_that_begins_with_its_bucket(
+    location: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")  # nothing has to be asked
+    files, found = storage.filesystem(location)
+    assert (type(files), found) == (fs.S3FileSystem, path)
+
+
+def test_a_small_file_is_written_whole_and_read_back(s3_server: str) -> None:
+    s3.client().create_bucket(Bucket="lake")
+    assert storage.read_whole("s3a://lake/_gate/publish.json") is None
+    storage.write_whole("s3a://lake/_gate/publish.json", b"{}")
+    assert storage.read_whole("s3a://lake/_gate/publish.json") == b"{}"
