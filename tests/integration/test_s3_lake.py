@@ -1,0 +1,183 @@
+"""The whole pipeline on S3: a real broker, and moto's server as a process of its own; every command on one lake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from pyarrow import fs
+from tenacity import Retrying, stop_after_delay, wait_fixed
+
+from customer_activity import epochs, lease, s3, storage
+from customer_activity.catalog import Query, Reason, Table
+from customer_activity.epochs import ProcessLock
+from customer_activity.errors import QueryAlreadyRunning
+from customer_activity.lease import Lease
+from customer_activity.quarantine import replay
+from customer_activity.quarantine.contents import Selection
+from customer_activity.settings import Settings
+from support.broker import rows, send, view
+from support.records import Record, profile, purchase, tombstone
+from support.shell import Shell
+
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "the-key-id",
+    "AWS_SECRET_ACCESS_KEY": "not-for-anybodys-eyes",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+SECRET = KEYS["AWS_SECRET_ACCESS_KEY"]
+
+
+@pytest.fixture
+def server(free_address: str) -> Iterator[str]:
+    """Start moto's server; return where it is."""
+    host, _, port = free_address.rpartition(":")
+    program = Path(sys.executable).with_name("moto_server")
+    with subprocess.Popen(
+        [program, "-H", host, "-p", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as it:
+        for attempt in Retrying(stop=stop_after_delay(30), wait=wait_fixed(0.1), reraise=True):
+            with attempt:
+                httpx.get(f"http://{free_address}/moto-api/").raise_for_status()
+        yield f"http://{free_address}"
+        it.terminate()
+
+
+@pytest.fixture
+def on_s3(server: str, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Return settings of a lake on S3, whose bucket is not there yet; this process is connected to it."""
+    chosen = {
+        "lake": "s3a://activity/lake",
+        "quality_docs": "s3://activity/quality",
+        "s3_endpoint": server,
+        "s3_path_style": True,
+        "max_bad_share": 1.0,
+    }
+    own = settings.model_copy(update=chosen)
+    for name, value in {**own.s3_environment(), **KEYS}.items():
+        monkeypatch.setenv(name, value)
+    return own
+
+
+@pytest.mark.timeout(600)  # a minute and a half on two idle cores
+def test_every_command_works_on_a_lake_on_s3(on_s3: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = tmp_path / "stderr"
+    with Shell(on_s3, KEYS, errors) as activity:
+        the_bucket_is_made(activity)
+        the_pipeline_runs(on_s3, activity)
+        it_is_maintained(on_s3, activity)
+        a_checkpoint_is_written_anew(activity)
+        the_pipeline_starts_again(on_s3, activity, monkeypatch)
+        it_is_judged_and_shown(activity)
+        it_is_rebuilt(activity)
+        nobody_is_told_the_secret(activity)
+    assert SECRET not in errors.read_text(encoding="utf-8")
+    what_was_refused_is_brought_back(on_s3)
+
+
+def the_bucket_is_made(activity: Shell) -> None:
+    code, printed = activity.run("lake", "check")
+    assert (code, "there is no bucket activity" in printed) == (1, True)
+    assert activity.report("lake", "create")["done"] == ["bucket", "versioning", "public access", "lifecycle"]
+    assert activity.report("lake", "check")["ok"]
+
+
+def the_pipeline_runs(settings: Settings, activity: Shell) -> None:
+    send(
+        settings,
+        profile("C-1"),
+        profile("C-2"),
+        purchase("P-1", "C-1", "19.99"),
+        purchase("P-2", "C-2", "1.00"),
+        purchase("P-3", "C-2", "5.00", currency="USD"),
+    )
+    assert activity.run("stream", "--available-now") == (0, "")
+    assert {key for key, value in view(settings) if value is not None} == {"C-1", "C-2"}
+
+
+def it_is_maintained(settings: Settings, activity: Shell) -> None:
+    done = activity.report("maintain")
+    assert {table["table"]: table["error"] for table in done["tables"]} == {table.label: "" for table in Table}
+    files, folder = storage.filesystem(f"{settings.lake}/{Table.PURCHASES.value}/_delta_log")
+    assert "_last_checkpoint" in [entry.base_name for entry in files.get_file_info(fs.FileSelector(folder))]
+
+
+def a_checkpoint_is_written_anew(activity: Shell) -> None:
+    assert activity.run("recover", "gold", "--reason", "disk lost")[0] == 0
+    assert activity.run("resync", "publish", "--reason", "to see it work")[0] == 0
+
+
+def the_pipeline_starts_again(settings: Settings, activity: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = epochs.of(settings.lake, ProcessLock).newest()
+    send(
+        settings,
+        profile("C-1", updated=2_000, address="2 New Street"),
+        tombstone("C-2"),
+        profile("C-3"),
+        purchase("P-4", "C-1", "5.01"),
+        purchase("P-1", "C-1", "1.00"),
+        Record("purchase-events", b"P-5", b"not JSON"),
+    )
+    activity.begin("stream", "--available-now")
+    a_second_driver_is_turned_away(settings, before, monkeypatch)
+    assert activity.end() == (0, "")
+    assert {row["customer_id"]: row["address"] for row in rows(settings, Table.ACTIVITY)} == {
+        "C-1": "2 New Street",
+        "C-3": "1 Old Street",
+    }
+    assert sorted(row["reason"] for row in rows(settings, Table.QUARANTINE)) == [
+        Reason.CONFLICTING_DUPLICATE,
+        Reason.CURRENCY_MISMATCH,
+        Reason.NOT_JSON,
+    ]
+
+
+def a_second_driver_is_turned_away(
+    settings: Settings, before: dict[Query, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = epochs.of(settings.lake, ProcessLock)
+    for attempt in Retrying(stop=stop_after_delay(120), wait=wait_fixed(0.1), reraise=True):
+        with attempt:
+            assert place.newest()[Query.ACTIVITY] == before[Query.ACTIVITY] + 1
+    with monkeypatch.context() as patched:
+        patched.setattr(lease, "WAIT_SECONDS", 0.0)
+        with pytest.raises(QueryAlreadyRunning, match=f"already runs on {settings.lake}"):
+            Lease(ProcessLock, settings.lake, [Query.ACTIVITY])
+
+
+def it_is_judged_and_shown(activity: Shell) -> None:
+    activity.report("verify")
+    status = activity.report("status")
+    assert {query["state"] for query in status["queries"]} == {"stopped"}
+    assert activity.report("show", "C-1")["gold"]["purchase_count"] == 2
+    assert sum(group["records"] for group in activity.report("quarantine", "list")) == 3
+    assert activity.run("quarantine", "show")[0] == 0
+    assert activity.run("describe")[0] == 0
+    activity.report("quality")
+    pages = s3.client().get_object(Bucket="activity", Key="quality/index.html")
+    assert (pages["ContentType"], b"<html" in pages["Body"].read().lower()) == ("text/html", True)
+
+
+def it_is_rebuilt(activity: Shell) -> None:
+    code, printed = activity.run("rebuild", "--json")
+    assert code == 0, printed
+
+
+def nobody_is_told_the_secret(activity: Shell) -> None:
+    code, told = activity.run("spark-settings")
+    assert (code, "s3a://" in told or "fs.s3a.endpoint" in told) == (0, True)
+    assert SECRET not in told
+    assert KEYS["AWS_ACCESS_KEY_ID"] not in told
+
+
+def what_was_refused_is_brought_back(settings: Settings) -> None:
+    """As if the deployment's currency had been wrong."""
+    mended = settings.model_copy(update={"currency": "USD"})
+    done = replay.replay(mended, Selection(Reason.CURRENCY_MISMATCH), "another currency")
+    assert done.accepted == {settings.purchase_topic: 1}
+    assert "P-3" in [row["purchase_id"] for row in rows(settings, Table.PURCHASE_EVENTS)]
+    assert replay.replay(mended, Selection(Reason.CURRENCY_MISMATCH), "once more").accepted == {}

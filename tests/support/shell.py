@@ -1,0 +1,119 @@
+"""`activity` commands, one after the other in one process: they share a JVM, which a process each would start anew.
+
+A line in is a command's arguments as JSON; what it prints comes out, and then a line with its exit code. The command
+`spark-settings` prints what the session that such commands use has been told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from customer_activity.settings import PREFIX, Settings
+
+END = "\x1e"
+
+
+class Shell:
+    """The process; `errors` is the file that its standard error goes to."""
+
+    def __init__(self, settings: Settings, variables: dict[str, str], errors: Path) -> None:
+        """Start it with these settings, and with variables that are none of ours."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "AWS_"))}
+        self.errors: IO[bytes] = errors.open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            env={
+                **inherited,
+                **settings.environment(),
+                **variables,
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            },
+        )
+
+    def begin(self, *arguments: str) -> None:
+        """Begin a command."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(arguments) + "\n")
+        self.process.stdin.flush()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for it; return its exit code and what it printed."""
+        assert self.process.stdout is not None
+        printed: list[str] = []
+        for line in self.process.stdout:
+            if line.startswith(END):
+                return int(line.removeprefix(END)), "".join(printed)
+            printed.append(line)
+        raise AssertionError("the process has ended")
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Run a command."""
+        self.begin(*arguments)
+        return self.end()
+
+    def report(self, *arguments: str) -> Any:
+        """Run a command that succeeds; return what it reports as JSON."""
+        code, printed = self.run(*arguments, "--json")
+        assert code == 0, printed
+        return json.loads(printed)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """End it: it has nothing more to read."""
+        if error is not None:
+            self.process.kill()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+        self.errors.close()
+
+
+def _each(iterator: Any) -> Iterator[Any]:
+    """Walk a Java iterator."""
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _spark_settings() -> None:
+    from customer_activity import session, settings  # noqa: PLC0415
+
+    spark = session.start(settings.load())
+    entries = _each(spark.sparkContext._jsc.hadoopConfiguration().iterator())
+    hadoop = {entry.getKey(): entry.getValue() for entry in entries}
+    print(json.dumps({"spark": dict(spark.sparkContext.getConf().getAll()), "hadoop": hadoop}))  # noqa: T201
+    spark.stop()
+
+
+def _serve() -> None:
+    from customer_activity import cli  # noqa: PLC0415
+
+    for line in sys.stdin:
+        arguments = json.loads(line)
+        try:
+            if arguments[0] == "spark-settings":
+                _spark_settings()
+                code: object = 0
+            else:
+                cli.main(arguments)
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.write(f"{END}{code}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve()
