@@ -2,7 +2,8 @@
 
 Four libraries do. Hadoop reads Spark's settings (`session.py`). delta-rs and boto3 look into the environment of this
 process, and so do the Python workers that Spark starts; `filesystem` tells Arrow what stands there. Every one finds its
-credentials by itself, in the order that AWS describes: environment, profile, role of the machine.
+credentials by itself: in the environment, or as the role of the machine. Profiles are no such place, because delta-rs
+(1.6) knows none.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ REFUSED = {
     "AuthorizationHeaderMalformed": "the bucket is in another region: set ACTIVITY_S3_REGION",
     "AccessDenied": "let these credentials list, read, write and delete in the bucket",
     "403": "let these credentials list, read, write and delete in the bucket",
-    "InvalidAccessKeyId": "correct the credentials: AWS_ACCESS_KEY_ID, AWS_PROFILE or the machine's role",
-    "SignatureDoesNotMatch": "correct the credentials: AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role",
+    "InvalidAccessKeyId": "correct the credentials: AWS_ACCESS_KEY_ID, or the machine's role",
+    "SignatureDoesNotMatch": "correct the credentials: AWS_SECRET_ACCESS_KEY, or the machine's role",
     "ExpiredToken": "renew the credentials",
 }
 
@@ -143,7 +144,7 @@ def explained(bucket: str) -> Iterator[None]:
     except NoCredentialsError:
         raise SettingsError(
             f"no credentials for S3 (bucket {bucket})",
-            remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role",
+            remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role",
         ) from None
     except ClientError as error:
         code = error.response["Error"]["Code"]

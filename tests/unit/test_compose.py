@@ -29,13 +29,6 @@ PINNED = re.compile(r"[\w./-]+:(RELEASE\.)?\d+[.-]\d+[\w.-]*")
 MAY_BE_SECRET = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|CREDENTIAL|CONN", re.IGNORECASE)
 IN_SECRETS = re.compile(r"/run/secrets/([\w.]+)")
 ONE_SHOT = "on-failure"
-# The setting and the command `activity lake create` come with the lake on S3; without it compose's lake is nowhere.
-ON_S3 = pytest.mark.xfail("s3_endpoint" not in product.Settings.model_fields, reason="the product has no lake on S3")
-
-
-def with_a_lake(*named: str) -> list[Any]:
-    """Return every service, those named as tests that pass with the lake on S3 alone."""
-    return [pytest.param(name, marks=[ON_S3] * (name in named)) for name in SERVICES]
 
 
 def parser() -> list[str] | None:
@@ -193,7 +186,6 @@ def test_a_part_is_given_no_secret_that_it_has_no_use_for() -> None:
             assert f"/run/secrets/{secret}" in " ".join(variables(service).values()) or secret in text
 
 
-@pytest.mark.parametrize("service", with_a_lake("topics", "lake", "airflow-supervisor"))
 def test_its_settings_are_the_products(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = {name: value for name, value in variables(service).items() if name.startswith(product.PREFIX)}
     for name in [name for name in os.environ if name.startswith(product.PREFIX)]:
@@ -220,7 +212,6 @@ def test_who_reads_the_lake_has_its_keys(service: str) -> None:
     assert f"infra/compose/bin/{Path(program).name}" in images.files(built.name)
 
 
-@pytest.mark.parametrize("service", with_a_lake("lake"))
 def test_its_command_is_one_of_the_products(service: str) -> None:
     words = str(SERVICES[service].get("command", "")).split()
     command: Any = typer.main.get_command(cli.app)

@@ -172,5 +172,5 @@ def test_without_credentials_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    with pytest.raises(SettingsError, match="AWS_PROFILE"):
+    with pytest.raises(SettingsError, match="AWS_ACCESS_KEY_ID"):
         Lease(ProcessLock, LAKE, [QUERY])
