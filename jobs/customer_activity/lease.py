@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -111,8 +111,11 @@ class Lease:
         Raises:
             LeaseLost: another driver took it over.
         """
+        return self._held(query, self.place.newest())
+
+    def _held(self, query: Query, newest: Mapping[Query, int]) -> int:
         epoch = self.epochs[query]
-        if self.place.newest().get(query) != epoch:
+        if newest.get(query) != epoch:
             raise lost(query, epoch)
         return epoch
 
@@ -130,9 +133,8 @@ class Lease:
 
     def _look(self) -> None:
         newest = self.place.newest()
-        for query, epoch in self.epochs.items():
-            if newest.get(query) != epoch:
-                raise lost(query, epoch)
+        for query in self.epochs:
+            self._held(query, newest)
 
     def _keep(self) -> None:
         renewed = time.monotonic()
