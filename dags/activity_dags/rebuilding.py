@@ -20,7 +20,9 @@ def optional(description: str, **schema: Any) -> Param:
 def form() -> dict[str, Param]:
     """Return the fields of a run's form."""
     return {
-        "customers": Param([], type="array", items={"type": "string"}, description="One a line; everybody when empty."),
+        "customers": Param(
+            [], type=["null", "array"], items={"type": "string"}, description="One a line; everybody when empty."
+        ),
         "since": optional("Only customers with a record from then on.", format="date-time"),
         "until": optional("Only customers with a record before then.", format="date-time"),
         "swap": Param(
@@ -48,6 +50,6 @@ class RebuildOperator(ActivityOperator):
 
 def options(params: Mapping[str, Any]) -> list[str]:
     """Return the command's options for a run's params. Each is one word: a value may begin with a dash."""
-    customers = [f"--customer={customer}" for customer in params["customers"]]
+    customers = [f"--customer={customer}" for customer in params["customers"] or []]
     chosen = [*customers, *(f"--{name}={params[name]}" for name in ("since", "until", "back") if params[name])]
     return chosen if params["swap"] == NEVER else [*chosen, f"--swap={params['swap']}"]

@@ -33,6 +33,7 @@ def filled(dag: DAG, entered: dict[str, Any]) -> dict[str, Any]:
     ("entered", "expected"),
     [
         pytest.param({}, [], id="nothing: everybody"),
+        pytest.param({"customers": None}, [], id="a field that was emptied: everybody"),
         pytest.param({"customers": ["C-1", "--all"]}, ["--customer=C-1", "--customer=--all"], id="customers"),
         pytest.param(
             {"since": "2026-11-01T00:00:00+01:00", "until": "2026-11-02T00:00:00Z"},

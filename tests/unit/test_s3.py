@@ -64,7 +64,8 @@ MINIO = "http://minio:9000"
 def test_every_library_is_told_where_s3_is(
     chosen: dict[str, object], variables: dict[str, str], options: dict[str, str]
 ) -> None:
-    deployed = Settings(lake="s3a://lake/prefix", quality_docs="/docs", **chosen)  # type: ignore[arg-type]
+    aws: dict[str, object] = {"s3_endpoint": None, "s3_region": None, "s3_path_style": False}
+    deployed = Settings(lake="s3a://lake/prefix", quality_docs="/docs", **aws | chosen)  # type: ignore[arg-type]
     assert deployed.s3_environment() == variables
     told = session.s3_options(deployed)
     assert {name: told[f"spark.hadoop.fs.s3a.{name}"] for name in options} == options
