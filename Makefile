@@ -17,7 +17,7 @@ test: setup ## set up and pass the tests: unit, spark, integration, drills, and 
 	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow
 	.venv/bin/pytest
 
-end-to-end: setup ## start, kill, clear and pause the streams under a real Airflow, in a real browser too (a quarter of an hour)
+end-to-end: setup ## start, kill, clear and pause the streams under a real Airflow, in a real browser too (a quarter of an hour; needs chromium and chromium-driver)
 	.venv/bin/pytest tests/end_to_end
 
 pictures: setup ## take the pictures of the docs from what `make run` left running (needs chromium and chromium-driver)
