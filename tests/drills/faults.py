@@ -126,14 +126,15 @@ class Drill:
     def freeze(self) -> Outcome:
         """Freeze the driver, let a successor take over, and wake it up again.
 
-        Until the lease is over a successor is turned away; afterwards the one that wakes must end by itself. It may
-        have planned a batch in Spark's own log before it does: then its successor ends, too, and is started again.
+        While it is at work a second one is turned away. A successor of the frozen one waits until the lease is over,
+        and the one that wakes then must end by itself. It may have planned a batch in Spark's own log before it does:
+        then its successor ends, too, and is started again.
         """
         frozen = self.pipeline
+        self._expect_end(self.trial.start(), "already runs")
         self.send()
         _signal(frozen, signal.SIGSTOP)
         self.send()
-        self._expect_end(self.trial.start(), "already runs")
         outcome = self._started("frozen, and woken up after its successor's start")
         _signal(frozen, signal.SIGCONT)
         self.send()

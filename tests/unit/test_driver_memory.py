@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import targets
 
-OURS = ("freshness", "freshness_purchases_only", "rate", "backlog", "growth", "cold_start", "catch_up", "steady")
-SINGLE = ("rate", "steady")  # one run, which is the scenario itself
+OURS = ("freshness", "freshness_purchases_only", "rate", "backlog", "growth", "cold_start", "catch_up", "steady", "judged")
+SINGLE = ("rate", "steady", "judged")  # one run, which is the scenario itself
 
 
 @pytest.mark.parametrize("worst", OURS)

@@ -102,7 +102,12 @@ def test_no_setting_of_spark_has_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
             {"spark.driver.extraClassPath": {"spark"}, "spark.jars": {"s3"}},
             id="on S3: the class path stays as the class archive has it",
         ),
-        pytest.param("s3a://lake", "yarn", {"spark.jars": {"spark", "s3"}}, id="on S3, executors elsewhere"),
+        pytest.param(
+            "s3a://lake",
+            "yarn",
+            {"spark.driver.extraClassPath": {"spark"}, "spark.jars": {"spark", "s3"}},
+            id="on S3, executors elsewhere",
+        ),
     ],
 )
 def test_only_a_lake_on_s3_has_its_jars(lake: str, master: str, folders: dict[str, set[str]]) -> None:
