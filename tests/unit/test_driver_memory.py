@@ -8,7 +8,17 @@ import pytest
 
 from benchmarks import targets
 
-OURS = ("freshness", "freshness_purchases_only", "rate", "backlog", "growth", "cold_start", "catch_up", "steady", "judged")
+OURS = (
+    "freshness",
+    "freshness_purchases_only",
+    "rate",
+    "backlog",
+    "growth",
+    "cold_start",
+    "catch_up",
+    "steady",
+    "judged",
+)
 SINGLE = ("rate", "steady", "judged")  # one run, which is the scenario itself
 
 
