@@ -7,18 +7,10 @@ from typing import Any
 import pytest
 
 from benchmarks import targets
+from benchmarks.scenarios import SCENARIOS
 
-OURS = (
-    "freshness",
-    "freshness_purchases_only",
-    "rate",
-    "backlog",
-    "growth",
-    "cold_start",
-    "catch_up",
-    "steady",
-    "judged",
-)
+PEERS = {"tutorial", "streams_freshness"}
+OURS = tuple(sorted(SCENARIOS.keys() - PEERS))
 SINGLE = ("rate", "steady", "judged")  # one run, which is the scenario itself
 
 
@@ -31,3 +23,7 @@ def test_it_is_that_of_the_worst_scenario(worst: str) -> None:
     }
     scenarios |= {name: {"jvm_megabytes": max(peaks[name])} for name in SINGLE}
     assert targets.driver_memory(scenarios) == 3.4
+
+
+def test_every_scenario_in_which_our_driver_runs_is_one_of_them() -> None:
+    assert set(targets.OURS) == set(OURS)

@@ -87,20 +87,32 @@ def rebuild_in(
         on_step("building silver and gold")
         taken = building.build(spark, database, shadow, choice)
         on_step("comparing")
-        tables = compared(database, shadow, found, is_everybody=choice.is_everybody)
-    return told(found, customers, taken, tables, started)
+        return compared(database, shadow, found, customers, taken, started, is_everybody=choice.is_everybody)
 
 
 def compared(
-    database: duckdb.DuckDBPyConnection, shadow: Settings, found: Basis, *, is_everybody: bool
-) -> list[Compared]:
-    """Compare what is on a lake beside with what is `live`; its rows are `rebuilt` from then on."""
+    database: duckdb.DuckDBPyConnection,
+    shadow: Settings,
+    found: Basis,
+    customers: int,
+    taken: Mapping[Table, int],
+    started: float,
+    *,
+    is_everybody: bool = True,
+) -> Rebuilt:
+    """Compare what is on a lake beside with what is `live`; its rows are `rebuilt` from then on.
+
+    Args:
+        database: has the live rows.
+        shadow: the lake beside.
+        found: the versions that are live.
+        customers: how many were rebuilt.
+        taken: of how many events, by table.
+        started: when that began, on the monotonic clock.
+        is_everybody: whether rows of nobody that was rebuilt are differences, too.
+    """
     snapshot.add(database, {f"rebuilt.{basis.name_of(table)}": _rows(shadow, table) for table in found.live})
-    return [comparison.compare(database, side, is_everybody=is_everybody) for side in comparison.SIDES]
-
-
-def told(found: Basis, customers: int, taken: Mapping[Table, int], tables: list[Compared], started: float) -> Rebuilt:
-    """Put together what came out of a rebuild that began at a time (monotonic)."""
+    tables = [comparison.compare(database, side, is_everybody=is_everybody) for side in comparison.SIDES]
     records = {table.label: count for table, count in taken.items()}
     return Rebuilt(found.versions, customers, records, tables, time.monotonic() - started)
 
