@@ -22,10 +22,12 @@ from customer_activity import attention, delta, loss, recovery, session
 from customer_activity.broker import topics
 from customer_activity.catalog import Query
 from customer_activity.errors import ActivityError, PublishingHeld
+from customer_activity.failures import disk_full
 from customer_activity.inspection.describe import lines
 from customer_activity.lease import Lease
 from customer_activity.observability import HELD, log
-from customer_activity.queries import Plans, RunningQuery, disk_full
+from customer_activity.plans import Plans
+from customer_activity.queries import RunningQuery
 from customer_activity.rounds import Rounds
 from customer_activity.settings import Settings
 from customer_activity.storage import is_full

@@ -14,7 +14,7 @@ from customer_activity.errors import (
     LeaseLost,
     TransientError,
 )
-from customer_activity.queries import explain
+from customer_activity.failures import explain
 from customer_activity.settings import Settings
 
 NOTED = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 6."

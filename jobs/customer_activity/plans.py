@@ -1,0 +1,93 @@
+"""What it takes to start each query: its source, what to do with its batches, and where those begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from customer_activity import delta, kafka
+from customer_activity.bronze import stream as bronze
+from customer_activity.bronze.bad_share import BadShareGuard
+from customer_activity.bronze.fetching import Fetcher
+from customer_activity.catalog import Query, Table
+from customer_activity.gold import current
+from customer_activity.gold import stream as gold
+from customer_activity.gold.state import GoldState
+from customer_activity.microbatch import MicroBatch
+from customer_activity.publish import stream as publish
+from customer_activity.publish.transaction import Publisher
+from customer_activity.settings import Settings
+from customer_activity.silver import current_profiles, summaries
+from customer_activity.silver import stream as silver
+from customer_activity.silver.index import SilverIndex
+
+
+class Plan(NamedTuple):
+    """What it takes to start one query.
+
+    Attributes:
+        source: what it reads.
+        write: what to do with each of its batches.
+        begins: the first version that a first batch reads of each table, in the order of the sources (None: it begins
+            with the table as it is); empty where the query's batches are not read from files.
+    """
+
+    source: DataFrame
+    write: Callable[[DataFrame, MicroBatch], None]
+    begins: Mapping[Table, int | None] = {}
+
+
+class Plans:
+    """Makes each query's plan when it starts: a source looks at its table then. Owns what the plans keep open."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, resources: ExitStack) -> None:
+        """Make nothing yet; what is opened closes with `resources`."""
+        self.spark = spark
+        self.settings = settings
+        self.resources = resources
+        self.ids = {table: delta.table_id(settings.lake, table) for table in Table}
+
+    def make(self, query: Query) -> Plan:
+        """Make a query's plan."""
+        spark, settings = self.spark, self.settings
+        if query is Query.BRONZE:
+            guard = BadShareGuard(settings.max_bad_share)
+            ids = kafka.topic_ids(settings, (settings.purchase_topic, settings.profile_topic))
+            fetcher = Fetcher(settings)
+            self.resources.callback(fetcher.close)
+            write = partial(bronze.land, settings=settings, guard=guard, topic_ids=ids, fetcher=fetcher)
+            return Plan(bronze.read(spark, settings), write)
+        if query is Query.SILVER:
+            index = SilverIndex(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES))
+            self.resources.callback(index.close)
+            write = partial(silver.append_batch, settings=settings, index=index)
+            return Plan(silver.read(spark, settings), write, delta.begins(settings.lake, silver.SIDES))
+        if query is Query.GOLD:
+            state = GoldState(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES))
+            self.resources.callback(state.close)
+            clock = gold.ViewClock.of(settings.lake)
+            write = partial(gold.append_batch, settings=settings, state=state, clock=clock)
+            return Plan(gold.read(spark, settings), write, gold.begins(settings))
+        if query is Query.PUBLISH:
+            publisher = self.resources.enter_context(Publisher(settings))
+            write = partial(
+                publish.publish_batch,
+                settings=settings,
+                publisher=publisher,
+                table_id=self.ids[Table.ACTIVITY_CHANGES],
+                instead_of=delta.instead_of(settings.lake, Table.ACTIVITY_CHANGES),
+            )
+            return Plan(publish.read(spark, settings, publisher), write, publish.begins(settings, publisher))
+        merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
+        return Plan(
+            merging.read(spark, settings),
+            partial(merging.merge_batch, settings=settings),
+            delta.begins(settings.lake, [merging.SOURCE]),
+        )
+
+    def _ids(self, *tables: Table) -> dict[Table, str]:
+        return {table: self.ids[table] for table in tables}
