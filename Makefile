@@ -15,7 +15,7 @@ run: setup ## set up and run the main job: broker, Airflow, streams and 1.47 mil
 
 test: setup ## set up and pass the tests: unit, spark, integration, drills, and those of the DAGs
 	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow
-	.venv/bin/pytest
+	.venv/bin/pytest --numprocesses 2 --dist worksteal
 
 end-to-end: setup ## start, kill, clear and pause the streams under a real Airflow, in a real browser too (a quarter of an hour; needs chromium and chromium-driver)
 	.venv/bin/pytest tests/end_to_end

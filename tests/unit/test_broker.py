@@ -136,7 +136,11 @@ def test_whether_a_port_is_taken(listener: int) -> None:
     assert not node.is_taken("127.0.0.1", free)
 
 
-@pytest.mark.parametrize("content", ["", "no number", "99999999", str(os.getpid())])
+@pytest.mark.parametrize(
+    "content",
+    ["", "no number", "99999999", str(os.getpid())],
+    ids=["empty", "no number", "nobody's", "the test's own"],
+)
 def test_a_number_that_is_nobodys_or_somebody_elses_is_not_the_broker(content: str, settings: Settings) -> None:
     process.pid_path(settings).write_text(content, encoding="utf-8")
     assert process.find(settings) is None
