@@ -19,6 +19,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how long things took that tests noted."""
+    for report in terminalreporter.getreports("passed"):
+        for what, seconds in report.user_properties:
+            terminalreporter.write_line(f"{what}: {seconds} s")
+
+
 @pytest.fixture(scope="session")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("deployment")

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
+from customer_activity import generations
 from customer_activity.catalog import Table
 from customer_activity.run import local_airflow, processes
 from customer_activity.run.driver import State
@@ -40,9 +42,8 @@ def a_purchase_arrives(settings: Settings) -> None:
 
 
 def noted(record_property: Callable[[str, object], None], what: str, started: float) -> None:
-    """Put a figure into the report: it is no assertion."""
+    """Put a figure into the report, and below it: it is no assertion."""
     record_property(what, seconds_since(started))
-    print(f"{what}: {seconds_since(started)} s")  # noqa: T201 - shown with -s, and when the test fails
 
 
 def test_no_worker_waits_while_it_streams(running: Deployment) -> None:
@@ -59,7 +60,7 @@ def test_a_driver_that_is_killed_is_started_again(
     assert before.pid is not None
     started = time.monotonic()
     kill(*processes.family(before.pid))
-    after = running.is_streaming(but=before.pid, seconds=60)
+    after = running.is_streaming(but=before.pid)
     noted(record_property, "driver killed, until all queries run", started)
     assert running.drivers() == {after.pid}
     a_purchase_arrives(running.settings)
@@ -162,7 +163,7 @@ def test_pausing_stops_the_driver_and_going_on_starts_one(
 ) -> None:
     started = time.monotonic()
     running.pause(is_paused=True)
-    until(lambda: _has_stopped(running), 60)
+    until(lambda: _has_stopped(running), 120)
     noted(record_property, "paused, until the driver has stopped", started)
     assert running.drivers() == set()
     started = time.monotonic()
@@ -179,6 +180,27 @@ def test_maintenance_is_done_by_the_driver_while_it_streams(running: Deployment)
     assert run["state"] == "success", log
     assert "by the driver, between its batches" in log
     assert running.is_streaming().pid == before.pid
+    a_purchase_arrives(running.settings)
+
+
+def test_a_rebuild_takes_the_place_of_what_is_live_while_the_stream_is_paused(running: Deployment) -> None:
+    a_purchase_arrives(running.settings)
+    rebuild = "customer_activity_rebuild"
+    early = running.run(rebuild, conf={"swap": "if-equal"})
+    assert early["state"] == "failed"
+    assert "already runs on" in running.log(rebuild, early["dag_run_id"], "compare")
+    running.pause(is_paused=True)
+    try:
+        until(lambda: _has_stopped(running), 120)
+        before = sorted(rows(running.settings, Table.ACTIVITY), key=itemgetter("customer_id"))
+        swapped = running.run(rebuild, conf={"swap": "if-equal"})
+        assert swapped["state"] == "success", running.log(rebuild, swapped["dag_run_id"], "compare")
+        assert sorted(rows(running.settings, Table.ACTIVITY), key=itemgetter("customer_id")) == before
+        (kept,) = generations.kept(running.settings.lake)
+    finally:
+        running.pause(is_paused=False)
+    assert kept.name in running.log(rebuild, swapped["dag_run_id"], "compare")
+    running.is_streaming()
     a_purchase_arrives(running.settings)
 
 

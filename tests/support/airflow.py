@@ -84,11 +84,11 @@ class Deployment:
 
         return until(look, seconds)
 
-    def run(self, dag: str, *, seconds: float = 240) -> dict[str, Any]:
-        """Run another DAG once, and return how its run ended."""
+    def run(self, dag: str, *, conf: dict[str, Any] | None = None, seconds: float = 240) -> dict[str, Any]:
+        """Run another DAG once, with what its form asks for, and return how its run ended."""
         with local_airflow.client(self.settings) as api:
             api.patch(f"/api/v2/dags/{dag}", json={"is_paused": False}).raise_for_status()
-        begun = self.post(f"/dags/{dag}/dagRuns", {"logical_date": None})
+        begun = self.post(f"/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf or {}})
 
         def look() -> dict[str, Any]:
             run = self.get(f"/dags/{dag}/dagRuns/{begun['dag_run_id']}")
