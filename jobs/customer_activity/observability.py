@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,6 +18,8 @@ from customer_activity.catalog import Query
 log = logging.getLogger("customer_activity")
 
 HELD = "held"  # a publisher's state while quality holds its gate shut
+STANDARD_ERROR = 2
+LOG_BYTES = 64 * 2**20  # of a driver's log: most of a day
 
 
 def configure_logging() -> None:
@@ -26,6 +30,28 @@ def configure_logging() -> None:
     logging.Formatter.converter = time.gmtime
     for chatty in ("py4j", "pyspark"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def keep_log_short(folder: Path, most: int = LOG_BYTES) -> None:
+    """Begin this process's log anew when it has grown large: what was in `<name>.log` is in `<name>.log.1` then.
+
+    The JVM below writes there, too, and cannot be told to open another file. So the log is copied and cut, and what is
+    said in the instant between is in neither (as with logrotate's copytruncate). A log elsewhere is left alone.
+
+    Args:
+        folder: where logs of detached processes are.
+        most: its bytes; below them nothing is done.
+
+    Raises:
+        OSError: it cannot be copied, and is as it was.
+    """
+    said = os.fstat(STANDARD_ERROR)
+    if not stat.S_ISREG(said.st_mode) or said.st_size < most:
+        return
+    for log_file in folder.glob("*.log"):
+        if os.path.samestat(log_file.stat(), said):
+            shutil.copyfile(log_file, log_file.with_name(f"{log_file.name}.1"))
+            os.truncate(log_file, 0)
 
 
 def now() -> str:

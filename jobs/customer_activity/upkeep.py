@@ -10,7 +10,7 @@ from functools import partial
 from customer_activity import failpoints, maintenance, maintenance_request
 from customer_activity.catalog import FLOWS, Query, Table
 from customer_activity.maintenance import FAULTS, Tended
-from customer_activity.observability import log
+from customer_activity.observability import keep_log_short, log
 from customer_activity.queries import RunningQuery
 from customer_activity.settings import Settings
 
@@ -43,6 +43,7 @@ class Upkeep:
         if (self.serves and self.fulfil()) or time.monotonic() < self.next_look:
             return
         if not self.due:
+            self.cut_log()
             self.due = [partial(self.tidy, table, writers) for table, writers in self.writers.items()]
             if time.monotonic() >= self.next_vacuum:
                 self.due += [partial(self.vacuum, table) for table in self.writers]
@@ -51,6 +52,13 @@ class Upkeep:
             if self.due.pop(0)():
                 break
         self.next_look = time.monotonic() + (PAUSE_SECONDS if self.due else LOOK_SECONDS)
+
+    def cut_log(self) -> None:
+        """Keep the driver's log short."""
+        try:
+            keep_log_short(self.settings.run_dir)
+        except OSError as error:
+            log.warning("the log is not cut, tried again later: %s", error)
 
     def fulfil(self) -> bool:
         """Do the next table of what somebody asked for (`activity maintain`); say whether anybody did."""

@@ -39,6 +39,17 @@ signal.signal(signal.SIGTERM, lambda *_: (print("goodbye", flush=True), sys.exit
 print("ready", flush=True)
 while True: time.sleep(1)
 """
+# As a driver with a JVM below it: both have the log open, and a round of upkeep is when it may be cut.
+TALKATIVE = """
+import os, subprocess, sys
+from customer_activity import settings
+from customer_activity.observability import keep_log_short
+def say(words): subprocess.run(["sh", "-c", "cat >&2"], input=words.encode(), check=True); os.write(2, words.encode())
+folder = settings.load().run_dir
+for words in ("one", "two", "three", "four"):
+    say(words + "\\n")
+    keep_log_short(folder, most=20)
+"""
 FAILING = (
     'import sys; print("INFO started"); print("error: too many bad records\\n  → look at quarantine"); sys.exit(2)'
 )
@@ -88,6 +99,17 @@ class TestProcesses:
 
         assert processes.running(settings, "stream") is None
         assert says(settings, "stream", "goodbye")()
+
+    def test_a_log_that_grows_large_begins_anew_and_the_one_before_is_kept(
+        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
+    ) -> None:
+        settings.run_dir.mkdir()
+        (settings.run_dir / "other.log").write_text("somebody else's, and large")
+        assert start(TALKATIVE, "talk").wait(WAIT_SECONDS) == 0
+        log = processes.log_path(settings, "talk")
+        assert log.read_text(encoding="utf-8") == "four\nfour\n"
+        assert log.with_name("talk.log.1").read_text(encoding="utf-8") == "one\none\ntwo\ntwo\nthree\nthree\n"
+        assert not (settings.run_dir / "other.log.1").exists()
 
     def test_a_stubborn_process_is_killed_with_what_left_its_group(
         self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]

@@ -49,7 +49,7 @@ def launch(settings: Settings, name: str, line: list[str], variables: dict[str, 
     log = log_path(settings, name)
     if log.exists():
         log.replace(log.with_name(f"{log.name}.1"))
-    with log.open("wb") as output:
+    with log.open("ab") as output:  # appended to, so that it can be cut while it is written
         process = subprocess.Popen(  # noqa: S603 - programs that set-up installed, and our own arguments
             line,
             stdin=subprocess.DEVNULL,
