@@ -56,6 +56,8 @@ def main(
         run = str(deployment.run(QUALITY_DAG, seconds=RUN_SECONDS)["dag_run_id"])
         page.get(f"{airflow.url}/dags/{QUALITY_DAG}/runs/{run}/tasks/judge")
         browser.says(page, "rules passed")
+        browser.scroll_up(page)
+        browser.says(page, "across.join_match")
         browser.picture(page, folder / "airflow-quality.png")
 
 

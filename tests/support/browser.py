@@ -86,6 +86,11 @@ def switch(page: Chrome, url: str, dag: str) -> None:
     marked(page, SWITCH).click()
 
 
+def scroll_up(page: Chrome) -> None:
+    """Scroll every part of a page to its top: the page of a long log shows its end first."""
+    page.execute_script("document.querySelectorAll('*').forEach(part => { part.scrollTop = 0; })")
+
+
 def picture(page: Chrome, file: Path) -> None:
     """Keep what the page looks like."""
     file.parent.mkdir(parents=True, exist_ok=True)
