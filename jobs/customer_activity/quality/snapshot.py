@@ -54,14 +54,17 @@ def variables(settings: Settings) -> dict[str, Any]:
         "view_topic": settings.view_topic,
         "max_bad_share": settings.max_bad_share,
         "reasons": [reason.value for reason in Reason],
-        "now_us": time.time_ns() // 1_000,
     }
 
 
 @contextmanager
 def opened(tables: Relations, values: Mapping[str, Any]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database in memory with the pinned tables in it, and what rules' queries may name besides."""
+    """Open a database in memory with the pinned tables in it, and what rules' queries may name besides.
+
+    That is `now_us`, too: microseconds since the epoch, of a moment after everything that is pinned.
+    """
     with database_of(tables) as database:
+        database.execute(f"SET VARIABLE now_us = {time.time_ns() // 1_000}")
         for name, value in values.items():
             if not isinstance(value, list):
                 database.execute(f"SET VARIABLE {name} = {literal(value)}")
