@@ -18,7 +18,7 @@ from customer_activity import settings
 from customer_activity.run import local_airflow
 from customer_activity.run.local_airflow import STREAM_DAG
 from support import browser
-from support.airflow import TASK, Deployment, until
+from support.airflow import TASK, Deployment
 
 QUALITY_DAG, REBUILD_DAG = "customer_activity_quality", "customer_activity_rebuild"
 RUN_SECONDS = 300.0
@@ -46,9 +46,9 @@ def main(
 
         browser.fill_in(page, airflow.url, REBUILD_DAG, {"customers": customer})
         browser.picture(page, folder / "airflow-rebuild-form.png")
-        before = runs(deployment, REBUILD_DAG)
+        before = deployment.runs(REBUILD_DAG)
         browser.send_off(page)
-        run = until(lambda: ended(deployment, REBUILD_DAG, before), RUN_SECONDS)
+        run = deployment.ended(REBUILD_DAG, after=before, seconds=RUN_SECONDS)["dag_run_id"]
         page.get(f"{airflow.url}/dags/{REBUILD_DAG}/runs/{run}/tasks/compare")
         browser.says(page, "equal")
         browser.picture(page, folder / "airflow-rebuild.png")
@@ -59,19 +59,6 @@ def main(
         browser.scroll_up(page)
         browser.says(page, "across.join_match")
         browser.picture(page, folder / "airflow-quality.png")
-
-
-def runs(deployment: Deployment, dag: str) -> int:
-    """How often a DAG has been run."""
-    return int(deployment.get(f"/dags/{dag}/dagRuns", limit=1)["total_entries"])
-
-
-def ended(deployment: Deployment, dag: str, before: int) -> str:
-    """Return the newest run of a DAG, which came after so many others and has ended."""
-    assert runs(deployment, dag) > before
-    run = deployment.newest_run(dag)
-    assert run["state"] in ("success", "failed")
-    return str(run["dag_run_id"])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
@@ -64,17 +63,12 @@ def test_a_rebuild_is_asked_for_by_its_form(page: Chrome, url: str, running: Dep
     send(running.settings, profile("C-1"), purchase("P-browser", "C-1"))
     until(lambda: _has(running, "P-browser"), 90)
     browser.fill_in(page, url, REBUILD_DAG, {"customers": "C-1"})
+    before = running.runs(REBUILD_DAG)
     browser.send_off(page)
-    run = until(lambda: _ended(running), 240)
+    run = running.ended(REBUILD_DAG, after=before)
     assert (run["state"], run["conf"]["customers"]) == ("success", ["C-1"])
     page.get(f"{url}/dags/{REBUILD_DAG}/runs/{run['dag_run_id']}/tasks/compare")
     browser.says(page, "equal")
-
-
-def _ended(running: Deployment) -> dict[str, Any]:
-    run = running.newest_run(REBUILD_DAG)
-    assert run["state"] in ("success", "failed")
-    return run
 
 
 def _has(running: Deployment, name: str) -> None:

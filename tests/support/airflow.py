@@ -69,6 +69,21 @@ class Deployment:
         """The newest run of a DAG."""
         return dict(self.get(f"/dags/{dag}/dagRuns", order_by="-run_after", limit=1)["dag_runs"][0])
 
+    def runs(self, dag: str) -> int:
+        """How often a DAG has been run."""
+        return int(self.get(f"/dags/{dag}/dagRuns", limit=1)["total_entries"])
+
+    def ended(self, dag: str, *, after: int, seconds: float = 240) -> dict[str, Any]:
+        """Wait until a run of a DAG that came after so many others has ended, and return it."""
+
+        def look() -> dict[str, Any]:
+            assert self.runs(dag) > after
+            run = self.newest_run(dag)
+            assert run["state"] in ("success", "failed")
+            return run
+
+        return until(look, seconds)
+
     def driver(self) -> Driver:
         return driver.observe(self.settings)
 
