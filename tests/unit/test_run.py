@@ -225,6 +225,11 @@ class TestParts:
             parts.is_sent(settings, parts.Traffic(child, "", None))
         assert caught.value.exit_code == 128 + 9
 
+    def test_a_child_without_a_command_line_of_ours_runs_all_the_same(self, settings: Settings) -> None:
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+            parts.check_stream(settings, child)
+            child.kill()
+
     def test_streams_that_somebody_stopped_may_be_started_again(self, settings: Settings) -> None:
         with pytest.raises(TransientError) as caught:
             parts.check_stream(settings, None)

@@ -191,13 +191,15 @@ def all_run(settings: Settings, driver: int) -> bool:
 def check_stream(settings: Settings, child: subprocess.Popen[bytes] | None) -> None:
     """Make sure that the streams run.
 
+    A child runs until it is reaped; in its first moments it has no command line yet, by which others are known.
+
     Raises:
         ActivityError: they ended; carries their exit code and last lines.
     """
     code = child.poll() if child is not None else None
     if code:
         raise _ended(settings, STREAM, code)
-    if code == 0 or not stream_pids(settings):
+    if code == 0 or (child is None and not stream_pids(settings)):
         raise TransientError(
             "the streams were stopped while the run was going on", remedy="`activity run` goes on from there"
         )
