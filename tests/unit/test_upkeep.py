@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,23 @@ def test_what_is_expired_goes_once_an_hour(settings: Settings, clock: Clock, don
     assert Counter(what for what in done if what.startswith("vacuum")) == {
         f"vacuum {table.label}": 1 for table in Table
     }
+
+
+@pytest.mark.parametrize("fault", [None, OSError("no space left")], ids=["it is cut", "it cannot be cut"])
+def test_the_log_is_kept_short_with_each_round_and_never_in_its_way(
+    settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch, fault: OSError | None
+) -> None:
+    folders = []
+
+    def cut(folder: Path) -> None:
+        folders.append(folder)
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr(upkeep, "keep_log_short", cut)
+    look(Upkeep(settings, all_queries(settings)), clock, 3 * upkeep.LOOK_SECONDS)
+    assert {*folders} == {settings.run_dir}
+    assert done
 
 
 def test_what_is_asked_for_is_done_table_by_table(settings: Settings, clock: Clock, done: list[str]) -> None:
