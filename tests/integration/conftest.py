@@ -11,6 +11,7 @@ import pytest
 
 from customer_activity.broker import process, topics
 from customer_activity.settings import Settings
+from support import s3_server
 
 
 @pytest.fixture
@@ -54,3 +55,20 @@ def settings(kafka: Settings, tmp_path: Path) -> Settings:
     )
     topics.check(own, create=True)
     return own
+
+
+@pytest.fixture
+def on_s3(free_address: str, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """Return settings of a lake on S3, whose bucket is not there yet; this process is connected to it."""
+    with s3_server.serve(free_address) as url:
+        chosen = {
+            "lake": "s3a://activity/lake",
+            "quality_docs": "s3://activity/quality",
+            "s3_endpoint": url,
+            "s3_path_style": True,
+            "max_bad_share": 1.0,
+        }
+        own = settings.model_copy(update=chosen)
+        for name, value in {**own.s3_environment(), **s3_server.KEYS}.items():
+            monkeypatch.setenv(name, value)
+        yield own

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from customer_activity.catalog import Table
 from customer_activity.run import driver, maintain, processes
@@ -14,6 +13,7 @@ from customer_activity.run.driver import State
 from customer_activity.settings import Settings
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
+from support.waiting import until
 
 
 @pytest.fixture
@@ -21,12 +21,6 @@ def ended(settings: Settings) -> Iterator[None]:
     """Leave no driver behind, whatever happens."""
     yield
     driver.stop(settings, 0)
-
-
-def until(is_so: Callable[[], bool], seconds: float = 90) -> None:
-    for attempt in Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True):
-        with attempt:
-            assert is_so()
 
 
 def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_left(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from pyarrow import fs
 from tenacity import Retrying, stop_after_delay, wait_fixed
@@ -22,45 +18,10 @@ from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from support.broker import rows, send, view
 from support.records import Record, profile, purchase, tombstone
+from support.s3_server import KEYS
 from support.shell import Shell
 
-KEYS = {
-    "AWS_ACCESS_KEY_ID": "the-key-id",
-    "AWS_SECRET_ACCESS_KEY": "not-for-anybodys-eyes",
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
 SECRET = KEYS["AWS_SECRET_ACCESS_KEY"]
-
-
-@pytest.fixture
-def server(free_address: str) -> Iterator[str]:
-    """Start moto's server; return where it is."""
-    host, _, port = free_address.rpartition(":")
-    program = Path(sys.executable).with_name("moto_server")
-    with subprocess.Popen(
-        [program, "-H", host, "-p", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as it:
-        for attempt in Retrying(stop=stop_after_delay(30), wait=wait_fixed(0.1), reraise=True):
-            with attempt:
-                httpx.get(f"http://{free_address}/moto-api/").raise_for_status()
-        yield f"http://{free_address}"
-        it.terminate()
-
-
-@pytest.fixture
-def on_s3(server: str, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Return settings of a lake on S3, whose bucket is not there yet; this process is connected to it."""
-    chosen = {
-        "lake": "s3a://activity/lake",
-        "quality_docs": "s3://activity/quality",
-        "s3_endpoint": server,
-        "s3_path_style": True,
-        "max_bad_share": 1.0,
-    }
-    own = settings.model_copy(update=chosen)
-    for name, value in {**own.s3_environment(), **KEYS}.items():
-        monkeypatch.setenv(name, value)
-    return own
 
 
 @pytest.mark.timeout(600)  # a minute and a half on two idle cores
