@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from customer_activity import console, s3, settings
+from customer_activity import console, s3, settings, storage
 from customer_activity.errors import EXIT_OK, ActivityError
 
 COMMANDS = {  # name: where it is written
@@ -61,8 +61,8 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except Exception as error:
             is_told = isinstance(error, typer.Abort) or hasattr(error, "exit_code")
-            if not is_told and ctx.obj is not None and ctx.obj.is_on_s3:
-                s3.require(ctx.obj.lake)
+            if not is_told and ctx.obj is not None:
+                storage.require(ctx.obj.lake)
             raise
 
 

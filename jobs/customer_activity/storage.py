@@ -22,6 +22,17 @@ def filesystem(location: str) -> tuple[fs.FileSystem, str]:
     return files, path
 
 
+def require(location: str) -> None:
+    """Make sure that what a location is on answers; of a folder there is nothing to ask.
+
+    Raises:
+        SettingsError: there is no such bucket, or we may not list it.
+        StorageUnavailable: S3 does not answer.
+    """
+    if s3.is_on(location):
+        s3.require(location)
+
+
 def read_whole(location: str) -> bytes | None:
     """Return a small file's bytes; None when there is none."""
     files, path = filesystem(location)

@@ -13,6 +13,7 @@ from types_boto3_s3 import S3Client
 from customer_activity import bucket, cli, s3
 from customer_activity.errors import SettingsError
 from customer_activity.inspection import doctor
+from customer_activity.run import live
 from customer_activity.settings import Settings
 
 OTHERS = {"ID": "theirs", "Status": "Enabled", "Filter": {"Prefix": "logs/"}, "Expiration": {"Days": 30}}
@@ -149,24 +150,26 @@ def test_the_commands_report_and_end_as_checks_do(command: Callable[..., tuple[o
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("changed", "told"),
     [
-        pytest.param("ACTIVITY_LAKE", "s3a://nowhere/lake", (2, "NoSuchBucket"), id="another bucket"),
-        pytest.param("ACTIVITY_S3_ENDPOINT", "http://127.0.0.1:9", (75, "does not answer"), id="nobody answers"),
+        pytest.param({"ACTIVITY_LAKE": "s3a://nowhere/lake"}, (2, "NoSuchBucket"), id="another bucket"),
+        pytest.param({"ACTIVITY_S3_ENDPOINT": "http://127.0.0.1:9"}, (75, "does not answer"), id="nobody answers"),
     ],
 )
-def test_what_fails_on_s3_is_told_without_a_trace(
+@pytest.mark.parametrize("arguments", [["show", "C-1"], ["status"], ["run"]], ids=lambda arguments: str(arguments[0]))
+def test_what_fails_on_s3_is_told_without_a_trace_and_before_anything_is_started(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    variable: str,
-    value: str,
+    changed: dict[str, str],
     told: tuple[int, str],
+    arguments: list[str],
 ) -> None:
-    for name, chosen in {**settings.environment(), variable: value}.items():
+    monkeypatch.setattr(live, "run", None)
+    for name, chosen in {**settings.environment(), **changed}.items():
         monkeypatch.setenv(name, chosen)
     with pytest.raises(SystemExit) as ended:
-        cli.main(["show", "C-1"])
+        cli.main(arguments)
     code, says = told
     assert (ended.value.code, says in capsys.readouterr().err) == (code, True)
 

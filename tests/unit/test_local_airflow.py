@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
 from customer_activity.errors import EnvironmentFault
 from customer_activity.run import local_airflow, processes
+from customer_activity.run.local_airflow import STREAM_DAG
 from customer_activity.settings import Settings
 
 
@@ -87,4 +91,41 @@ def test_without_set_up_it_says_what_to_do(own: Settings, monkeypatch: pytest.Mo
 
 def test_what_does_not_answer_is_not_well_and_what_does_not_run_is_not_stopped(own: Settings) -> None:
     assert not local_airflow.is_well(own)
+    assert not local_airflow.has_given_up(own)
     assert not local_airflow.stop(own)
+
+
+@pytest.mark.parametrize(
+    ("status", "dag", "has_given_up"),
+    [
+        pytest.param(200, {"is_paused": True}, True, id="paused by Airflow"),
+        pytest.param(200, {"is_paused": False}, False, id="tries on"),
+        pytest.param(503, {}, False, id="cannot tell"),
+    ],
+)
+def test_airflow_has_given_up_when_it_has_paused_the_dag(
+    own: Settings, status: int, dag: dict[str, bool], has_given_up: bool
+) -> None:
+    class Api(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.reply(201, {"access_token": "a token"})
+
+        def do_GET(self) -> None:
+            assert (self.path, self.headers["Authorization"]) == (f"/api/v2/dags/{STREAM_DAG}", "Bearer a token")
+            self.reply(status, dag)
+
+        def reply(self, code: int, body: dict[str, Any]) -> None:
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Api) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        there = own.model_copy(update={"airflow_port": server.server_port})
+        assert local_airflow.has_given_up(there) is has_given_up
+        server.shutdown()
+        thread.join()

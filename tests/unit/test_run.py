@@ -16,10 +16,10 @@ import pytest
 from rich.console import Console
 
 from customer_activity.catalog import Query
-from customer_activity.errors import EXIT_TRY_AGAIN, ActivityError, EnvironmentFault, TransientError
+from customer_activity.errors import EXIT_TERMINAL, EXIT_TRY_AGAIN, ActivityError, EnvironmentFault, TransientError
 from customer_activity.inspection import topics
 from customer_activity.observability import QueryStatus
-from customer_activity.run import parts, processes
+from customer_activity.run import local_airflow, parts, processes
 from customer_activity.settings import Settings
 from support.run_reports import report
 
@@ -234,6 +234,17 @@ class TestParts:
         with pytest.raises(TransientError) as caught:
             parts.check_stream(settings, None)
         assert caught.value.exit_code == EXIT_TRY_AGAIN
+
+    def test_streams_that_airflow_has_given_up_are_waited_for_no_more(
+        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        start(FAILING, "stream").wait(WAIT_SECONDS)
+        monkeypatch.setattr(parts, "ASK_SECONDS", 0.0)
+        monkeypatch.setattr(local_airflow, "has_given_up", lambda _: True)
+        with pytest.raises(ActivityError, match="Airflow tries no more:\nerror: too many bad records") as caught:
+            parts.wait_for_streams(settings)
+        assert caught.value.exit_code == EXIT_TERMINAL
+        assert str(processes.log_path(settings, "stream")) in caught.value.remedy
 
     def test_the_streams_are_up_when_all_four_of_this_driver_run(
         self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]

@@ -115,6 +115,17 @@ class TestQueries:
         assert queries.near("s3a://bucket/lake", Path("/")) == "s3a://bucket/lake"
         assert queries.near("/elsewhere/lake", Path("/here")) == "/elsewhere/lake"
 
+    def test_where_s3_is_is_told_to_those_that_do_not_know_our_settings(self) -> None:
+        settings = Settings(lake="s3a://bucket/lake", s3_endpoint="http://minio:9000", s3_path_style=True)
+        commands = {query.engine: query.command for query in queries.one_liners(settings, Path("/"))}
+        assert {engine for engine, command in commands.items() if "AWS_ENDPOINT=http://minio:9000 " in command} == {
+            "DuckDB",
+            "Polars",
+            "pandas",
+        }
+        on_aws = queries.one_liners(Settings(lake="s3a://bucket/lake"), Path("/"))
+        assert not [query.engine for query in on_aws if "AWS_" in query.command]
+
     @pytest.mark.parametrize("engine", ["DuckDB", "Polars", "pandas"])
     def test_a_one_liner_prints_the_most_first(
         self, programs: dict[str, str], engine: str, capsys: pytest.CaptureFixture[str]

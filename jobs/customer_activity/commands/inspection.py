@@ -10,7 +10,7 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from customer_activity import console
+from customer_activity import console, storage
 from customer_activity.errors import EXIT_CHECK_FAILED, EnvironmentFault
 from customer_activity.inspection import describe as topology
 from customer_activity.inspection import screens
@@ -41,6 +41,7 @@ def status(
 ) -> None:
     """Show each query's state, last batch, rows/s, lag and freshness, and what the tables hold."""
     settings = console.settings_of(ctx)
+    storage.require(settings.lake)  # table by table it would take most of a minute to say that nobody answers
     if watch:
         _watch(settings, json=json, phases=phases)
     elif json:

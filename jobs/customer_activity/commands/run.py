@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import console
+from customer_activity import console, storage
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK
 from customer_activity.run import live, local_airflow, parts, queries
 from customer_activity.settings import Settings
@@ -32,6 +32,7 @@ def run(
 ) -> None:
     """Run it all: broker, Airflow, streams and 1.47 million real purchases, live; then the proof and gold."""
     settings = console.settings_of(ctx)
+    storage.require(settings.lake)  # before anything is started
     stays = keep if keep is not None else not _is_ci()
     outcome = live.run(settings, console.out, lines=lines, stays=stays, airflow=airflow)
     if outcome.exit_code in (EXIT_OK, EXIT_CHECK_FAILED):  # the proof ran to its end: there is a gold table to look at

@@ -35,6 +35,7 @@ STREAM_STOP_SECONDS = 30.0  # promised: a batch in progress is finished, then th
 TRAFFIC_STOP_SECONDS = 5.0
 START_SECONDS = 300.0
 LOOK_SECONDS = 0.5
+ASK_SECONDS = 3.0  # Airflow's pages are slow while it starts something
 TOPICS_SECONDS = 10.0  # until every client sees a topic that was just made
 LIVE_STATES = ("starting", "running", "held", "silent")
 
@@ -115,18 +116,24 @@ def start_airflow(settings: Settings, console: Console, started: ExitStack) -> N
 
 
 def wait_for_streams(settings: Settings) -> None:
-    """Wait until all queries run of a driver that somebody else starts.
+    """Wait until all queries run of a driver that Airflow starts.
 
     Raises:
+        ActivityError: Airflow tries no more; carries the driver's last words.
         TransientError: they do not in time.
     """
-    deadline = time.monotonic() + START_SECONDS
+    began = asked = time.monotonic()
+    remedy = f"look at the task's log in Airflow, and at {processes.log_path(settings, STREAM)}"
     while not any(all_run(settings, pid) for pid in stream_pids(settings)):
-        if time.monotonic() > deadline:
-            raise TransientError(
-                f"the streams have not started within {START_SECONDS:.0f} s",
-                remedy=f"look at the task's log in Airflow, and at {processes.log_path(settings, STREAM)}",
-            )
+        if time.monotonic() > asked + ASK_SECONDS:
+            asked = time.monotonic()
+            if not stream_pids(settings) and local_airflow.has_given_up(settings):
+                raise ActivityError(
+                    f"the streams do not start, and Airflow tries no more:\n{processes.last_lines(settings, STREAM)}",
+                    remedy=remedy,
+                )
+        if time.monotonic() > began + START_SECONDS:
+            raise TransientError(f"the streams have not started within {START_SECONDS:.0f} s", remedy=remedy)
         time.sleep(LOOK_SECONDS)
 
 

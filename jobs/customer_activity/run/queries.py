@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +48,13 @@ def one_liners(settings: Settings, folder: Path) -> list[OneLiner]:
         ),
     }
     python = near(sys.executable, folder)
-    return [OneLiner(engine, f'{python} -c "{program}"') for engine, program in programs.items()]
+    # Spark reads our settings; the others know nothing of them, and find S3 as delta-rs does.
+    elsewhere = settings.s3_environment() if settings.s3_endpoint or settings.s3_region else {}
+    told = "".join(f"{name}={shlex.quote(value)} " for name, value in elsewhere.items())
+    return [
+        OneLiner(engine, f'{"" if engine == "Spark" else told}{python} -c "{program}"')
+        for engine, program in programs.items()
+    ]
 
 
 def near(path: str, folder: Path) -> str:
