@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 
 from py4j.java_gateway import JVMView
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from customer_activity.errors import EnvironmentFault
+from customer_activity.errors import EnvironmentFault, TransientError
 from customer_activity.settings import Settings
+
+JAVA_ENDED = "JAVA_GATEWAY_EXITED"  # what pyspark calls it when Java ends before it answers
 
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -184,11 +187,31 @@ def launch(settings: Settings) -> None:
 
 
 def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
-    """Start (or return) the Spark session, in the JVM that runs or is about to, or in a new one."""
+    """Start (or return) the Spark session, in the JVM that runs or is about to, or in a new one.
+
+    Raises:
+        EnvironmentFault: set-up is not complete, or Java does not start; it says on its own why.
+        TransientError: the master elsewhere does not answer, or refuses.
+    """
     builder = SparkSession.builder.appName(name)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != JAVA_ENDED:
+            raise
+        raise EnvironmentFault(
+            f"Java did not start with a heap of {settings.driver_memory}; it says why above",
+            remedy="correct ACTIVITY_DRIVER_MEMORY where that is why; `activity doctor` looks at Java itself",
+        ) from None
+    except Py4JJavaError:
+        if settings.spark_master.startswith("local"):
+            raise
+        raise TransientError(
+            f"Spark does not start on {settings.spark_master}; it says why above",
+            remedy="see that this master runs and has room, and that ACTIVITY_SPARK_MASTER is right; then try again",
+        ) from None
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
     for key in COPIED_KEYS:
         hadoop.unset(key)

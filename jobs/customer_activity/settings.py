@@ -67,7 +67,11 @@ class Settings(BaseSettings):
         description="How often changes are merged into the tables of current rows, off the path to the view.",
     )
     driver_memory: str = Field("2g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
-    spark_master: str = Field("local[*]", min_length=1, description="Spark master to run on.")
+    spark_master: str = Field(
+        "local[*]",
+        pattern=r"^(local(-cluster)?(\[.+\])?|yarn|(spark|k8s)://.+)$",
+        description="Spark master to run on.",
+    )
     production: bool = Field(False, description="Refuse what is for drills only.")  # noqa: FBT003
     fail_points: bool = Field(
         False,  # noqa: FBT003

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
-from customer_activity import session
+from customer_activity import session, settings
+from customer_activity.errors import SettingsError, TransientError
 from customer_activity.settings import Settings
 
 ADDRESS = ("spark.driver.host", "spark.driver.bindAddress")
@@ -38,3 +41,37 @@ def test_executors_elsewhere_can_reach_the_driver_and_get_its_jars(
     assert [options.get(name) for name in ADDRESS] == [address, address]
     assert options["spark.driver.extraClassPath"].endswith("delta.jar")
     assert options.get("spark.jars", "").endswith("delta.jar") == sends_jars
+
+
+@pytest.mark.parametrize("master", ["", "elsewhere", "master:7077", "http://master:7077", "spark://"])
+def test_a_master_that_spark_does_not_know_is_refused_before_java_is_started(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACTIVITY_SPARK_MASTER", master)
+    with pytest.raises(SettingsError, match="ACTIVITY_SPARK_MASTER"):
+        settings.load()
+
+
+@pytest.mark.parametrize(
+    ("master", "raised"),
+    [
+        pytest.param("spark://spark-master:7077", TransientError, id="a master elsewhere that does not answer"),
+        pytest.param("local[*]", Py4JJavaError, id="nobody else to wait for: a fault of ours"),
+    ],
+)
+def test_a_master_that_does_not_answer_may_do_so_later(
+    master: str, raised: type[Exception], set_up: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused(Py4JJavaError):  # type: ignore[misc]
+        def __init__(self) -> None:
+            """Carry nothing of a JVM."""
+
+        def __str__(self) -> str:
+            return "All masters are unresponsive"
+
+    def refuse(_: SparkSession.Builder) -> SparkSession:
+        raise Refused
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+    with pytest.raises(raised):
+        session.start(set_up.model_copy(update={"spark_master": master}))
