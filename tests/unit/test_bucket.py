@@ -12,7 +12,7 @@ from types_boto3_s3 import S3Client
 
 from customer_activity import bucket, cli, s3
 from customer_activity.errors import SettingsError
-from customer_activity.inspection import doctor
+from customer_activity.inspection import doctor, status
 from customer_activity.run import live
 from customer_activity.settings import Settings
 
@@ -165,13 +165,16 @@ def test_what_fails_on_s3_is_told_without_a_trace_and_before_anything_is_started
     told: tuple[int, str],
     arguments: list[str],
 ) -> None:
-    monkeypatch.setattr(live, "run", None)
+    begun: list[object] = []
+    monkeypatch.setattr(live, "run", lambda *_, **__: begun.append("a run"))
+    monkeypatch.setattr(status, "report", lambda _: begun.append("a look at every table"))
     for name, chosen in {**settings.environment(), **changed}.items():
         monkeypatch.setenv(name, chosen)
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     code, says = told
     assert (ended.value.code, says in capsys.readouterr().err) == (code, True)
+    assert not begun
 
 
 def test_the_doctor_looks_at_the_bucket(settings: Settings) -> None:

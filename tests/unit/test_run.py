@@ -16,7 +16,14 @@ import pytest
 from rich.console import Console
 
 from customer_activity.catalog import Query
-from customer_activity.errors import EXIT_TERMINAL, EXIT_TRY_AGAIN, ActivityError, EnvironmentFault, TransientError
+from customer_activity.errors import (
+    EXIT_TERMINAL,
+    EXIT_TRY_AGAIN,
+    ActivityError,
+    EnvironmentFault,
+    TerminalError,
+    TransientError,
+)
 from customer_activity.inspection import topics
 from customer_activity.observability import QueryStatus
 from customer_activity.run import local_airflow, parts, processes
@@ -241,7 +248,7 @@ class TestParts:
         start(FAILING, "stream").wait(WAIT_SECONDS)
         monkeypatch.setattr(parts, "ASK_SECONDS", 0.0)
         monkeypatch.setattr(local_airflow, "has_given_up", lambda _: True)
-        with pytest.raises(ActivityError, match="Airflow tries no more:\nerror: too many bad records") as caught:
+        with pytest.raises(TerminalError, match="Airflow tries no more:\nerror: too many bad records") as caught:
             parts.wait_for_streams(settings)
         assert caught.value.exit_code == EXIT_TERMINAL
         assert str(processes.log_path(settings, "stream")) in caught.value.remedy

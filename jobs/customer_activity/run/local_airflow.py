@@ -141,13 +141,13 @@ def switch_on(settings: Settings, dag: str = STREAM_DAG) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def has_given_up(settings: Settings, dag: str = STREAM_DAG) -> bool:
-    """Whether a DAG that was switched on is paused, as Airflow does after failures in a row; not when it is silent."""
+def has_given_up(settings: Settings) -> bool:
+    """Whether the streams' DAG, switched on, is paused: it is after failures in a row. Not when Airflow is silent."""
     import httpx  # noqa: PLC0415 - as above
 
     try:
         with client(settings) as api:
-            return bool(api.get(f"/api/v2/dags/{dag}").raise_for_status().json()["is_paused"])
+            return bool(api.get(f"/api/v2/dags/{STREAM_DAG}").raise_for_status().json()["is_paused"])
     except httpx.HTTPError:
         return False
 

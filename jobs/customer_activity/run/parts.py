@@ -14,7 +14,7 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 from customer_activity.broker import process as broker
 from customer_activity.broker import topics as declared
 from customer_activity.catalog import PURCHASES_ROLE
-from customer_activity.errors import ActivityError, TransientError
+from customer_activity.errors import ActivityError, TerminalError, TransientError
 from customer_activity.inspection import status, topics
 from customer_activity.inspection.status import Report
 from customer_activity.run import local_airflow, processes
@@ -119,7 +119,7 @@ def wait_for_streams(settings: Settings) -> None:
     """Wait until all queries run of a driver that Airflow starts.
 
     Raises:
-        ActivityError: Airflow tries no more; carries the driver's last words.
+        TerminalError: Airflow tries no more; carries the driver's last words.
         TransientError: they do not in time.
     """
     began = asked = time.monotonic()
@@ -128,7 +128,7 @@ def wait_for_streams(settings: Settings) -> None:
         if time.monotonic() > asked + ASK_SECONDS:
             asked = time.monotonic()
             if not stream_pids(settings) and local_airflow.has_given_up(settings):
-                raise ActivityError(
+                raise TerminalError(
                     f"the streams do not start, and Airflow tries no more:\n{processes.last_lines(settings, STREAM)}",
                     remedy=remedy,
                 )
