@@ -126,6 +126,8 @@ def test_airflow_has_given_up_when_it_has_paused_the_dag(
         thread = Thread(target=server.serve_forever)
         thread.start()
         there = own.model_copy(update={"airflow_port": server.server_port})
-        assert local_airflow.has_given_up(there) is has_given_up
-        server.shutdown()
-        thread.join()
+        try:
+            assert local_airflow.has_given_up(there) is has_given_up
+        finally:
+            server.shutdown()
+            thread.join()

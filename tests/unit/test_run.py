@@ -247,6 +247,7 @@ class TestParts:
     ) -> None:
         start(FAILING, "stream").wait(WAIT_SECONDS)
         monkeypatch.setattr(parts, "ASK_SECONDS", 0.0)
+        monkeypatch.setattr(parts, "START_SECONDS", WAIT_SECONDS)
         monkeypatch.setattr(local_airflow, "has_given_up", lambda _: True)
         with pytest.raises(TerminalError, match="Airflow tries no more:\nerror: too many bad records") as caught:
             parts.wait_for_streams(settings)
