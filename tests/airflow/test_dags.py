@@ -98,6 +98,13 @@ def test_every_run_of_the_stream_is_of_a_moment_of_its_own() -> None:
     assert len(set(moments)) == 3
 
 
+def test_a_stream_that_fails_again_and_again_is_paused_as_its_page_says() -> None:
+    """Whoever waits for the streams looks for that pause; without it each failure would begin the next run for ever."""
+    (dag,) = loaded(FOLDER / "customer_activity_stream.py")
+    assert dag.max_consecutive_failed_dag_runs == 3
+    assert "after three in a row the DAG is paused" in " ".join((dag.doc_md or "").split())
+
+
 def test_golds_events_and_the_clock_ask_for_quality() -> None:
     (dag,) = loaded(FOLDER / "customer_activity_quality.py")
     assert isinstance(dag.timetable, AssetOrTimeSchedule)
