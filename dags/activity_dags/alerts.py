@@ -16,6 +16,8 @@ from airflow.providers.smtp.hooks.smtp import SmtpHook
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from activity_dags import shown
+
 CONNECTION = "customer_activity_alerts"
 LIMIT_SECONDS = 10.0
 
@@ -39,10 +41,8 @@ def alert(context: Any) -> None:
 def words(context: Any) -> tuple[str, str]:
     """Return a line about what failed, and what it said last with where to look."""
     task = context["ti"]
-    return (
-        f"{task.dag_id}: {task.task_id} failed",
-        f"{context.get('exception') or 'it gave no reason'}\n\nlog: {task.log_url}",
-    )
+    why = shown.lines(str(context.get("exception") or "it gave no reason"))
+    return f"{task.dag_id}: {task.task_id} failed", f"{why}\n\nlog: {task.log_url}"
 
 
 def send(connection: Connection, subject: str, text: str) -> None:
@@ -57,10 +57,14 @@ def send(connection: Connection, subject: str, text: str) -> None:
             mail.send_email_smtp(to=connection.extra_dejson["to"], subject=subject, html_content=_as_html(text))
         return
     url = f"{connection.host}{connection.password or ''}"
-    body = {"text": f"{subject}\n{text}"}
+    body = {"text": _without_markup(f"{subject}\n{text}")}
     httpx.post(url, json=body, timeout=LIMIT_SECONDS).raise_for_status()
 
 
 def _as_html(text: str) -> str:
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
-    return f"<pre>{escaped}</pre>"
+    return f"<pre>{_without_markup(text)}</pre>"
+
+
+def _without_markup(text: str) -> str:
+    """Escape what HTML, and chat services, take for tags, links and calls to everybody (`<!channel>`)."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from activity_dags import program
+from activity_dags import program, shown
 
 LAST_LINES = 40
 
@@ -48,7 +48,7 @@ class ActivityOperator(BaseOperator):
 
     def heard(self, line: str) -> None:
         """Put a line that the command says into the task's log."""
-        self.log.info("%s", line)
+        self.log.info("%s", shown.escaped(line))
 
     def on_kill(self) -> None:
         """End the command when the task is ended from outside."""

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperatorLink
 
 from activity_dags.command import ActivityOperator
 
+SERVED = ("https://", "http://", "s3://", "s3a://")  # where pages are; a link that a browser would run is none
 PAGES = "pages: "  # how `activity quality` begins the line that says where they are
 
 
@@ -40,4 +41,7 @@ class JudgeOperator(ActivityOperator):
         super().heard(line)
         if line.startswith(PAGES):
             place = line.removeprefix(PAGES)
-            self.pages = place if "://" in place else Path(place).as_uri()
+            if "://" not in place:
+                self.pages = Path(place).as_uri()
+            elif place.startswith(SERVED):
+                self.pages = place

@@ -21,12 +21,15 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from activity_dags import shown
+
 PROGRAM = "CUSTOMER_ACTIVITY_PROGRAM"  # where the command is, when it is neither beside the DAGs nor on the PATH
 BESIDE = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "activity"
 # Airflow's own settings hold its secrets, and its import path is not the product's.
 WITHHELD = ("AIRFLOW", "_AIRFLOW", "PYTHONPATH")
 CHECK_FAILED, TERMINAL = 1, 2
 LAST_CHARACTERS = 4_000
+LAST_WORDS = "last_words"
 END_SECONDS = 60.0
 
 
@@ -63,21 +66,35 @@ def report(*arguments: str, settings: Mapping[str, str] = MappingProxyType({})) 
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        errors="backslashreplace",
         env={**environment(), **settings},
         check=False,
     )
     if done.returncode not in (0, CHECK_FAILED):
         raise failure(done.returncode, done.stderr, arguments)
     try:
-        return dict(json.loads(done.stdout))
+        return parsed(done.stdout)
     except ValueError:
         raise failure(done.returncode, done.stderr or done.stdout, arguments) from None
 
 
+def parsed(report: str | bytes) -> dict[str, Any]:
+    """Read a report, with its texts as they can be shown: only last words have several lines.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return {
+        name: said if not isinstance(said, str) else shown.lines(said) if name == LAST_WORDS else shown.in_a_line(said)
+        for name, said in dict(json.loads(report)).items()
+    }
+
+
 def failure(code: int, words: str, arguments: tuple[str, ...]) -> AirflowException:
     """Make the exception for a command that failed: final when its exit code says that trying again does not help."""
+    last = shown.lines(words.strip()[-LAST_CHARACTERS:])
     kind = AirflowFailException if code in (CHECK_FAILED, TERMINAL) else AirflowException
-    return kind(f"`activity {' '.join(arguments)}` ended with exit code {code}:\n{words.strip()[-LAST_CHARACTERS:]}")
+    return kind(f"`activity {' '.join(arguments)}` ended with exit code {code}:\n{last}")
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -94,6 +111,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="backslashreplace",
         env=environment(),
         start_new_session=True,
     )

@@ -7,7 +7,6 @@ of a paused DAG get no worker: so the trigger asks Airflow's REST API, with the 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import structlog
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from activity_dags import program
+from activity_dags import program, shown
 from activity_dags.pausing import Pausing
 
 EVERY_SECONDS = 5.0
@@ -83,7 +82,8 @@ class DriverTrigger(BaseTrigger):
                     if await pausing.is_paused():
                         return driver
             await looks.wait()
-        return {"state": "unwatched", "message": f"the watch ended with {looks.returncode}: {''.join(words).strip()}"}
+        said = shown.lines("".join(words).strip())
+        return {"state": "unwatched", "message": f"the watch ended with {looks.returncode}: {said}"}
 
     async def on_kill(self) -> None:
         """Stop the driver: the task was cleared or marked."""
@@ -106,7 +106,7 @@ async def stop() -> None:
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        return dict(json.loads(line))
+        return program.parsed(line)
     except ValueError:
         return None
 

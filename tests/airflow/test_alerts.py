@@ -56,8 +56,9 @@ def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def test_a_webhook_gets_what_failed_why_and_where_to_look(connected: Any, webhook: Any) -> None:
     url, posted = webhook
     connected(conn_type="http", host=f"{url}/hook")
-    alerts.alert(CONTEXT)
+    alerts.alert({**CONTEXT, "exception": ValueError("rows_follow_their_changes: <!channel> <http://x|y>")})
     (message,) = posted
+    assert "&lt;!channel&gt; &lt;http://x|y&gt;" in message["text"]
     assert message["text"].startswith("customer_activity_quality: judge failed")
     assert "rows_follow_their_changes" in message["text"]
     assert "http://airflow/log" in message["text"]
