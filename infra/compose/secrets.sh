@@ -33,7 +33,43 @@ keep airflow_connections.json <<END
 }
 END
 random | keep minio_password
+keep minio_keys <<END
+AWS_ACCESS_KEY_ID=store
+AWS_SECRET_ACCESS_KEY=$(cat minio_password)
+END
+# The lake's account was the store's root once: where it still has its password, it gets one of its own.
+if [ -s lake_keys ] && grep --quiet --fixed-strings --file=minio_password lake_keys; then rm --force lake_keys; fi
 keep lake_keys <<END
 AWS_ACCESS_KEY_ID=lake
-AWS_SECRET_ACCESS_KEY=$(cat minio_password)
+AWS_SECRET_ACCESS_KEY=$(random)
+END
+
+sign_in() { # USER: a file for ACTIVITY_KAFKA_CONFIG and for --command-config of Kafka's own tools
+  cat <<END
+security.protocol=SASL_PLAINTEXT
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="$1" password="$(random)";
+END
+}
+word_in() { sed --quiet 's/.* password="\(.*\)";/\1/p' "$1"; }
+sign_in admin | keep kafka_admin
+sign_in activity | keep kafka_client
+sign_in producers | keep kafka_producers
+keep kafka_users <<END
+KafkaServer {
+  org.apache.kafka.common.security.plain.PlainLoginModule required
+  username="admin" password="$(word_in kafka_admin)"
+  user_admin="$(word_in kafka_admin)"
+  user_activity="$(word_in kafka_client)"
+  user_producers="$(word_in kafka_producers)";
+};
+END
+keep spark_defaults <<END
+spark.authenticate true
+spark.authenticate.secret $(random)
+spark.network.crypto.enabled true
+spark.network.crypto.saslFallback false
+spark.acls.enable true
+spark.master.rest.enabled false
+spark.ui.killEnabled false
 END

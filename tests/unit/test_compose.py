@@ -45,6 +45,12 @@ def variables(service: str) -> dict[str, str]:
     return {name: str(value) for name, value in SERVICES[service].get("environment", {}).items()}
 
 
+def secrets(service: str) -> dict[str, str]:
+    """Return the secrets that a service is given, by the name of the file that it sees."""
+    given = [{"source": s, "target": s} if isinstance(s, str) else s for s in SERVICES[service].get("secrets", [])]
+    return {str(secret["target"]): str(secret["source"]) for secret in given}
+
+
 def stage(service: str) -> images.Stage | None:
     """Return the stage of our Dockerfile that a service runs; None: somebody else's image."""
     build = SERVICES[service].get("build")
@@ -169,21 +175,25 @@ def test_only_pages_have_a_port() -> None:
 
 
 def test_its_secrets_are_files_that_it_is_given(service: str) -> None:
-    given = set(SERVICES[service].get("secrets", []))
+    given = secrets(service)
     for name, value in variables(service).items():
         if MAY_BE_SECRET.search(name.rpartition("__")[2]):
             assert IN_SECRETS.search(value), f"{name} is not read from a file"
     read = {secret for value in variables(service).values() for secret in IN_SECRETS.findall(value)}
-    assert read <= given, "it reads what it is not given"
-    assert given <= set(COMPOSE["secrets"])
+    assert read <= set(given), "it reads what it is not given"
+    assert set(given.values()) <= set(COMPOSE["secrets"])
 
 
 def test_a_part_is_given_no_secret_that_it_has_no_use_for() -> None:
     for service, entry in SERVICES.items():
-        scripts = [*str(entry.get("command", "")).split(), "infra/compose/bin/with-keys"]
+        said = f"{entry.get('command', '')} {entry.get('entrypoint', '')}".split()
+        scripts = [*said, "infra/compose/bin/with-keys"]
         text = "".join((PROJECT / name).read_text(encoding="utf-8") for name in scripts if (PROJECT / name).is_file())
-        for secret in entry.get("secrets", []):
-            assert f"/run/secrets/{secret}" in " ".join(variables(service).values()) or secret in text
+        read = f"{' '.join(variables(service).values())} {entry.get('healthcheck', {}).get('test', '')}"
+        if "SPARK_CONF_DIR" in variables(service):
+            text += "spark-defaults.conf"  # the file of that folder that Spark reads
+        for secret in secrets(service):
+            assert f"/run/secrets/{secret}" in read or secret in text
 
 
 def test_its_settings_are_the_products(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +213,42 @@ def test_the_driver_and_who_prepares_for_it_have_the_same_settings() -> None:
     assert of("airflow-supervisor") == of("topics") == of("lake") != {}
 
 
+ROOTS = {"kafka_admin", "kafka_users", "minio_keys", "minio_password"}
+
+
+@pytest.mark.parametrize(
+    ("who", "roots"),
+    [
+        pytest.param("airflow-supervisor", set(), id="the driver: of nothing"),
+        pytest.param("spark-worker", set(), id="its executors: of nothing"),
+        pytest.param("airflow-api-server", set(), id="Airflow's pages: of nothing"),
+        pytest.param("topics", {"kafka_admin"}, id="who makes topics: of Kafka"),
+        pytest.param("lake", {"minio_keys"}, id="who makes the bucket: of the store"),
+        pytest.param("lake-account", {"minio_keys"}, id="who makes the driver's account: of the store"),
+    ],
+)
+def test_who_is_an_administrator(who: str, roots: set[str]) -> None:
+    assert set(secrets(who).values()) & ROOTS == roots
+
+
+def test_kafka_lets_nobody_in_without_a_name() -> None:
+    told = variables("kafka")
+    assert told["KAFKA_ADVERTISED_LISTENERS"] == "SASL_PLAINTEXT://kafka:9092"
+    listeners = dict(listener.split("://") for listener in told["KAFKA_LISTENERS"].split(","))
+    assert listeners == {"SASL_PLAINTEXT": ":9092", "CONTROLLER": "localhost:9093"}  # which asks for no sign-in
+    assert told["KAFKA_AUTHORIZER_CLASS_NAME"].endswith("StandardAuthorizer")
+    assert "KAFKA_ALLOW_EVERYONE_IF_NO_ACL_FOUND" not in told
+
+
+@pytest.mark.parametrize("who", ["airflow-supervisor", "spark-master", "spark-worker"])
+def test_spark_knows_its_own_by_a_secret(who: str) -> None:
+    assert variables(who)["SPARK_CONF_DIR"] == "/run/secrets"
+    assert secrets(who)["spark-defaults.conf"] == "spark_defaults"
+
+
 @pytest.mark.parametrize("service", ["lake", "airflow-supervisor", "spark-worker"])
 def test_who_reads_the_lake_has_its_keys(service: str) -> None:
-    assert "lake_keys" in SERVICES[service]["secrets"]
+    assert "lake_keys" in secrets(service)
     program = variables(service).get("CUSTOMER_ACTIVITY_PROGRAM") or SERVICES[service]["command"].split()[0]
     built = stage(service)
     assert built is not None
@@ -222,7 +265,8 @@ def test_its_command_is_one_of_the_products(service: str) -> None:
 
 def test_its_scripts_are_in_its_image(service: str) -> None:
     built = stage(service)
-    said = f"{SERVICES[service].get('command', '')} {SERVICES[service].get('healthcheck', {}).get('test', '')}"
+    entry = SERVICES[service]
+    said = f"{entry.get('command', '')} {entry.get('entrypoint', '')} {entry.get('healthcheck', {}).get('test', '')}"
     scripts = [word for word in said.split() if word.startswith("infra/")]
     for script in scripts:
         assert built is not None
@@ -240,7 +284,7 @@ def test_kafka_is_told_what_the_tests_broker_is(settings: product.Settings, tmp_
     text = node.configure(settings.model_copy(update={"broker_dir": tmp_path})).read_text(encoding="utf-8")
     local = dict(line.split("=", 1) for line in text.splitlines())
     told = {name.removeprefix("KAFKA_").replace("_", ".").lower(): value for name, value in variables("kafka").items()}
-    of_its_place = {"listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs"}
+    of_its_place = {"listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs"}  # and who signs in
     of_its_size = {name for name in local if name.endswith("num.partitions")} | {"group.initial.rebalance.delay.ms"}
     wanted = {name: value for name, value in local.items() if name not in of_its_place | of_its_size}
     assert wanted.items() <= told.items()

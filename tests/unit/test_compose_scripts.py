@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,9 @@ import psutil
 import pytest
 import yaml
 
+from customer_activity import kafka, s3
 from customer_activity.run import processes
+from customer_activity.settings import Settings
 from support.images import PROJECT
 
 SCRIPTS = PROJECT / "infra" / "compose"
@@ -252,7 +255,11 @@ def test_it_makes_every_secret_that_compose_hands_out(make_secrets: Callable[[],
 def test_what_belongs_together_agrees(make_secrets: Callable[[], dict[str, str]]) -> None:
     made = make_secrets()
     assert f":{made['postgres_password']}@" in made["airflow_database"]
-    assert f"={made['minio_password']}" in made["lake_keys"]
+    assert f"={made['minio_password']}" in made["minio_keys"]
+    assert made["minio_password"] not in made["lake_keys"]
+    for name, user in (("kafka_admin", "admin"), ("kafka_client", "activity"), ("kafka_producers", "producers")):
+        word = re.search(rf'username="{user}" password="([^"]+)";', made[name])[1]  # type: ignore[index]
+        assert f'user_{user}="{word}"' in made["kafka_users"]
     assert (
         json.loads(made["airflow_connections.json"])["customer_activity_airflow"]["password"]
         == made["airflow_watcher_password"]
@@ -267,6 +274,116 @@ def test_what_is_there_stays_and_what_is_missing_is_made(
     (tmp_path / "secrets" / "airflow_token_key").unlink()
     second = make_secrets()
     assert {name for name in first if first[name] != second[name]} == {"airflow_token_key"}
+
+
+def test_an_account_of_the_lake_that_was_the_stores_root_is_made_anew(
+    make_secrets: Callable[[], dict[str, str]], tmp_path: Path
+) -> None:
+    root = make_secrets()["minio_password"]
+    keys = tmp_path / "secrets" / "lake_keys"
+    keys.unlink()
+    keys.write_text(f"AWS_ACCESS_KEY_ID=lake\nAWS_SECRET_ACCESS_KEY={root}", encoding="utf-8")
+    made = make_secrets()
+    assert root not in made["lake_keys"]
+    assert make_secrets() == made
+
+
+@pytest.mark.parametrize("name", ["kafka_admin", "kafka_client", "kafka_producers"])
+def test_who_signs_in_to_kafka_has_a_file_that_both_clients_take(
+    name: str, make_secrets: Callable[[], dict[str, str]], tmp_path: Path
+) -> None:
+    make_secrets()
+    java, other = kafka.security(Settings(kafka_config=tmp_path / "secrets" / name))
+    assert other["sasl.password"] in java["sasl.jaas.config"]
+
+
+# --- lake-account.sh
+
+
+@pytest.fixture
+def make_account(tmp_path: Path, make_secrets: Callable[[], dict[str, str]]) -> Callable[..., Any]:
+    """Return what makes the lake's account in a store whose `mc` notes what it is told, and by whom."""
+    make_secrets()
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "mc"
+    program.write_text(
+        '#!/usr/bin/env bash\necho "mc $*" >>"$CALLS"\n'
+        'case "$*" in *"user add"*) echo "$MC_HOST_store $(cat)" | tr "\\n" " " >>"$CALLS.read" ;;\n'
+        '*attach*) echo "$SAID"; exit "$CODE" ;; esac\n',
+        encoding="utf-8",
+    )
+    program.chmod(0o755)
+
+    def make(code: int = 0, said: str = "") -> Any:
+        known = {"CALLS": str(tmp_path / "calls"), "CODE": str(code), "SAID": said, "STORE": "http://minio:9000"}
+        path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        known |= {"PATH": path, "SECRETS": str(tmp_path / "secrets")}
+        return subprocess.run([SCRIPTS / "lake-account.sh"], env=known, capture_output=True, text=True, check=False)
+
+    return make
+
+
+def keys_of(text: str) -> str:
+    found = dict(line.split("=", 1) for line in text.splitlines())
+    return f"{found['AWS_ACCESS_KEY_ID']}:{found['AWS_SECRET_ACCESS_KEY']}"
+
+
+def test_the_lake_has_an_account_of_its_own_whose_word_no_command_line_shows(
+    make_account: Callable[..., Any],
+    make_secrets: Callable[[], dict[str, str]],
+    calls: Callable[[], list[str]],
+    tmp_path: Path,
+) -> None:
+    made = make_secrets()
+    assert make_account().returncode == 0
+    policy = f"{SCRIPTS / 'lake-policy.json'}"
+    assert calls() == [
+        f"mc --quiet admin policy create store lake {policy}",
+        "mc --quiet admin user add store",
+        "mc --quiet admin policy attach store lake --user lake",
+    ]
+    root, account = keys_of(made["minio_keys"]), keys_of(made["lake_keys"])
+    read = (tmp_path / "calls.read").read_text(encoding="utf-8").split()
+    assert read == [f"http://{root}@minio:9000", *account.split(":")]
+    assert root.partition(":")[0] != account.partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "ends"),
+    [
+        pytest.param(1, "The specified policy change is already in effect.", 0, id="it has its rights already"),
+        pytest.param(1, "connection refused", 1, id="the store does not answer"),
+    ],
+)
+def test_an_account_that_is_there_is_no_failure(
+    code: int, said: str, ends: int, make_account: Callable[..., Any]
+) -> None:
+    answer = make_account(code, said)
+    assert answer.returncode == ends
+    assert (said in answer.stderr) == (ends != 0)
+
+
+def test_the_lakes_account_may_use_the_lakes_bucket_and_no_other() -> None:
+    statements = json.loads((SCRIPTS / "lake-policy.json").read_text(encoding="utf-8"))["Statement"]
+    compose = yaml.safe_load((PROJECT / "docker-compose.yml").read_text(encoding="utf-8"))
+    bucket, _ = s3.place(compose["x-activity-settings"]["ACTIVITY_LAKE"])
+    assert [statement["Resource"] for statement in statements] == [
+        [f"arn:aws:s3:::{bucket}"],
+        [f"arn:aws:s3:::{bucket}/*"],
+    ]
+    assert not [action for statement in statements for action in statement["Action"] if "*" in action]
+
+
+# --- prepare-kafka.sh
+
+
+def test_topics_come_first_and_then_rights(environment: dict[str, str], calls: Callable[[], list[str]]) -> None:
+    assert subprocess.run([SCRIPTS / "prepare-kafka.sh"], env=environment, check=False).returncode == 0
+    assert calls() == [
+        "activity broker topics",
+        "activity broker acls pipeline activity",
+        "activity broker acls traffic producers",
+    ]
 
 
 def test_nobody_else_on_this_machine_can_reach_them(make_secrets: Callable[[], dict[str, str]], tmp_path: Path) -> None:

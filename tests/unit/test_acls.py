@@ -1,0 +1,80 @@
+"""infra/kafka/acls.yaml: the rights of each role, by the names of a deployment."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from customer_activity import kafka
+from customer_activity.broker import acls
+from customer_activity.broker.acls import Right
+from customer_activity.commands import broker as commands
+from customer_activity.errors import SettingsError
+from customer_activity.settings import PROJECT, Settings
+
+SETTINGS = Settings(kafka_config=None, view_topic="rows", kafka_bootstrap_servers="kafka:9093")
+FILE = yaml.safe_load(acls.ACLS_FILE.read_text(encoding="utf-8"))["roles"]
+
+
+def test_the_commands_roles_are_the_files() -> None:
+    assert tuple(FILE) == acls.ROLES
+
+
+@pytest.mark.parametrize("role", acls.ROLES)
+def test_rights_have_the_names_of_the_deployment(role: str) -> None:
+    rights = acls.declared(SETTINGS, role, "anna")
+    names = {right.name for right in rights if right.kind == "topic"}
+    assert names <= set(SETTINGS.topics.values())
+    assert not [right for right in rights if "{" in right.name]
+    assert len(set(rights)) == len(rights)
+
+
+def test_the_publishers_transactional_id_is_the_view_topics() -> None:
+    right = Right("transactional_id", "customer-activity-publish-rows", "LITERAL", "WRITE")
+    assert right in acls.declared(SETTINGS, "pipeline", "anna")
+
+
+@pytest.mark.parametrize("role", ["pipeline", "reader"])
+def test_the_readers_group_is_the_clients(role: str) -> None:
+    group = kafka.reader_config(SETTINGS)["group.id"]
+    assert [r.name for r in acls.declared(SETTINGS, role, "anna") if r.kind == "group"] == [group]
+
+
+@pytest.mark.parametrize("role", ["traffic", "reader", "consumer", "topics"])
+def test_nobody_but_the_pipeline_may_write_what_it_writes(role: str) -> None:
+    written = {SETTINGS.view_topic, SETTINGS.progress_topic}
+    rights = acls.declared(SETTINGS, role, "anna")
+    assert not [right for right in rights if right.operation == "WRITE" and right.name in written]
+
+
+def test_a_role_that_is_none_is_refused() -> None:
+    with pytest.raises(SettingsError, match="has no role boss") as raised:
+        acls.declared(SETTINGS, "boss", "anna")
+    assert "pipeline" in raised.value.remedy
+
+
+def test_the_lines_are_those_of_kafkas_own_tool() -> None:
+    answer = CliRunner().invoke(commands.app, ["acls", "consumer", "portal", "--lines"], obj=SETTINGS)
+    start = (
+        "kafka-acls.sh --bootstrap-server kafka:9093 --command-config admin.properties --add"
+        " --allow-principal User:portal "
+    )
+    assert answer.stdout.splitlines() == [
+        f"{start}--topic rows --operation Read",
+        f"{start}--group portal --resource-pattern-type prefixed --operation Read",
+    ]
+    pipeline = CliRunner().invoke(commands.app, ["acls", "pipeline", "anna", "--lines"], obj=SETTINGS).stdout
+    assert "--topic rows --operation Read --operation Write --operation DescribeConfigs" in pipeline
+    assert "--transactional-id customer-activity-publish-rows --operation Write" in pipeline
+
+
+def test_the_manual_has_what_the_file_has() -> None:
+    text = (PROJECT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+    rows = {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)` \|.*\|$", text, re.MULTILINE) if row[1] in FILE}
+    assert set(rows) == set(FILE)
+    for role, entries in FILE.items():
+        operations = {operation for entry in entries for operation in entry["operations"]}
+        assert operations == set(re.findall(r"\b(READ|WRITE|CREATE|DESCRIBE|DESCRIBE_CONFIGS)\b", rows[role]))
