@@ -1,27 +1,34 @@
 """Kafka client configuration, topic metadata and offsets: the one place that builds a Kafka client.
 
-The file named by `ACTIVITY_KAFKA_CONFIG` is a Java properties file. librdkafka and the Java client share most names;
-those that only one of them knows go to that one alone.
+Who signs in and whom it trusts is in the file that `ACTIVITY_KAFKA_CONFIG` names (client_properties.py). A client that
+is turned away goes on trying by itself, and its call only runs out of time: kafka_faults.py notes what it was told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from customer_activity.errors import BrokerUnavailable, SettingsError, TopicMismatch
+from customer_activity import client_properties, kafka_faults
+from customer_activity.errors import SettingsError, TopicMismatch
 from customer_activity.settings import Settings
 
 CREATE_TOPICS = "`activity broker start` creates the topics of infra/kafka/topics.yaml"
 SILENCE_SECONDS = 60.0  # longer than any election
 METADATA_TIMEOUT_SECONDS = 10.0  # a healthy broker answers in milliseconds; ten seconds covers its election
+ASK_SECONDS = 0.5  # between two looks whether the client was turned away
 
-JAVA_ONLY = ("sasl.jaas.config", "ssl.truststore.", "ssl.keystore.type", "sasl.login.", "sasl.client.callback")
-LIBRDKAFKA_ONLY = ("sasl.username", "sasl.password", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+Client = TypeVar("Client", AdminClient, Producer, Consumer)
+# Callers know one module of Kafka's.
+UNAUTHORIZED = kafka_faults.UNAUTHORIZED
+refuse_fault, refused, unavailable = kafka_faults.refuse_fault, kafka_faults.refused, kafka_faults.unavailable
 
 
 def _is_electing(error: BaseException) -> bool:
@@ -38,80 +45,107 @@ AGAIN = Retrying(
 )
 
 
-def security(settings: Settings) -> dict[str, str]:
-    """Read the properties file.
+def security(settings: Settings) -> client_properties.Clients:
+    """Read the properties file: what each client is told.
 
     Raises:
-        SettingsError: the file cannot be read, or a line is not `name=value`.
+        SettingsError: the file cannot be read, or says what cannot be.
     """
     if settings.kafka_config is None:
-        return {}
-    try:
-        lines = settings.kafka_config.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SettingsError(
-            f"ACTIVITY_KAFKA_CONFIG: {error.strerror}: {settings.kafka_config}",
-            remedy="name a readable properties file",
-        ) from None
-    properties = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith(("#", "!")):
-            continue
-        name, separator, value = line.partition("=")
-        if not separator:  # the line itself may hold a secret: name only its number
-            raise SettingsError(
-                f"ACTIVITY_KAFKA_CONFIG: line {number} is not name=value", remedy=f"correct {settings.kafka_config}"
-            )
-        properties[name.strip()] = value.strip()
-    return properties
+        return client_properties.Clients({}, {})
+    return client_properties.of_both(client_properties.read(settings.kafka_config), settings.kafka_bootstrap_servers)
 
 
 def client_config(settings: Settings, **extra: Any) -> dict[str, Any]:
     """Configuration for confluent-kafka; `extra` names use `_` for `.`."""
-    shared = {k: v for k, v in security(settings).items() if not k.startswith(JAVA_ONLY)}
     own = {name.replace("_", "."): value for name, value in extra.items()}
-    return {"bootstrap.servers": settings.kafka_bootstrap_servers, "log_level": 2, **shared, **own}
+    return {
+        "bootstrap.servers": settings.kafka_bootstrap_servers,
+        "log_level": 2,
+        **security(settings).librdkafka,
+        **own,
+    }
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
     """Options for Spark's Kafka source."""
-    shared = {f"kafka.{k}": v for k, v in security(settings).items() if not k.startswith(LIBRDKAFKA_ONLY)}
-    return {"kafka.bootstrap.servers": settings.kafka_bootstrap_servers, **shared}
+    given = {f"kafka.{name}": value for name, value in security(settings).java.items()}
+    return {"kafka.bootstrap.servers": settings.kafka_bootstrap_servers, **given}
 
 
 def admin(settings: Settings) -> AdminClient:
     """Return an admin client."""
-    return AdminClient(client_config(settings))
+    return _made(settings, AdminClient, client_config(settings))
 
 
 def producer(settings: Settings, **extra: Any) -> Producer:
     """Return an idempotent producer that puts a key where a Java producer would (murmur2)."""
-    return Producer(
-        client_config(settings, enable_idempotence=True, partitioner="murmur2_random", compression_type="lz4", **extra)
+    return _made(
+        settings,
+        Producer,
+        client_config(settings, enable_idempotence=True, partitioner="murmur2_random", compression_type="lz4", **extra),
     )
 
 
-def reader(settings: Settings) -> Consumer:
+def reader_config(settings: Settings, **extra: Any) -> dict[str, Any]:
+    """Configuration of a consumer for assigned partitions that sees committed records only."""
+    return client_config(
+        settings,
+        group_id="activity-reader",  # required by the client; no group is joined, nothing is committed
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        auto_offset_reset="error",  # an offset that is gone is an error, never a silent jump
+        # Without it a damaged record is handed out as it is. With it the client skips the damaged batch and says so:
+        # whoever reads has to end at that error.
+        check_crcs=True,
+        **extra,
+    )
+
+
+def reader(settings: Settings, **extra: Any) -> Consumer:
     """Return a consumer for assigned partitions that sees committed records only and never commits offsets."""
-    return Consumer(
-        client_config(
-            settings,
-            group_id="activity-reader",  # required by the client; no group is joined, nothing is committed
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            enable_partition_eof=True,
-            auto_offset_reset="error",  # an offset that is gone is an error, never a silent jump
-        )
-    )
+    return _made(settings, Consumer, reader_config(settings, **extra))
 
 
-def unavailable(settings: Settings, error: KafkaException) -> BrokerUnavailable:
-    """Say that the broker does not answer."""
-    reason = error.args[0].str() if error.args and isinstance(error.args[0], KafkaError) else str(error)
-    return BrokerUnavailable(
-        f"no answer from Kafka at {settings.kafka_bootstrap_servers} ({reason})",
-        remedy="start it (`activity broker start`) or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
-    )
+def _made(settings: Settings, kind: Callable[[dict[str, Any]], Client], config: dict[str, Any]) -> Client:
+    """Make a client; what it finds wrong with its configuration is told without the value.
+
+    Raises:
+        SettingsError: a property that it does not know, a value that it cannot take, a key or certificate that it
+            cannot read.
+    """
+    try:
+        return kind({"error_cb": partial(kafka_faults.note, settings), **config})
+    except KafkaException as error:
+        reason = re.sub(r'(?<=[Vv]alue )"[^"]*"', "given", error.args[0].str())
+        raise SettingsError(
+            f"{client_properties.VARIABLE}: {reason}", remedy="docs/OPERATIONS.md lists what the file may say"
+        ) from None
+
+
+def metadata(
+    settings: Settings, topic: str | None = None, *, seconds: float = METADATA_TIMEOUT_SECONDS
+) -> ClusterMetadata:
+    """Ask for what the cluster tells of itself and of a topic, or of all that this user may see.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        KafkaRefused: it refuses this client; told at once, and not when the time is up.
+    """
+    client = admin(settings)
+    deadline = time.monotonic() + seconds
+    while True:
+        left = max(deadline - time.monotonic(), 0.0)
+        try:
+            answer = client.list_topics(topic, timeout=min(ASK_SECONDS, left) or ASK_SECONDS)
+        except KafkaException as error:
+            client.poll(0)  # has it say what it was told
+            if left == 0.0 or kafka_faults.is_turned_away(settings):
+                raise unavailable(settings, error) from None
+        else:
+            kafka_faults.forget(settings)
+            return answer
 
 
 def topic_setting(settings: Settings, topic: str, name: str) -> str:
@@ -126,7 +160,7 @@ def topic_setting(settings: Settings, topic: str, name: str) -> str:
         answer = client.describe_configs([resource], request_timeout=METADATA_TIMEOUT_SECONDS)
         return str(answer[resource].result()[name].value)
     except KafkaException as error:
-        raise unavailable(settings, error) from None
+        raise unavailable(settings, error, f"the settings of topic {topic}") from None
 
 
 def topic_ids(settings: Settings, topics: Sequence[str]) -> dict[str, str]:
@@ -151,18 +185,18 @@ def partitions(settings: Settings, topic: str) -> list[int]:
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
+        KafkaRefused: it refuses this client, or does not show it the topic.
         TopicMismatch: there is no such topic.
     """
-    try:
-        metadata = admin(settings).list_topics(topic, timeout=METADATA_TIMEOUT_SECONDS).topics[topic]
-    except KafkaException as error:
-        raise unavailable(settings, error) from None
-    if metadata.error is not None:
+    found = metadata(settings, topic).topics[topic]
+    if found.error is not None and found.error.code() in UNAUTHORIZED:
+        raise refused(settings, found.error.str(), f"topic {topic}", is_signed_in=True)
+    if found.error is not None:
         raise TopicMismatch(
-            f"topic {topic}: {metadata.error.str()}",
+            f"topic {topic}: {found.error.str()}",
             remedy=CREATE_TOPICS,
         )
-    return sorted(metadata.partitions)
+    return sorted(found.partitions)
 
 
 def offset_range(settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
@@ -206,7 +240,7 @@ def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
                 if fault is not None and fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     break
                 if message is None or fault is not None:
-                    raise unavailable(settings, KafkaException(fault))
+                    raise unavailable(settings, KafkaException(fault), f"topic {topic}")
                 values[message.key() or b""] = message.value()
     finally:
         consumer.close()

@@ -64,7 +64,8 @@ def find(settings: Settings) -> list[Lost]:
         ranges = kafka.offset_range(settings, topic)
         if topic in noted and noted[topic] != kafka.topic_ids(settings, [topic])[topic]:
             raise _another(topic, "its id is another one")
-        for partition, position in sorted(partitions.items()):
+        # A partition that was added since is read from 0 on: whatever it no longer has was never landed.
+        for partition, position in sorted((dict.fromkeys(ranges, 0) | partitions).items()):
             low, high = ranges.get(partition, (0, 0))
             if position > high:
                 raise _another(topic, f"partition {partition} ends at offset {high}, and offset {position} is next")

@@ -39,7 +39,7 @@ def address(settings: Settings) -> tuple[str, int]:
             f"{BOOTSTRAP}={servers} is not a loopback address of this machine",
             remedy="use the cluster that is there, or set localhost:9092 for the embedded broker",
         )
-    if kafka.security(settings).get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+    if kafka.security(settings).java.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
         raise SettingsError(
             "ACTIVITY_KAFKA_CONFIG asks for a secured connection, the embedded broker has none",
             remedy="unset it for the embedded broker",

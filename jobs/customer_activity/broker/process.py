@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-from confluent_kafka import KafkaException
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from customer_activity import kafka
 from customer_activity.broker import node
-from customer_activity.errors import BrokerUnavailable, EnvironmentFault
+from customer_activity.errors import BrokerUnavailable, EnvironmentFault, KafkaRefused
 from customer_activity.settings import Settings
 
 START_SECONDS = 60.0  # a cold start on a busy laptop; a warm one takes four
@@ -113,10 +112,10 @@ def find(settings: Settings) -> psutil.Process | None:
 
 
 def is_answering(settings: Settings) -> bool:
-    """Whether a Kafka broker, ours or not, answers at the bootstrap address."""
+    """Whether a Kafka broker, ours or not, answers at the bootstrap address, and lets this client in."""
     try:
-        return bool(kafka.admin(settings).list_topics(timeout=1.0).brokers)
-    except KafkaException:
+        return bool(kafka.metadata(settings, seconds=1.0).brokers)
+    except (BrokerUnavailable, KafkaRefused):
         return False
 
 

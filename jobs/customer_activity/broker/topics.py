@@ -1,16 +1,18 @@
-"""Topics as `infra/kafka/topics.yaml` says: create what is missing, refuse what differs."""
+"""Topics: create what is missing as `infra/kafka/topics.yaml` says, and judge those that are there (`policy.py`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity import kafka
+from customer_activity.broker.policy import Found, judge
 from customer_activity.errors import SettingsError, TopicMismatch
 from customer_activity.settings import PROJECT, Settings
 
@@ -18,16 +20,17 @@ TOPICS_FILE = PROJECT / "infra" / "kafka" / "topics.yaml"
 FILE_NAME = "infra/kafka/topics.yaml"
 ADMIN_TIMEOUT_SECONDS = 20.0
 POLL_SECONDS = 0.1
+NOT_ALLOWED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 BROKER_DEFAULT = -1  # replication factor: what the cluster is set to
 
 
 class Topic(NamedTuple):
-    """One topic as the file wants it.
+    """One topic as the file has it made.
 
     Attributes:
         name: its name in this deployment.
-        partitions: how many it must have.
-        config: topic settings that must have these values.
+        partitions: how many it gets.
+        config: topic settings that it gets.
     """
 
     name: str
@@ -62,7 +65,9 @@ def declared(settings: Settings, path: Path = TOPICS_FILE) -> dict[str, Topic]:
 
 
 def check(settings: Settings, *, create: bool) -> list[str]:
-    """Compare the cluster's topics with the file; return the names of those created.
+    """Judge the cluster's topics, and create what is missing as the file says; return the names of those created.
+
+    A topic that exists need not be as the file says: Kafka's defaults and other partition counts work for the inputs.
 
     Args:
         settings: names and where the cluster is.
@@ -70,26 +75,47 @@ def check(settings: Settings, *, create: bool) -> list[str]:
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
+        KafkaRefused: it refuses this client, or does not show it a topic.
         SettingsError: two roles have the same topic name.
-        TopicMismatch: a topic is missing or cannot be created, or its partitions or settings differ; names both values.
+        TopicMismatch: a topic is missing or cannot be created, or its settings would give wrong figures; names them.
     """
     wanted = declared(settings)
     admin = kafka.admin(settings)
     try:
-        existing = admin.list_topics(timeout=kafka.METADATA_TIMEOUT_SECONDS).topics
+        existing = kafka.metadata(settings).topics
         missing = [topic for topic in wanted.values() if topic.name not in existing]
+        names = settings.topics
+        for topic in missing:
+            _refuse_hidden(settings, topic.name)
         if missing and not create:
-            raise TopicMismatch(
-                f"missing on {settings.kafka_bootstrap_servers}: {', '.join(topic.name for topic in missing)}",
-                remedy=f"start with --create-topics, or create them as {FILE_NAME} says",
-            )
-        _compare(admin, [topic for topic in wanted.values() if topic.name in existing])
+            raise _missing(settings, [topic.name for topic in missing])
+        _compare(admin, {role: name for role, name in names.items() if name in existing})
         if missing:
             _create(admin, missing)
-            _compare(admin, missing)  # somebody else may have made one a moment ago, in another way
+            # Somebody else may have made one a moment ago, in another way.
+            _compare(admin, {role: name for role, name in names.items() if name not in existing})
     except KafkaException as error:
-        raise kafka.unavailable(settings, error) from None
+        raise kafka.unavailable(settings, error, "the settings of the topics") from None
     return [topic.name for topic in missing]
+
+
+def warning(settings: Settings) -> str:
+    """Say in one line what is to be known of the topics as they are; empty when there is nothing.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TopicMismatch: a topic is missing, or its settings would give wrong figures.
+    """
+    admin = kafka.admin(settings)
+    try:
+        existing = kafka.metadata(settings).topics
+        if missing := [name for name in settings.topics.values() if name not in existing]:
+            for name in missing:
+                _refuse_hidden(settings, name)
+            raise _missing(settings, missing)
+        return "; ".join(_compare(admin, settings.topics))
+    except KafkaException as error:
+        raise kafka.unavailable(settings, error, "the settings of the topics") from None
 
 
 def wait_until_usable(admin: AdminClient, names: list[str]) -> None:
@@ -118,29 +144,50 @@ def wait_until_usable(admin: AdminClient, names: list[str]) -> None:
         ) from None
 
 
+def _refuse_hidden(settings: Settings, name: str) -> None:
+    """Tell a topic that this user may not see from one that is not there: only who asks by name learns it."""
+    found = kafka.metadata(settings, name).topics[name]
+    if found.error is not None and found.error.code() in kafka.UNAUTHORIZED:
+        raise kafka.refused(settings, found.error.str(), f"topic {name}", is_signed_in=True)
+
+
+def _missing(settings: Settings, names: list[str]) -> TopicMismatch:
+    return TopicMismatch(
+        f"missing on {settings.kafka_bootstrap_servers}: {', '.join(names)}",
+        remedy=f"start with --create-topics, or create them as {FILE_NAME} says",
+    )
+
+
 def _topic(name: str, entry: dict[str, Any]) -> Topic:
     return Topic(name, entry["partitions"], {key: str(value) for key, value in entry["config"].items()})
 
 
-def _compare(admin: AdminClient, topics: list[Topic]) -> None:
-    """Refuse topics that differ from the file, with both values."""
+def _compare(admin: AdminClient, topics: Mapping[str, str]) -> list[str]:
+    """Refuse topics, by role, that would give wrong figures or stand still; return what is only to be known of them.
+
+    Raises:
+        TopicMismatch: names every topic with the setting and why it is refused.
+    """
     known = admin.list_topics(timeout=kafka.METADATA_TIMEOUT_SECONDS).topics
-    differences = [words for topic in topics for words in _differences(admin, topic, len(known[topic.name].partitions))]
-    if differences:
+    judged = [judge(role, _found(admin, name, known[name])) for role, name in topics.items()]
+    if refused := [words for judgement in judged for words in judgement.refused]:
         raise TopicMismatch(
-            "; ".join(differences), remedy="alter the topic or the file: the pipeline changes no topic that exists"
+            "; ".join(refused), remedy="alter the topic, or name another: the pipeline changes no topic that exists"
         )
+    return [words for judgement in judged for words in judgement.told]
 
 
-def _differences(admin: AdminClient, topic: Topic, partitions: int) -> list[str]:
-    resource = ConfigResource(ResourceType.TOPIC, topic.name)
-    actual = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_SECONDS)
-    counts = [f"topic {topic.name} has {partitions} partitions, {FILE_NAME} says {topic.partitions}"]
-    return counts * (partitions != topic.partitions) + [
-        f"topic {topic.name} has {name}={actual[name].value}, {FILE_NAME} says {name}={value}"
-        for name, value in topic.config.items()
-        if actual[name].value != value
-    ]
+def _found(admin: AdminClient, name: str, topic: TopicMetadata) -> Found:
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    try:
+        entries = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_SECONDS)
+        config = {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}
+    except KafkaException as error:
+        if error.args[0].code() not in NOT_ALLOWED:
+            raise
+        config = {}
+    replicas = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+    return Found(name, len(topic.partitions), replicas, config)
 
 
 def _create(admin: AdminClient, topics: list[Topic]) -> None:

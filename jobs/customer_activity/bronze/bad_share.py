@@ -3,42 +3,83 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any, NamedTuple
 
 from customer_activity.errors import BadShareExceeded
 
 WINDOW = timedelta(minutes=10)
+# What commits note: the batch's records by reason, and those of the minutes before it.
+BY_REASON, MINUTES, MINUTE, GOOD = "by_reason", "minutes_before", "minute", "good"
 MINIMUM_RECORDS = 100  # fewer are no share to judge: one bad record in a quiet hour is not a bad deploy
 
 
-class BadShareGuard:
-    """The share of bad records over the last ten minutes of landing.
+class Batch(NamedTuple):
+    """A batch that was judged last.
 
-    A batch that would exceed the share is refused before anything of it is written, so that a restart meets the same
-    records again and nothing is half landed.
+    Attributes:
+        key: the checkpoint's generation and the number of the batch.
+        minute: when, minutes since 1970.
+        counts: its records by reason (None = accepted).
     """
 
-    def __init__(self, max_share: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Judge against `max_share` (0 to 1; 1 never stops); `clock` counts seconds."""
+    key: tuple[str, int]
+    minute: int
+    counts: Counter[str | None]
+
+
+Window = dict[int, Counter[str | None]]  # by minute since 1970: records by reason (None = accepted)
+
+
+class BadShareGuard:
+    """The share of bad records over the last ten minutes of landing, in whole minutes.
+
+    A batch that would exceed the share is refused before anything of it is written, so that a restart meets the same
+    records again and nothing is half landed. What counted before a batch is noted in its commits: a restart goes on
+    with that, and a bad deploy does not get through between two of them.
+    """
+
+    def __init__(
+        self, max_share: float, *, clock: Callable[[], float] = time.time, noted: Mapping[str, Any] | None = None
+    ) -> None:
+        """Judge against `max_share` (0 to 1; 1 never stops).
+
+        Args:
+            max_share: of all records, the bad ones that are let pass.
+            clock: seconds since 1970.
+            noted: what the newest commit of bronze notes.
+        """
         self.max_share = max_share
         self.clock = clock
-        self.window: deque[tuple[float, Counter[str | None]]] = deque()
+        self.window, self.last = _remembered(noted or {})
 
-    def judge(self, outcomes: Mapping[tuple[str, str | None], int]) -> None:
-        """Add a batch's records by topic and reason (None = accepted).
+    def judge(self, outcomes: Mapping[tuple[str, str | None], int], batch: tuple[str, int]) -> dict[str, Any]:
+        """Add a batch's records; one that is repeated takes its own place.
+
+        Args:
+            outcomes: records by topic and reason (None = accepted).
+            batch: the checkpoint's generation and the number of the batch.
+
+        Returns:
+            What its commits have to note.
 
         Raises:
             BadShareExceeded: the share is above the limit; the message gives the counts by reason.
         """
+        if self.last is not None and self.last.key != batch:
+            self.window.setdefault(self.last.minute, Counter()).update(self.last.counts)
+            self.last = None
         now = self.clock()
-        while self.window and now - self.window[0][0] > WINDOW.total_seconds():
-            self.window.popleft()
-        batch = Counter[str | None]()
+        # A clock that was set back leaves minutes in the future: they are told from none, and end like the others.
+        self.window = {
+            minute: counts for minute, counts in self.window.items() if (minute + 1) * 60 > now - WINDOW.total_seconds()
+        }
+        counts = Counter[str | None]()
         for (_, reason), count in outcomes.items():
-            batch[reason] += count
-        total = sum((counts for _, counts in self.window), batch)
+            counts[reason] += count
+        total = sum(self.window.values(), counts)
         records = total.total()
         bad = records - total[None]
         if self.max_share < 1 and records >= MINIMUM_RECORDS and bad > self.max_share * records:
@@ -48,4 +89,26 @@ class BadShareGuard:
                 f"the limit is {self.max_share:.1%}): {reasons}. The last batch was not landed.",
                 remedy="mend the producer; then set ACTIVITY_MAX_BAD_SHARE=1 to let these into quarantine",
             )
-        self.window.append((now, batch))
+        self.last = Batch(batch, int(now // 60), counts)
+        return {
+            BY_REASON: _told(counts),
+            MINUTES: {str(minute): _told(counts) for minute, counts in sorted(self.window.items())},
+            MINUTE: self.last.minute,
+        }
+
+
+def _told(counts: Counter[str | None]) -> dict[str, int]:
+    return {reason or GOOD: count for reason, count in counts.items()}
+
+
+def _counted(told: Mapping[str, int]) -> Counter[str | None]:
+    return Counter({None if reason == GOOD else reason: count for reason, count in told.items()})
+
+
+def _remembered(noted: Mapping[str, Any]) -> tuple[Window, Batch | None]:
+    """Return the window before the batch that noted it, and that batch; empty for a note of the release before."""
+    if MINUTES not in noted:
+        return {}, None
+    window = {int(minute): _counted(told) for minute, told in noted[MINUTES].items()}
+    key = (str(noted.get("generation")), int(noted.get("batch_id", 0)))
+    return window, Batch(key, int(noted[MINUTE]), _counted(noted[BY_REASON]))

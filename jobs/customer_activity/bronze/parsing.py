@@ -6,7 +6,7 @@ examined alone, which says why. Refused records keep key, value, headers and coo
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -16,7 +16,10 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Reason
 from customer_activity.contracts import (
     CUSTOMER_PROFILE,
+    LATEST_MILLIS,
     MAX_NESTING,
+    NO_CONTROL_CHARACTERS,
+    NO_TIMESTAMP,
     PURCHASE_EVENT,
     Contract,
     Field,
@@ -35,6 +38,10 @@ CHUNK = 512  # records decoded before their fields are collected: they are still
 
 EMPTY = msgspec.Raw(b"")  # stands for the number of a record that has none
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+KAFKA_TIMESTAMP = pa.timestamp("ms", tz="UTC")  # holds whatever Kafka may say; microseconds do not
+ASCII_CONTROLS = bytes([*range(0x20), 0x7F])
+UNHELD = "Kafka timestamp"  # what is said of one that no column holds
+LEAD_OF_OTHER_CONTROLS = b"\xc2"  # U+0080 to U+009F as UTF-8, and as many harmless characters
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 _CARRIED = {  # output column: (input column, type)
@@ -44,7 +51,6 @@ _CARRIED = {  # output column: (input column, type)
     "topic": ("topic", pa.string()),
     "partition": ("partition", pa.int32()),
     "offset": ("offset", pa.int64()),
-    "kafka_timestamp": ("timestamp", TIMESTAMP),
 }
 
 
@@ -57,6 +63,7 @@ def _arrow_type(field: Field) -> pa.DataType:
 PARSED_SCHEMA = pa.schema(
     {
         **{column: data_type for column, (_, data_type) in _CARRIED.items()},
+        "kafka_timestamp": TIMESTAMP,
         "reason": pa.string(),
         "detail": pa.string(),
         **{
@@ -82,18 +89,23 @@ class _Refusals(dict[int, Refusal]):
             self.setdefault(row, Refusal(reason, detail))
 
 
-def parse_batch(batch: pa.RecordBatch, *, purchase_topic: str, profile_topic: str, currency: str) -> pa.RecordBatch:
+def parse_batch(
+    batch: pa.RecordBatch, *, purchase_topic: str, profile_topic: str, currency: str, landed_at: datetime
+) -> pa.RecordBatch:
     """Parse records of both topics by their contracts.
 
     Args:
-        batch: columns key, value, topic, partition, offset, timestamp, headers as Spark's Kafka source gives them.
+        batch: columns key, value, topic, partition, offset, timestamp, headers as Spark's Kafka source gives them; the
+            timestamp in microseconds or milliseconds, null where it is none that a table can hold.
         purchase_topic: topic whose records are purchases.
         profile_topic: topic whose records are profiles; a null value is a tombstone there.
         currency: the deployment's currency, ISO 4217.
+        landed_at: when the records land: what `ingested_at` says of them.
 
     Returns:
         PARSED_SCHEMA, one row a record, in the same order. `reason` and `detail` are null where it is accepted, the
-        contract's fields where it is refused; the other topic's fields are null.
+        contract's fields where it is refused; the other topic's fields are null. `kafka_timestamp` is null where
+        Kafka's is out of range.
 
     Raises:
         ValueError: a record is of neither topic.
@@ -104,19 +116,24 @@ def parse_batch(batch: pa.RecordBatch, *, purchase_topic: str, profile_topic: st
         if topic not in contracts:
             raise ValueError(f"topic {topic} is neither {purchase_topic} nor {profile_topic}")
     if len(topics) <= 1:
-        return _parse_records(batch, contracts[topics[0] if topics else purchase_topic], currency)
+        return _parse_records(batch, contracts[topics[0] if topics else purchase_topic], currency, landed_at)
     rows_by_topic = [pc.indices_nonzero(pc.equal(batch.column("topic"), topic)) for topic in topics]
     parts = [
-        _parse_records(batch.take(rows), contracts[topic], currency)
+        _parse_records(batch.take(rows), contracts[topic], currency, landed_at)
         for topic, rows in zip(topics, rows_by_topic, strict=True)
     ]
     return pa.concat_batches(parts).take(pc.array_sort_indices(pa.concat_arrays(rows_by_topic)))
 
 
-def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str) -> pa.RecordBatch:
+def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str, landed_at: datetime) -> pa.RecordBatch:
     """Parse records of one contract. The stages stand in the order in which their reasons count."""
     carried = {column: batch.column(source).cast(data_type) for column, (source, data_type) in _CARRIED.items()}
-    key, value = carried["key"], carried["value"]
+    key, value, stamped = carried["key"], carried["value"], _millis(batch.column("timestamp"))
+    is_stamped = pc.fill_null(
+        pc.and_(pc.greater_equal(stamped, NO_TIMESTAMP), pc.less_equal(stamped, LATEST_MILLIS)), fill_value=False
+    )
+    stamped_in_range = pc.if_else(is_stamped, stamped, None)
+    carried["kafka_timestamp"] = pc.multiply(stamped_in_range, 1000).cast(TIMESTAMP)
     refusals = _Refusals()
     refusals.add_where(
         pc.fill_null(pc.equal(pc.binary_length(key), 0), fill_value=True), Reason.MISSING_KEY, "key: missing or empty"
@@ -135,6 +152,11 @@ def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str) -> 
         values[row] = None
     fields = _decode(values, contract, refusals)
 
+    for row in _unlike(key_text, NO_CONTROL_CHARACTERS):
+        refusals.add(row, Refusal(Reason.OUT_OF_RANGE, "key: expected no control characters"))
+    refusals.add_where(
+        pc.invert(is_stamped), Reason.OUT_OF_RANGE, f"{UNHELD}: expected none or one of the years 1970 to 9999"
+    )
     refusals.add_where(
         pc.not_equal(key_text, fields[contract.field(contract.key).column]),
         Reason.KEY_MISMATCH,
@@ -144,17 +166,53 @@ def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str) -> 
         refusals.add_where(
             pc.not_equal(fields["currency"], currency), Reason.CURRENCY_MISMATCH, f"$.currency: expected {currency}"
         )
-    latest = pc.add(carried["kafka_timestamp"], pa.scalar(CLOCK_TOLERANCE, pa.duration("us")))
+    # A producer may be ahead of the time with both its clocks, the event's and the record's.
+    landed = _epoch_millis(landed_at)
+    is_dated = pc.and_(is_stamped, pc.not_equal(stamped, NO_TIMESTAMP))
+    latest = pc.min_element_wise(pc.if_else(is_dated, stamped, landed), landed)
     refusals.add_where(
-        pc.greater(fields[contract.field(contract.event_time).column], latest),
+        pc.greater(
+            fields[contract.field(contract.event_time).column],
+            pc.multiply(pc.add(latest, CLOCK_TOLERANCE // timedelta(milliseconds=1)), 1000).cast(TIMESTAMP),
+        ),
         Reason.TIMESTAMP_IN_FUTURE,
-        f"$.{contract.event_time}: more than 5 minutes after the record's Kafka timestamp",
+        f"$.{contract.event_time}: more than 5 minutes after the record's Kafka timestamp or its landing",
     )
     if contract.null_deletes:
         fields["is_tombstone"] = value.is_null()
         column = contract.field(contract.key).column
         fields[column] = pc.if_else(value.is_null(), key_text, fields[column])
+    _tell_lost_timestamps(refusals, stamped, is_stamped)
     return _assemble(carried, fields, refusals)
+
+
+def _millis(column: pa.Array) -> pa.Array:
+    """Return timestamps as milliseconds since 1970."""
+    numbers = column.cast(pa.timestamp(column.type.unit)).cast(pa.int64())
+    # Kafka's are whole milliseconds: nothing is cut off.
+    return numbers if column.type.unit == "ms" else pc.divide(numbers, 1000)
+
+
+def _epoch_millis(at: datetime) -> int:
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _tell_lost_timestamps(refusals: _Refusals, stamped: pa.Array, is_stamped: pa.Array) -> None:
+    """Keep in words what no column of a table holds."""
+    for row in _rows(pc.invert(is_stamped)):
+        refusal, millis = refusals[row], stamped[row].as_py()
+        if millis is not None:
+            words = f" ({millis} ms)" if refusal.detail.startswith(UNHELD) else f" ({UNHELD}: {millis} ms)"
+            refusals[row] = Refusal(refusal.reason, refusal.detail[: MAX_DETAIL - len(words)] + words)
+
+
+def _may_hold_controls(texts: pa.Array) -> bool:
+    """Whether a text may hold a control character: one look at all bytes, since next to no column has any."""
+    data = texts.buffers()[2]
+    if data is None:
+        return False
+    held = data.to_pybytes()
+    return LEAD_OF_OTHER_CONTROLS in held or len(held.translate(None, ASCII_CONTROLS)) < len(held)
 
 
 def _as_text(part: str, column: pa.Array, refusals: _Refusals) -> pa.Array:
@@ -194,10 +252,16 @@ def _decode(values: list[bytes | None], contract: Contract, refusals: _Refusals)
             columns[field.column] = _decimals(field, cells, contract, values, refusals)
         else:
             columns[field.column] = pa.array(cells, pa.string())
-        if field.pattern is not None:
-            for row in _rows(pc.invert(pc.match_substring_regex(columns[field.column], field.pattern))):
-                _examined(contract, row, values, refusals)
+        for row in _unlike(columns[field.column], field.pattern):
+            _examined(contract, row, values, refusals)
     return columns
+
+
+def _unlike(texts: pa.Array, pattern: str | None) -> list[int]:
+    """List the rows whose text does not match a pattern."""
+    if pattern is None or (pattern == NO_CONTROL_CHARACTERS and not _may_hold_controls(texts)):
+        return []
+    return _rows(pc.invert(pc.match_substring_regex(texts, pattern)))
 
 
 def _decimals(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from customer_activity import console
-from customer_activity.broker import process, topics
+from customer_activity.broker import acls, process, topics
 from customer_activity.errors import EXIT_CHECK_FAILED
 
 app = typer.Typer(
@@ -36,6 +36,26 @@ def create_topics(ctx: typer.Context) -> None:
     settings = console.settings_of(ctx)
     created = topics.check(settings, create=True)
     console.out.print(f"created: {', '.join(created)}" if created else "nothing to create", highlight=False)
+
+
+@app.command("acls")
+def grant_rights(
+    ctx: typer.Context,
+    role: Annotated[str, typer.Argument(help=f"A role of {acls.FILE_NAME}: {', '.join(acls.ROLES)}.")],
+    user: Annotated[str, typer.Argument(help="Who is to have it, without Kafka's `User:`.")],
+    *,
+    lines: Annotated[bool, typer.Option("--lines", help="Print lines for kafka-acls.sh, and grant nothing.")] = False,
+) -> None:
+    """Grant a user what a role needs on the brokers of the settings, signed in as somebody who may."""
+    settings = console.settings_of(ctx)
+    rights = acls.declared(settings, role, user)
+    if lines:
+        for line in acls.lines(settings, rights, user):
+            typer.echo(line)
+        return
+    acls.grant(settings, rights, user)
+    for right in rights:
+        console.out.print(f"{user} may {right.operation} {right.kind} {right.name}", highlight=False, markup=False)
 
 
 @app.command()

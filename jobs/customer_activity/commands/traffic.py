@@ -59,6 +59,9 @@ def produce(
     conflict_share: Annotated[
         float, typer.Option(min=0, max=1, help="Repeats of a purchase with another amount, per good record.")
     ] = 0.0,
+    odd_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Purchases that count and trip careless readers up, per good record.")
+    ] = 0.0,
     bad_share: Annotated[
         float, typer.Option(min=0, max=0.9, help="Share of all records that break their contract, each kind as often.")
     ] = 0.0,
@@ -92,7 +95,7 @@ def produce(
         generated = replace(generated, profiles=plan)
         records, count = generator.records(generated), generator.count(generated)
 
-    disturbance = Disturbance(duplicate_share, conflict_share, bad_share, settings.currency, seed)
+    disturbance = Disturbance(duplicate_share, conflict_share, bad_share, settings.currency, seed, odd_share)
     expected = mixing.expected(count, disturbance)
     with _stop_requested() as stopping, _progress_bar(expected, is_hidden=as_json) as show:
         tally = sending.send(

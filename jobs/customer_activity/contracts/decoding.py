@@ -25,7 +25,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 import msgspec
 
 from customer_activity.catalog import Reason
-from customer_activity.contracts.schema import Contract, Field, Kind
+from customer_activity.contracts.schema import NO_CONTROL_CHARACTERS, Contract, Field, Kind
 
 MAX_NESTING = 256
 LONGEST_NUMBER = 100
@@ -178,7 +178,9 @@ def _judge_text(field: Field, found: str) -> str | Refusal:
         return Refusal(Reason.OUT_OF_RANGE, f"$.{field.name}: expected at least {field.min_length} character")
     # `$` of JSON Schema's regular expressions is the very end; Python's would let a line break follow.
     if field.pattern is not None and not re.search(re.sub(r"\$$", r"\\Z", field.pattern), found):
-        return Refusal(Reason.OUT_OF_RANGE, f"$.{field.name}: expected text that matches {field.pattern}")
+        is_about_controls = field.pattern == NO_CONTROL_CHARACTERS
+        expected = "no control characters" if is_about_controls else f"text that matches {field.pattern}"
+        return Refusal(Reason.OUT_OF_RANGE, f"$.{field.name}: expected {expected}")
     return found
 
 

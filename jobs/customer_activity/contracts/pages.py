@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from customer_activity.contracts.schema import Contract, Field
+from customer_activity.contracts.schema import NO_CONTROL_CHARACTERS, Contract, Field
 
 
 def limits(field: Field) -> str:
     """Say in words what the field may hold beyond its type; empty when anything goes."""
     parts = (
         (field.min_length, f"at least {field.min_length} character"),
-        (field.pattern, f"matches `{field.pattern}`"),
+        (field.pattern, pattern_in_words(field.pattern)),
         (field.minimum, f"≥ {field.minimum}"),
         (field.maximum, f"≤ {field.maximum}"),
         (field.step, f"multiple of {field.step}"),
     )
     return ", ".join(words for limit, words in parts if limit is not None)
+
+
+def pattern_in_words(pattern: str | None) -> str:
+    """Say what a text that matches a pattern is like."""
+    return "no control characters" if pattern == NO_CONTROL_CHARACTERS else f"matches `{pattern}`"
 
 
 def markdown_table(contract: Contract) -> str:

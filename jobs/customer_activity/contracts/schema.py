@@ -11,6 +11,14 @@ from importlib import resources
 from typing import Any
 
 MILLIS_SUFFIX = "EpochMillis"
+NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"  # Unicode's category Cc, in a form that every reader of it takes
+# Rules that change have a version, which each landing notes: a record is judged by those that were in force.
+#   1  the key and texts may hold anything; an event is compared with its Kafka timestamp alone, whatever that says
+#   2  ids and keys hold no control characters; an event is compared with the time of landing, too; a Kafka timestamp
+#      is none (-1) or within the years 1970 to 9999
+RULES = 2
+LATEST_MILLIS = 253_402_300_799_999  # the last millisecond of the year 9999
+NO_TIMESTAMP = -1  # what Kafka gives a record that has no timestamp
 
 
 class Kind(StrEnum):

@@ -1,4 +1,4 @@
-"""Disturb a stream of good records: exact repeats, conflicting repeats, bad records. Pure and seeded.
+"""Disturb a stream of good records: odd ones, exact repeats, conflicting repeats, bad records. Pure and seeded.
 
 The same records with the same disturbance give the same stream. Nothing is reordered: good records keep their order.
 """
@@ -16,7 +16,7 @@ from random import Random
 import msgspec
 
 from customer_activity import catalog
-from customer_activity.traffic import poison, positions
+from customer_activity.traffic import odd, poison, positions
 from customer_activity.traffic.record import (
     CONFLICT,
     DUPLICATE,
@@ -36,23 +36,26 @@ _decode_exactly = msgspec.json.Decoder(float_hook=Decimal).decode
 
 @dataclass(frozen=True)
 class Disturbance:
-    """How much goes wrong. Shares of duplicates and conflicts are per good record; `bad_share` is of all records."""
+    """How much goes wrong. `bad_share` is of all records, the other shares are per good record."""
 
     duplicate_share: float = 0.0
     conflict_share: float = 0.0
     bad_share: float = 0.0
     currency: str = "EUR"
     seed: int = 0
+    odd_share: float = 0.0
 
 
 def disturbed(records: Iterable[Record], disturbance: Disturbance) -> Iterator[Record]:
-    """Add duplicates, conflicts and bad records, in this order: repeats are of good records only."""
+    """Add duplicates, conflicts, odd and bad records, in this order: repeats are of good records only."""
     seed = disturbance.seed
     stream = iter(records)
     if disturbance.duplicate_share:
         stream = _echoed(stream, disturbance.duplicate_share, Random(f"{seed}/duplicates"), duplicate)
     if disturbance.conflict_share:
         stream = _echoed(stream, disturbance.conflict_share, Random(f"{seed}/conflicts"), conflict)
+    if disturbance.odd_share:
+        stream = positions.insert(stream, _odd(disturbance))
     if disturbance.bad_share:
         stream = positions.insert(stream, _bad(disturbance))
     return stream
@@ -61,7 +64,7 @@ def disturbed(records: Iterable[Record], disturbance: Disturbance) -> Iterator[R
 def expected(records: int, disturbance: Disturbance) -> int:
     """Estimate the length of a disturbed stream, to within a few records."""
     repeated = records * (1 + disturbance.duplicate_share) * (1 + disturbance.conflict_share)
-    return round(repeated / (1 - disturbance.bad_share))
+    return round(repeated * (1 + disturbance.odd_share) / (1 - disturbance.bad_share))
 
 
 def duplicate(record: Record) -> Record | None:
@@ -112,6 +115,13 @@ def _echoed(
             yield heappop(waiting)[2]
     for _, _, repeated in sorted(waiting, key=itemgetter(0, 1)):
         yield repeated
+
+
+def _odd(disturbance: Disturbance) -> Iterator[tuple[int, Record]]:
+    """Yield odd records with their places, every kind in turn."""
+    places = positions.marks(disturbance.odd_share, Random(f"{disturbance.seed}/odd"))
+    for serial, (place, kind) in enumerate(zip(places, cycle(odd.KINDS), strict=False)):
+        yield place, odd.record(kind, f"odd-{disturbance.seed}-{serial}", disturbance.currency)
 
 
 def _bad(disturbance: Disturbance) -> Iterator[tuple[int, Record]]:

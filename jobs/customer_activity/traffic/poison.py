@@ -188,6 +188,22 @@ KINDS: tuple[Poison, ...] = (
         },
     ),
     *_purchases(
+        Reason.OUT_OF_RANGE,
+        {
+            "customer_id_nul": _purchase(customerId=r'"<id>\u0000"'),
+            "customer_id_escape": _purchase(customerId=r'"<id>\u001b[2J"'),
+            "product_id_line_break": _purchase(productId=r'"a\nb"'),
+            "product_id_next_line": _purchase(productId='"a\x85b"'),
+        },
+    ),
+    Poison(
+        "purchase_id_nul",
+        catalog.PURCHASES_ROLE,
+        Reason.OUT_OF_RANGE,
+        _purchase(purchaseId=r'"<id>\u0000"'),
+        key=ID + b"\0",
+    ),
+    *_purchases(
         Reason.CURRENCY_MISMATCH,
         {
             "other_currency": _purchase(currency='"<foreign>"'),
@@ -259,6 +275,14 @@ KINDS: tuple[Poison, ...] = (
             "updated_at_year_10000": _profile(updatedAtEpochMillis=str(YEAR_10000_MS)),
         },
     ),
+    Poison(
+        "profile_customer_id_nul",
+        catalog.PROFILES_ROLE,
+        Reason.OUT_OF_RANGE,
+        _profile(customerId=r'"<id>\u0000"'),
+        key=ID + b"\0",
+    ),
+    Poison("tombstone_key_delete", catalog.PROFILES_ROLE, Reason.OUT_OF_RANGE, None, key=ID + b"\x7f"),
     *_profiles(Reason.TIMESTAMP_IN_FUTURE, {"updated_in_future": _profile(updatedAtEpochMillis=str(NEVER_YET_MS))}),
 )
 

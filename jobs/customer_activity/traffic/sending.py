@@ -52,6 +52,7 @@ def send(
 
     Raises:
         BrokerUnavailable: Kafka does not answer, or did not confirm a record.
+        KafkaRefused: it refuses this client, or lets it not write.
         TopicMismatch: a topic does not exist.
     """
     topics = {role: settings.topics[role] for role in (catalog.PURCHASES_ROLE, catalog.PROFILES_ROLE)}
@@ -85,16 +86,26 @@ def send(
                 break
         while not failures and producer.flush(WAIT_SECONDS):
             pass
-    except KafkaException as error:
-        raise kafka.unavailable(settings, error) from None
+    except (KafkaException, SystemError) as error:
+        raise kafka.unavailable(settings, _fault(error), " or ".join(topics.values())) from None
     if failures:
         producer.purge()
+        if failures[0].code() in kafka.UNAUTHORIZED:
+            raise kafka.unavailable(settings, KafkaException(failures[0]), " or ".join(topics.values()))
         raise BrokerUnavailable(
             f"Kafka at {settings.kafka_bootstrap_servers} did not confirm every record ({failures[0].str()})",
             remedy="see `activity broker status`; then produce again with the same seed: purchases count once",
         )
     tally.seconds = monotonic() - started
     return tally
+
+
+def _fault(error: KafkaException | SystemError) -> KafkaException:
+    """Return what the client means: a fatal fault may come up while it serves delivery reports, as another's cause."""
+    fault = error if isinstance(error, KafkaException) else error.__cause__
+    if not isinstance(fault, KafkaException):
+        raise error
+    return fault
 
 
 def _chunks(records: Iterable[Record], rate: float | None) -> Iterator[list[Record]]:

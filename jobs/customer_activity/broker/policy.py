@@ -1,0 +1,122 @@
+"""What a topic's settings mean for the pipeline, by the topic's role: pure, from what Kafka tells of it.
+
+Topics may be somebody else's and as Kafka makes them. Refused is what would give wrong figures or stand still; what
+only shortens how far back something reaches is told, and the pipeline goes on.
+
+    purchases  refused when compacted: a repeat would remove the purchase that counts before it lands
+    profiles   compacted or not: what counts of a customer is its newest record
+    view       compacted and never expired: a row that does not change has to stay
+    progress   the same, and one partition: a marker that is gone, or older than another's, publishes twice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import NamedTuple
+
+from customer_activity.catalog import PROFILES_ROLE, PROGRESS_ROLE, PURCHASES_ROLE, VIEW_ROLE
+
+FOR_EVER = "-1"
+OUTAGE = timedelta(days=7)  # the longest that we plan for: deletions have to be on the topic for so long
+LEAST_ROW_BYTES = 4_096  # an ordinary row has a few hundred
+OUTPUTS = (VIEW_ROLE, PROGRESS_ROLE)
+
+
+class Found(NamedTuple):
+    """A topic as Kafka tells of it.
+
+    Attributes:
+        name: the topic's.
+        partitions: how many it has.
+        replicas: of each partition, the least.
+        config: its settings, its own or the broker's; empty when we may not see them.
+    """
+
+    name: str
+    partitions: int
+    replicas: int
+    config: Mapping[str, str]
+
+
+class Judgement(NamedTuple):
+    """What is wrong with a topic, and what is only to be known of it; each a sentence that names the topic."""
+
+    refused: list[str]
+    told: list[str]
+
+
+def judge(role: str, topic: Found) -> Judgement:
+    """Judge one topic by its role."""
+    if not topic.config:
+        words = f"topic {topic.name}: this client may not see its settings (right DescribeConfigs)"
+        return Judgement([words], []) if role in OUTPUTS else Judgement([], [words])
+    policies = set(topic.config.get("cleanup.policy", "delete").replace(" ", "").split(","))
+    expires = _expiry(topic) if "delete" in policies else ""
+    if role in OUTPUTS:
+        return Judgement(_output(role, topic, policies, expires), _of_outputs(role, topic))
+    is_compacted = "compact" in policies
+    refused = (
+        [_has(topic, "cleanup.policy", "a repeat would remove the purchase that counts before it lands")]
+        if is_compacted and role == PURCHASES_ROLE
+        else []
+    )
+    told = [f"topic {topic.name} keeps records for {expires}: `verify` takes older ones from the lake"] * bool(expires)
+    if role == PROFILES_ROLE and is_compacted:
+        told += _tombstones(topic, "a deletion may be gone before it lands when bronze is off for longer")
+    return Judgement(refused, told)
+
+
+def _output(role: str, topic: Found, policies: set[str], expires: str) -> list[str]:
+    """Say what of a topic that we write would give wrong figures, or stand still."""
+    refused = []
+    kept = "rows that do not change" if role == VIEW_ROLE else "the publisher's markers"
+    if "compact" not in policies:
+        refused.append(_has(topic, "cleanup.policy", "it must be compact: what is there of a key is its last value"))
+    elif expires:
+        refused.append(f"topic {topic.name} is compacted and keeps records for {expires}: {kept} would be removed")
+    if role == PROGRESS_ROLE and topic.partitions != 1:
+        refused.append(f"topic {topic.name} has {topic.partitions} partitions: markers are in one order in one alone")
+    if (least := _number(topic, "min.insync.replicas")) > topic.replicas > 0:
+        refused.append(
+            f"topic {topic.name} has min.insync.replicas={least} and {topic.replicas} replicas: nothing can be written"
+        )
+    if 0 < (most := _number(topic, "max.message.bytes")) < LEAST_ROW_BYTES:
+        refused.append(_has(topic, "max.message.bytes", f"a row needs {LEAST_ROW_BYTES:,} at least, {most:,} are few"))
+    return refused
+
+
+def _of_outputs(role: str, topic: Found) -> list[str]:
+    told = []
+    if role == VIEW_ROLE:
+        told += _tombstones(topic, "a consumer that is off for longer may miss a deletion")
+    if topic.config.get("unclean.leader.election.enable") == "true":
+        told.append(_has(topic, "unclean.leader.election.enable", "what was published may be lost with a broker"))
+    return told
+
+
+def _tombstones(topic: Found, why: str) -> list[str]:
+    kept = timedelta(milliseconds=_number(topic, "delete.retention.ms"))
+    return [f"topic {topic.name} keeps deletions for {_days(kept)}: {why}"] if kept < OUTAGE else []
+
+
+def _expiry(topic: Found) -> str:
+    """Say for how long, or how much of, records are kept; nothing when they stay."""
+    limits = []
+    if topic.config.get("retention.ms", FOR_EVER) != FOR_EVER:
+        limits.append(_days(timedelta(milliseconds=_number(topic, "retention.ms"))))
+    if topic.config.get("retention.bytes", FOR_EVER) != FOR_EVER:
+        limits.append(f"{_number(topic, 'retention.bytes'):,} bytes a partition")
+    return " or ".join(limits)
+
+
+def _days(kept: timedelta) -> str:
+    return f"{kept.days:,} days" if kept.days > 1 else f"{kept.total_seconds() / 3600:,.1f} h"
+
+
+def _number(topic: Found, name: str) -> int:
+    return int(topic.config.get(name) or 0)
+
+
+def _has(topic: Found, name: str, why: str) -> str:
+    return f"topic {topic.name} has {name}={topic.config.get(name)}: {why}"
