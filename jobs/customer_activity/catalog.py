@@ -63,6 +63,11 @@ class Table(StrEnum):
         """`layer.table`, as pages and messages call it."""
         return self.value.replace("/", ".")
 
+    @classmethod
+    def labelled(cls, label: str) -> Table:
+        """Return the table with a label."""
+        return cls(label.replace(".", "/", 1))
+
 
 class Reason(StrEnum):
     """Why a record is in quarantine: a closed list."""
@@ -79,6 +84,7 @@ class Reason(StrEnum):
     TIMESTAMP_IN_FUTURE = "timestamp_in_future"
     CONFLICTING_DUPLICATE = "conflicting_duplicate"
     TOO_LARGE_TO_PUBLISH = "too_large_to_publish"
+    TOTAL_OUT_OF_RANGE = "total_out_of_range"
 
 
 class Flow(NamedTuple):
@@ -130,7 +136,7 @@ FLOWS = (
     Flow(
         Query.GOLD,
         (Table.PURCHASES, Table.PROFILE_CHANGES),
-        (Table.ACTIVITY_CHANGES,),
+        (Table.ACTIVITY_CHANGES, Table.QUARANTINE),
         "computed from one consistent pair of silver versions; a row is written only when it changed",
     ),
     Flow(
@@ -173,6 +179,11 @@ def history_path(lake: str, table: Table) -> str:
 def lock_path(lake: str, query: Query) -> str:
     """The file that a local lake's driver locks for a query."""
     return f"{lake}/_locks/{query.value}.lock"
+
+
+def lease_id(query: Query) -> str:
+    """Delta's `txnAppId` for the epoch of a query's lease."""
+    return f"lease:{query}"
 
 
 def checkpoint_path(lake: str, query: Query) -> str:

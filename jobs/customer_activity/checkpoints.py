@@ -77,21 +77,19 @@ class Cut(NamedTuple):
     def versions(self, begins: Mapping[Table, int | None]) -> dict[Table, tuple[int, int]]:
         """Return the version that was read last and the newest of the batch, by table.
 
-        Empty where an offset is inside a version, or a first batch begins with the table as it is.
+        A batch has whole versions. Where Spark's limits end one inside a version, it has that version to its end, and
+        the next one begins behind it: both are told here, and so they agree.
 
         Args:
             begins: the first version that a first batch reads of each table, in the order of the query's sources; None
-                where it begins with the table as it is.
+                where it begins with the table as it is: that is all versions up to the first that it reads.
         """
         found: dict[Table, tuple[int, int]] = {}
         starts = self.begin or [None] * len(self.end)
         for (table, first), start, end in zip(begins.items(), starts, self.end, strict=True):
-            first_after = None if first is None else first - 1
-            after = first_after if start is None else _whole(start)
-            upto = after if end is None else _whole(end)
-            if after is None or upto is None:
-                return {}
-            found[table] = after, upto
+            after = (first or 0) - 1 if start is None else _last_version(start)
+            upto = after if end is None else _last_version(end)
+            found[table] = after, max(after, upto)
         return found
 
 
@@ -203,7 +201,7 @@ def after(table_id: str, version: int) -> Source:
 
 
 def raised(sources: Sequence[Source | None], least: Mapping[str, Mapping[int, int]]) -> list[Source | None]:
-    """Move Kafka's positions that are below `least` up to it."""
+    """Move Kafka's positions that are below `least` up to it; a partition that has none yet gets it."""
     moved: list[Source | None] = []
     for source in sources:
         offsets = json.loads(source or "{}")
@@ -211,8 +209,8 @@ def raised(sources: Sequence[Source | None], least: Mapping[str, Mapping[int, in
             moved.append(source)
             continue
         for topic, partitions in offsets.items():
-            for partition, offset in partitions.items():
-                partitions[partition] = max(offset, least.get(topic, {}).get(int(partition), offset))
+            for partition, offset in least.get(topic, {}).items():
+                partitions[str(partition)] = max(offset, partitions.get(str(partition), offset))
         moved.append(json.dumps(offsets, separators=(",", ":")))  # as Spark writes it
     return moved
 
@@ -279,10 +277,13 @@ def _entries(files: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
     return [entry for entry in found if entry.is_file]
 
 
-def _whole(source: Source) -> int | None:
-    """Return the version up to which everything is read; None for an offset inside a version."""
+def _last_version(source: Source) -> int:
+    """Return the last version of which an offset has anything; -1 when it has none."""
     offset = json.loads(source)
-    return offset["reservoirVersion"] - 1 if offset["index"] == -1 and not offset.get("isStartingVersion") else None
+    if offset["index"] >= 0:
+        return int(offset["reservoirVersion"])
+    # The initial snapshot is one version; before its first file nothing is read.
+    return -1 if offset.get("isStartingVersion") else int(offset["reservoirVersion"]) - 1
 
 
 def _positions(sources: Sequence[Source | None]) -> tuple[dict[str, dict[int, int]], dict[str, int]]:

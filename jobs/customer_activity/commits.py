@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from customer_activity import lease
 from customer_activity.catalog import Table, table_path
 from customer_activity.datafiles import DataFile, FileWriter
 from customer_activity.failpoints import FailPoint
 from customer_activity.session import jvm
+from customer_activity.storage import settle
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject, JVMView
@@ -64,12 +66,6 @@ def log_of(spark: SparkSession, lake: str, table: Table) -> JavaObject:
     return _java(jvm(spark)).delta_log.forTable(spark._jsparkSession, table_path(lake, table))  # noqa: SLF001
 
 
-def is_in(spark: SparkSession, lake: str, table: Table, batch: MicroBatch) -> bool:
-    """Whether the batch's write to a table was made."""
-    transaction = log_of(spark, lake, table).startTransaction()
-    return _last_batch(transaction, batch.application_id(table)) >= batch.batch_id
-
-
 def _last_batch(transaction: JavaObject, application: str) -> int:
     """Return an application's newest version in a table, and have the commit fail when another writer adds to it.
 
@@ -90,22 +86,35 @@ def _last_batch(transaction: JavaObject, application: str) -> int:
 
 
 def commit(
-    spark: SparkSession, lake: str, table: Table, files: Sequence[DataFile | None], batch: MicroBatch
+    spark: SparkSession,
+    lake: str,
+    table: Table,
+    files: Sequence[DataFile | None],
+    batch: MicroBatch,
+    sources: Iterable[Table] | None = None,
 ) -> int | None:
     """Append files to a table, once for this batch; with no files the entry carries the batch's accounting alone.
+
+    Args:
+        spark: the session.
+        lake: where the table is.
+        table: which one.
+        files: what to append; None stands for one that was not needed.
+        batch: whose write it is.
+        sources: the tables whose rows came to it; see `MicroBatch.transaction`.
 
     Returns:
         The new version; None when the batch is in the table already.
     """
     java = _java(jvm(spark))
     transaction = log_of(spark, lake, table).startTransaction()
-    application = batch.application_id(table)
+    application, number = batch.transaction(table, sources)
     batch.commits += 1
-    if _last_batch(transaction, application) >= batch.batch_id:
+    if _last_batch(transaction, application) >= number:
         return None
     now = int(time.time() * 1000)
     actions = java.array_list()
-    versions = {application: batch.batch_id}
+    versions = {application: number}
     if (epoch := batch.hold()) is not None:
         # Noted as read, too: a successor's commit from here on fails this one.
         if _last_batch(transaction, batch.lease_id) > epoch:
@@ -130,14 +139,27 @@ def commit(
     operation = java.write(java.append, none, none, metadata, none, none, none, none, none)
     batch.reach(FailPoint.STAGED)
     committed = int(transaction.commit(java.to_scala.asScala(actions).toSeq(), operation))
+    # Before the checkpoint says that the batch is through.
+    settle(f"{table_path(lake, table)}/_delta_log/{committed:020}.json")
     batch.reach(FailPoint.COMMITTED)
     return committed
 
 
+def newest(lake: str, table: Table, batch: MicroBatch, sources: Iterable[Table] | None = None) -> int | None:
+    """Return the greatest number under which batches like this one are in a table; None when there is none."""
+    application, _ = batch.transaction(table, sources)
+    return DeltaTable(table_path(lake, table)).transaction_version(application)
+
+
 def append(
-    spark: SparkSession, lake: str, table: Table, rows: pa.Table | pa.RecordBatch, batch: MicroBatch
+    spark: SparkSession,
+    lake: str,
+    table: Table,
+    rows: pa.Table | pa.RecordBatch,
+    batch: MicroBatch,
+    sources: Iterable[Table] | None = None,
 ) -> int | None:
     """Append rows to a table, once for this batch; see `commit`."""
     writer = FileWriter(lake, table)
     writer.write(rows)
-    return commit(spark, lake, table, [writer.close()], batch)
+    return commit(spark, lake, table, [writer.close()], batch, sources)

@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.schemas import SCHEMAS, STATISTICS
-from customer_activity.storage import filesystem
+from customer_activity.storage import filesystem, settle
 
 ROW_GROUP_ROWS = 65_536
+ROW_GROUP_BYTES = 32 << 20  # of Arrow: a writer and a reader hold a row group whole
+UNBOUNDED_BYTES = 1 << 62
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 
 
@@ -62,7 +65,9 @@ class FileWriter:
         self.path = f"part-{uuid.uuid4()}.snappy.parquet"
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_rows = 0
+        self.waiting_bytes = 0
         self.rows = 0
+        self.bytes = 0  # of Arrow, what waits included
         self.writer: pq.ParquetWriter | None = None
         self.bounds: dict[str, tuple[Any, Any]] = {}
 
@@ -71,8 +76,14 @@ class FileWriter:
         if not rows.num_rows:
             return
         rows = rows.select(self.schema.names).cast(self.schema)
-        self.waiting += rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        self.waiting_rows += rows.num_rows
+        for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+            for piece in pieces(batch, ROW_GROUP_BYTES):
+                self.waiting.append(piece)
+                self.waiting_rows += piece.num_rows
+                self.waiting_bytes += piece.nbytes
+                self.bytes += piece.nbytes
+                if self.waiting_bytes >= ROW_GROUP_BYTES:
+                    self._flush()
         if self.waiting_rows >= ROW_GROUP_ROWS:
             self._flush()
 
@@ -95,7 +106,7 @@ class FileWriter:
             if not pa.types.is_string(self.schema.field(column).type):
                 self._bound(column, pc.min_max(rows.column(column)).as_py())
         self.rows += rows.num_rows
-        self.waiting, self.waiting_rows = [], 0
+        self.waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
 
     def _bound(self, column: str, found: dict[str, Any]) -> None:
         if found["min"] is None:
@@ -109,6 +120,8 @@ class FileWriter:
         if self.writer is None:
             return None
         self.writer.close()
+        if isinstance(self.files, fs.LocalFileSystem):
+            settle(f"{self.folder}/{self.path}")  # before a commit names it: a loss of power leaves no hollow file
         size = self.files.get_file_info(f"{self.folder}/{self.path}").size
         stats = {
             "numRecords": self.rows,
@@ -146,15 +159,31 @@ def write_at_once(batches: Iterator[pa.RecordBatch], lake: str, table: Table) ->
     return [file for file in files if file is not None]
 
 
-def in_parts(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Put batches together into tables of so many rows or a few more."""
+def in_parts(batches: Iterable[pa.RecordBatch], rows: int, most_bytes: int = UNBOUNDED_BYTES) -> Iterator[pa.Table]:
+    """Put batches together into tables of so many rows or a few more, and of at most so many bytes or one row."""
     waiting: list[pa.RecordBatch] = []
-    waiting_rows = 0
+    waiting_rows = waiting_bytes = 0
     for batch in batches:
-        waiting.append(batch)
-        waiting_rows += batch.num_rows
+        for piece in pieces(batch, most_bytes):
+            size = piece.nbytes
+            if waiting_rows and waiting_bytes + size > most_bytes:
+                yield pa.Table.from_batches(waiting)
+                waiting, waiting_rows, waiting_bytes = [], 0, 0
+            waiting.append(piece)
+            waiting_rows += piece.num_rows
+            waiting_bytes += size
         if waiting_rows >= rows:
             yield pa.Table.from_batches(waiting)
-            waiting, waiting_rows = [], 0
+            waiting, waiting_rows, waiting_bytes = [], 0, 0
     if waiting_rows:
         yield pa.Table.from_batches(waiting)
+
+
+def pieces(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Cut a batch into pieces of at most so many bytes or one row; nothing is copied."""
+    if batch.num_rows <= 1 or batch.nbytes <= most_bytes:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from pieces(batch.slice(0, half), most_bytes)
+    yield from pieces(batch.slice(half), most_bytes)

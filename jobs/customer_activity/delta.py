@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
-from customer_activity import generations
+from customer_activity import generations, layout
 from customer_activity.catalog import KEPT, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import SettingsError
 from customer_activity.schemas import STATISTICS
-from customer_activity.storage import filesystem
+from customer_activity.storage import filesystem, keep_private
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,19 +34,31 @@ PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
 }
 
+# The tables are for whoever may read the lake. The indexes have names and addresses by customer, outside of any table's
+# rights, and the others are nobody's but the driver's.
+PRIVATE_FOLDERS = ("_index", "_checkpoints", "_history", "_audit")
+
 INSTEAD_OF = "instead_of"  # in a table's description
 
-# A hop that was away, or that is behind a faster one, takes what waits in batches that fit its memory.
+# A hop that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most. A limit may
+# end inside a version, which is then read to its end (checkpoints.Cut.versions).
 MOST_BYTES_A_BATCH = 512 << 20  # of Parquet: some eight million purchases
+MOST_FILES_A_BATCH = 4_096  # of small commits: an hour's at one a second
 
 
 def ensure_tables(lake: str) -> None:
     """Create the tables that are not there yet; each is a commit of its own, made here in milliseconds.
 
+    What lies beside them on a local lake is readable by its owner alone from then on.
+
     Raises:
         SwapUnfinished: some may be on their way.
+        LakeOfAnotherRelease: those that are there are not of this release.
     """
     generations.refuse_unfinished(lake)
+    layout.refuse_others(lake)
+    for folder in PRIVATE_FOLDERS if "://" not in lake else ():
+        keep_private(Path(lake, folder))
     for table in Table:
         if not DeltaTable.is_deltatable(table_path(lake, table)):
             create(lake, table)
@@ -64,7 +77,9 @@ def create(lake: str, table: Table, instead_of: Sequence[str] = ()) -> None:
             "delta.dataSkippingStatsColumns": STATISTICS[table],
             # As long as `maintenance` keeps files that were replaced: each is an entry of every checkpoint.
             "delta.deletedFileRetentionDuration": f"interval {KEPT[table].files_hours} hours",
+            layout.PROPERTY: str(layout.CURRENT),
         },
+        raise_if_key_not_exists=False,  # our own is none of Delta's
     )
     write_checksum(path, 0)
 
@@ -84,8 +99,10 @@ def require_tables(lake: str) -> None:
     Raises:
         SettingsError: there is none.
         SwapUnfinished: a swap of generations was interrupted.
+        LakeOfAnotherRelease: the lake is not of this release.
     """
     generations.refuse_unfinished(lake)
+    layout.refuse_others(lake)
     if not DeltaTable.is_deltatable(table_path(lake, Table.PURCHASE_EVENTS)):
         raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")
 
@@ -106,7 +123,6 @@ def read_changes(
     table: Table,
     *,
     starting_version: int | None = None,
-    whole_commits: bool = False,
 ) -> DataFrame:
     """Stream a table's change feed.
 
@@ -117,18 +133,12 @@ def read_changes(
         lake: where the table is.
         table: which one.
         starting_version: the first version whose changes are wanted.
-        whole_commits: for a reader that notes which versions it has taken. A limit (Delta's own is 1,000 files) cuts
-            a commit of several files in two, so there is none then.
 
     Produces the table's columns, `_change_type` (insert, update_preimage, update_postimage, delete),
     `_commit_version` and `_commit_timestamp`.
     """
     reader = spark.readStream.format("delta").option("readChangeFeed", "true")
-    reader = (
-        reader.option("maxFilesPerTrigger", 2**31 - 1)
-        if whole_commits
-        else reader.option("maxBytesPerTrigger", MOST_BYTES_A_BATCH)
-    )
+    reader = reader.option("maxFilesPerTrigger", MOST_FILES_A_BATCH).option("maxBytesPerTrigger", MOST_BYTES_A_BATCH)
     if starting_version is None:
         starting_version = first_version(lake, table)  # the same rows, without a job that lists the table's files
     if starting_version is not None:

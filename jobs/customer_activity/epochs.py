@@ -12,15 +12,20 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Protocol
 
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
 from customer_activity import s3
-from customer_activity.catalog import Query, lock_path
+from customer_activity.catalog import FLOWS, Query, Table, lease_id, lock_path, table_path
 
 QUERIES = frozenset(query.value for query in Query)
+TABLES_AT_A_TIME = 4  # opening one is mostly waiting for its storage
 LOCKED, FROZEN, GIVEN_BACK = "", "its predecessor was frozen and holds the lock", "given back"
 
 
@@ -189,6 +194,32 @@ class Objects:
 def of(lake: str, open_lock: Callable[[Path], Lock]) -> Epochs:
     """Return a lake's epochs; `open_lock` opens the locks of one that is a folder."""
     return Objects(lake) if s3.is_on(lake) else Files(lake, open_lock)
+
+
+def in_tables(lake: str, queries: Sequence[Query]) -> dict[Query, int]:
+    """Return the greatest epoch that commits of some queries carry, 0 where there is none.
+
+    It is greater than the newest of the lake's epochs where `_locks` was lost, or put back from a backup: a driver that
+    began below it could commit nothing, and neither could its next successors.
+    """
+    written = {flow.query: [Table(name) for name in flow.writes if ":" not in name] for flow in FLOWS}
+    tables = sorted({table for query in queries for table in written[query]})
+    with ThreadPoolExecutor(TABLES_AT_A_TIME, thread_name_prefix="epochs") as pool:
+        opened = dict(zip(tables, pool.map(lambda table: _opened(table_path(lake, table)), tables), strict=True))
+    return {
+        query: max(
+            (log.transaction_version(lease_id(query)) or 0 for table in written[query] if (log := opened[table])),
+            default=0,
+        )
+        for query in queries
+    }
+
+
+def _opened(path: str) -> DeltaTable | None:
+    try:
+        return DeltaTable(path)
+    except TableNotFoundError:
+        return None
 
 
 def _newest(names: Iterable[str]) -> dict[Query, int]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from customer_activity.catalog import Query, Table
+from customer_activity.catalog import Query, Table, lease_id
 from customer_activity.failpoints import FailPoint, nowhere
 
 SMALL_BATCH_ROWS = 50_000
@@ -31,6 +32,19 @@ COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMo
 
 READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE = "read", "accepted", "quarantined", "duplicate", "stale"
 REPLAYED, REMOVED = "replayed", "removed"  # from quarantine: appended to bronze, and taken out there
+
+
+class HasVersions(Protocol):
+    """A part of a batch's feed."""
+
+    versions: dict[Table, tuple[int, int]]
+
+
+Part = TypeVar("Part", bound=HasVersions)
+
+
+def _counter() -> dict[str, dict[str, int]]:
+    return defaultdict(lambda: defaultdict(int))
 
 
 @dataclass
@@ -47,26 +61,48 @@ class MicroBatch:
         extra: what else its commits tell, such as the versions that it read, or the topics' ids.
         cut: the sources' offsets at its begin and end, as its checkpoint notes them: enough to write that anew.
         ranges: its Kafka offsets, begin and end by topic and partition, where it reads from Kafka.
-        versions: the version read last and the newest of the batch, by table, where it reads change feeds and the
-            checkpoint tells whole versions.
+        versions: the version read last and the newest of the batch, by table, where it reads change feeds.
+        ids: of the tables that it reads change feeds of.
+        attempt: an id that this attempt at the batch alone has; its commits carry it.
         phases: milliseconds by phase: read, compute, write, commit, publish.
         hold: tells the epoch of the driver's lease, which every commit carries; None where there is no lease.
         reach: called at each place where a drill may end the batch; see failpoints.py.
+        progress: told, in words, how far a batch is that takes its time: supervision looks at it.
     """
 
     query: Query
     generation: str
     batch_id: int
-    counts: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    counts: dict[str, dict[str, int]] = field(default_factory=_counter)
     rows: int = 0
     commits: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
     cut: dict[str, Any] = field(default_factory=dict)
     ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     versions: dict[Table, tuple[int, int]] = field(default_factory=dict)
+    ids: Mapping[Table, str] = field(default_factory=dict)
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     hold: Callable[[], int | None] = lambda: None
     reach: Callable[[FailPoint], None] = nowhere
+    progress: Callable[[str], None] = lambda _: None
+
+    def parts(self, feeds: Iterable[Part]) -> Iterator[tuple[Part, MicroBatch]]:
+        """Yield the parts of the batch's feed, each with a batch of its own, whose accounting becomes this one's."""
+        for feed in feeds:
+            part = replace(self, versions=dict(feed.versions), extra=dict(self.extra), counts=_counter())
+            part.rows = part.commits = 0
+            yield feed, part
+            self.rows += part.rows
+            self.commits += part.commits
+            for topic, outcomes in part.counts.items():
+                for outcome, records in outcomes.items():
+                    self.count(topic, outcome, records)
+
+    @property
+    def upto(self) -> int:
+        """A number that grows with each part of each batch: the newest versions that it reads, added up."""
+        return number_of(upto for _, upto in self.versions.values())
 
     @property
     def records(self) -> int | None:
@@ -83,18 +119,29 @@ class MicroBatch:
         finally:
             self.phases[name] += (time.perf_counter() - started) * 1000
 
-    def application_id(self, table: Table) -> str:
-        """Delta's `txnAppId` for a table: the checkpoint's generation is part of it.
+    def transaction(self, table: Table, sources: Iterable[Table] | None = None) -> tuple[str, int]:
+        """Return Delta's `txnAppId` and `txnVersion` of the batch's write to a table.
 
-        Delta skips a write whose version it has seen under the same id. Were the id the same for a new checkpoint,
-        whose batches count from 0 again, all of its writes would be skipped in silence.
+        The checkpoint's generation is part of the id. Delta skips a write whose version it has seen under the same id:
+        were it the same for a new checkpoint, whose batches count from 0 again, all of its writes would be skipped in
+        silence. What reads change feeds is worked on in parts: its number is that of the versions which it reads.
+
+        Args:
+            table: the one that is written.
+            sources: the tables whose rows come to it; all that the batch reads when not given.
         """
-        return f"{self.query}:{table.label}:{self.generation}"
+        application = f"{self.query}:{table.label}:{self.generation}"
+        if not self.versions:
+            return application, self.batch_id
+        read = self.versions if sources is None else {source: self.versions[source] for source in sources}
+        # Versions count anew where another table is read: a kept generation that catches up reads a lake beside.
+        names = ":".join(self.ids.get(source, "")[:8] for source in read)
+        return f"{application}:{names}", number_of(upto for _, upto in read.values())
 
     @property
     def lease_id(self) -> str:
         """Delta's `txnAppId` for the epoch of the query's lease."""
-        return f"lease:{self.query}"
+        return lease_id(self.query)
 
     def count(self, topic: str, outcome: str, records: int) -> None:
         """Add to the batch's accounting."""
@@ -107,12 +154,19 @@ class MicroBatch:
                 "query": self.query.value,
                 "generation": self.generation,
                 "batch_id": self.batch_id,
+                "commit": self.attempt,
                 "counts": self.counts,
+                **({"upto": self.upto} if self.versions else {}),
                 **({"cut": self.cut} if self.cut else {}),
                 **self.extra,
             },
             sort_keys=True,
         )
+
+
+def number_of(versions: Iterable[int]) -> int:
+    """Return one number for the newest versions that were read of some tables: it grows with each of them."""
+    return sum(version + 1 for version in versions)
 
 
 def metadata_of(text: str | None) -> dict[str, Any]:
@@ -156,11 +210,3 @@ def _is_small(frame: DataFrame, rows: int | None) -> bool | None:
     if size >= UNKNOWN_BYTES:
         return None
     return size <= SMALL_BATCH_BYTES
-
-
-def fetched(frame: DataFrame) -> pa.Table:
-    """Bring a frame's rows to this process, however many: all of them are needed here."""
-    session = frame.sparkSession
-    for key, value in (INTERPRETED if _is_small(frame, None) else COMPILED).items():
-        session.conf.set(key, value)
-    return frame.toArrow()

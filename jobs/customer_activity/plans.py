@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity import delta, kafka
+from customer_activity import delta, footers, kafka
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.bronze.fetching import Fetcher
+from customer_activity.bronze.numbering import Numbering
 from customer_activity.catalog import Query, Table
 from customer_activity.gold import current
 from customer_activity.gold import stream as gold
@@ -55,39 +56,43 @@ class Plans:
         """Make a query's plan."""
         spark, settings = self.spark, self.settings
         if query is Query.BRONZE:
-            guard = BadShareGuard(settings.max_bad_share)
+            numbering = Numbering(settings.lake)
+            guard = BadShareGuard(settings.max_bad_share, noted=numbering.noted)
             ids = kafka.topic_ids(settings, (settings.purchase_topic, settings.profile_topic))
             fetcher = Fetcher(settings)
             self.resources.callback(fetcher.close)
-            write = partial(bronze.land, settings=settings, guard=guard, topic_ids=ids, fetcher=fetcher)
+            write = partial(
+                bronze.land, settings=settings, guard=guard, topic_ids=ids, fetcher=fetcher, numbering=numbering
+            )
             return Plan(bronze.read(spark, settings), write)
         if query is Query.SILVER:
-            index = SilverIndex(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES))
+            index = SilverIndex(settings, self.ids)
             self.resources.callback(index.close)
             write = partial(silver.append_batch, settings=settings, index=index)
             return Plan(silver.read(spark, settings), write, delta.begins(settings.lake, silver.SIDES))
         if query is Query.GOLD:
-            state = GoldState(settings, self._ids(Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES))
+            state = GoldState(settings, self.ids)
             self.resources.callback(state.close)
             clock = gold.ViewClock.of(settings.lake)
             write = partial(gold.append_batch, settings=settings, state=state, clock=clock)
             return Plan(gold.read(spark, settings), write, gold.begins(settings))
         if query is Query.PUBLISH:
-            publisher = self.resources.enter_context(Publisher(settings))
+            table_id = self.ids[Table.ACTIVITY_CHANGES]
+            former = delta.instead_of(settings.lake, Table.ACTIVITY_CHANGES)
+            publisher = self.resources.enter_context(Publisher(settings, [table_id, *former]))
             write = partial(
                 publish.publish_batch,
                 settings=settings,
                 publisher=publisher,
-                table_id=self.ids[Table.ACTIVITY_CHANGES],
-                instead_of=delta.instead_of(settings.lake, Table.ACTIVITY_CHANGES),
+                table_id=table_id,
+                instead_of=former,
             )
             return Plan(publish.read(spark, settings, publisher), write, publish.begins(settings, publisher))
         merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
+        # Of a release before, or of a driver that ended right after a merge.
+        footers.mend(settings.lake, merging.TARGET)
         return Plan(
             merging.read(spark, settings),
             partial(merging.merge_batch, settings=settings),
             delta.begins(settings.lake, [merging.SOURCE]),
         )
-
-    def _ids(self, *tables: Table) -> dict[Table, str]:
-        return {table: self.ids[table] for table in tables}

@@ -47,8 +47,15 @@ PROFILE_FIELDS = (
     .add("loyalty_status", StringType())
     .add("updated_at", TimestampType())
 )
+# Records are in the order of (landing, partition, offset). A landing is a batch of bronze, or a replay, numbered over
+# the life of the lake; null: landed before they were numbered, and so before all others.
+LANDING = StructType().add("landing", LongType())
 POSITION = (
-    StructType().add("partition", IntegerType()).add("offset", LongType()).add("kafka_timestamp", TimestampType())
+    StructType()
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("kafka_timestamp", TimestampType())
+    .add("landing", LongType())
 )
 
 ACTIVITY = (
@@ -74,15 +81,26 @@ def _joined(*parts: StructType) -> StructType:
 
 
 SCHEMAS: dict[Table, StructType] = {
-    Table.PURCHASE_EVENTS: _joined(PURCHASE_FIELDS, RAW, COORDINATES).add("ingested_at", TimestampType()),
+    Table.PURCHASE_EVENTS: _joined(
+        PURCHASE_FIELDS, RAW, COORDINATES, StructType().add("ingested_at", TimestampType()), LANDING
+    ),
     Table.PROFILE_EVENTS: _joined(
-        PROFILE_FIELDS, StructType().add("is_tombstone", BooleanType()), RAW, COORDINATES
-    ).add("ingested_at", TimestampType()),
+        PROFILE_FIELDS,
+        StructType().add("is_tombstone", BooleanType()),
+        RAW,
+        COORDINATES,
+        StructType().add("ingested_at", TimestampType()),
+        LANDING,
+    ),
     Table.QUARANTINE: _joined(
-        StructType().add("reason", StringType()).add("detail", StringType()), RAW, COORDINATES
-    ).add("quarantined_at", TimestampType()),
+        StructType().add("reason", StringType()).add("detail", StringType()),
+        RAW,
+        COORDINATES,
+        StructType().add("quarantined_at", TimestampType()),
+        LANDING,
+    ),
     Table.PURCHASES: _joined(PURCHASE_FIELDS, POSITION),
-    # One row a change, in the order of (commit version, offset); a tombstone ends the profile.
+    # One row a change, in the order of records; a tombstone ends the profile.
     Table.PROFILE_CHANGES: _joined(PROFILE_FIELDS, POSITION).add("is_tombstone", BooleanType()),
     Table.SUMMARIES: StructType()
     .add("customer_id", StringType())

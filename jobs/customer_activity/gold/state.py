@@ -1,33 +1,38 @@
 """What gold must know of the past: each customer's running summary and current profile, at one pair of silver versions.
 
-Both follow from silver's tables; the index finds them by customer. See `index.py` for what it is and is not.
+Both follow from silver's tables; the index finds them by customer. See `state.py` for how it comes to be at a version.
+
+A total that leaves decimal(18,2) is kept as OUT_OF_RANGE for ever: such a customer's row is frozen as it was last
+right, and only a tombstone still ends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from customer_activity import history
+from customer_activity import deltalog, profile_records, state
 from customer_activity.catalog import Query, Table
-from customer_activity.datafiles import in_parts
-from customer_activity.index import Index, appended, begins_anew, loadable
+from customer_activity.deltalog import Position
+from customer_activity.index import Index
+from customer_activity.profile_records import Profile
+from customer_activity.resumption import Written
 from customer_activity.settings import Settings
+from customer_activity.state import Holding
 
+OUT_OF_RANGE = 10**18  # cents: the first total that decimal(18,2) does not hold; a sum of two still fits 64 bits
 TABLES = """
 CREATE TABLE IF NOT EXISTS summary (
     customer_id TEXT PRIMARY KEY, purchase_count INTEGER, cents INTEGER, first_purchase_at INTEGER,
     last_purchase_at INTEGER, kafka_timestamp INTEGER
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS profile (
-    customer_id TEXT PRIMARY KEY, name TEXT, email TEXT, address TEXT, loyalty_status TEXT, updated_at INTEGER,
-    kafka_timestamp INTEGER
-) WITHOUT ROWID;
 CREATE TEMP TABLE changed (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE beyond (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE before (
     customer_id TEXT PRIMARY KEY, name, email, address, loyalty_status, profile_updated_at, purchase_count, cents,
     first_purchase_at, last_purchase_at, as_of
@@ -44,24 +49,44 @@ before.name, before.email, before.address, before.loyalty_status, before.profile
 before.cents, before.first_purchase_at, before.last_purchase_at, before.as_of
 """
 # From the few that changed to their rows, never the other way: CROSS JOIN and LEFT JOIN keep that order in SQLite.
+BEYOND = f"""
+INSERT INTO beyond SELECT changed.customer_id
+FROM changed CROSS JOIN summary ON summary.customer_id = changed.customer_id AND cents >= {OUT_OF_RANGE}
+"""  # noqa: S608 - the names are ours
+NEWLY_BEYOND = f"""
+SELECT changed.customer_id
+FROM changed CROSS JOIN summary ON summary.customer_id = changed.customer_id AND cents >= {OUT_OF_RANGE}
+WHERE NOT EXISTS (SELECT 1 FROM beyond WHERE beyond.customer_id = changed.customer_id)
+"""  # noqa: S608
+FROZEN_WITHOUT_PROFILE = """
+SELECT customer_id FROM beyond
+WHERE NOT EXISTS (SELECT 1 FROM profile WHERE profile.customer_id = beyond.customer_id)
+"""
 REMEMBER = f"""
 INSERT INTO before SELECT profile.customer_id, {VALUES}
 FROM changed CROSS JOIN profile ON profile.customer_id = changed.customer_id
 LEFT JOIN summary ON summary.customer_id = changed.customer_id
+WHERE coalesce(summary.cents, 0) < {OUT_OF_RANGE}
 """  # noqa: S608 - the names are ours
 DIFFERENT = f"""
 SELECT changed.customer_id, {VALUES}, before.customer_id IS NOT NULL, profile.customer_id IS NULL
 FROM changed LEFT JOIN before ON before.customer_id = changed.customer_id
 LEFT JOIN profile ON profile.customer_id = changed.customer_id
 LEFT JOIN summary ON summary.customer_id = profile.customer_id
-WHERE (profile.customer_id IS NULL) <> (before.customer_id IS NULL)
-   OR profile.customer_id IS NOT NULL AND ({VALUES}) IS NOT ({BEFORE})
+WHERE profile.customer_id IS NULL AND before.customer_id IS NOT NULL
+   OR profile.customer_id IS NOT NULL AND coalesce(summary.cents, 0) < {OUT_OF_RANGE}
+      AND (before.customer_id IS NULL OR ({VALUES}) IS NOT ({BEFORE}))
+"""  # noqa: S608
+ADD = f"""
+INSERT INTO summary VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (customer_id) DO UPDATE SET
+    purchase_count = purchase_count + excluded.purchase_count,
+    cents = min(cents + excluded.cents, {OUT_OF_RANGE}),
+    first_purchase_at = min(first_purchase_at, excluded.first_purchase_at),
+    last_purchase_at = max(last_purchase_at, excluded.last_purchase_at),
+    kafka_timestamp = max(kafka_timestamp, excluded.kafka_timestamp)
 """  # noqa: S608
 PURCHASE_COLUMNS = ("customer_id", "amount", "occurred_at", "kafka_timestamp")
-PROFILE_COLUMNS = (
-    "customer_id", "name", "email", "address", "loyalty_status", "updated_at", "kafka_timestamp", "is_tombstone",
-    "partition", "offset",
-)  # fmt: skip
+PROFILE_COLUMNS = Profile._fields
 MICROS = pa.timestamp("us", tz="UTC")
 TIMES = [("occurred_at", "min"), ("occurred_at", "max"), ("kafka_timestamp", "max")]
 SUM_COLUMNS = ["customer_id", "count", "cents", "first", "last", "kafka_timestamp"]
@@ -87,94 +112,79 @@ class Row(NamedTuple):
     is_gone: bool
 
 
+class Changes(NamedTuple):
+    """What a batch's changes come to.
+
+    Attributes:
+        rows: the gold rows that differ by them, in parts.
+        beyond: customers whose total has left decimal(18,2) by them.
+    """
+
+    rows: Iterator[list[Row]]
+    beyond: list[str]
+
+
 class GoldState:
     """Summaries and profiles by customer, at one pair of silver versions."""
 
     def __init__(self, settings: Settings, table_ids: Mapping[Table, str]) -> None:
-        """Open the state; `table_ids` are of silver.purchases, silver.profile_changes and gold.activity_changes."""
+        """Open the state; `table_ids` are of silver.purchases and silver.profile_changes."""
         self.lake = settings.lake
-        self.ids = {table: table_ids[table] for table in (Table.PURCHASES, Table.PROFILE_CHANGES)}
-        # Gold's own table belongs to its identity: what the state holds as known must be in that very table.
-        self.index = Index(settings.index_dir / "gold.db", TABLES, table_ids.values())
-        self.is_current = False
+        self.ids = {table: table_ids[table] for table in HOLDINGS}
+        self.index = Index(settings.index_dir / "gold.db", TABLES + profile_records.TABLE)
+        self.at: dict[Table, Position] = {}  # where the last part left it
+        self.written = Written(self.lake, Query.GOLD, [Table.ACTIVITY_CHANGES], self.ids)
 
-    @property
-    def positions(self) -> dict[Table, int]:
-        """The pair of silver versions."""
-        return {table: self.index.position(name) for table, name in self.ids.items()}
-
-    def catch_up(self, to: Mapping[Table, int]) -> None:
-        """Take what silver's tables have up to these versions and the state has not; nothing is taken back.
-
-        Where a log begins later than a version, up to its begin: gold is past that, or the log would be longer.
-        """
-        for table, wanted in to.items():
-            held = self.index.position(self.ids[table])
-            if wanted <= held:
-                continue
-            version = loadable(self.lake, table, wanted)
-            with self.index.change():
-                columns = PURCHASE_COLUMNS if table is Table.PURCHASES else PROFILE_COLUMNS
-                if begins_anew(self.lake, table, held):  # sums are added to: nothing may be there twice
-                    name = "summary" if table is Table.PURCHASES else "profile"
-                    self.index.connection.execute(f"DELETE FROM {name}")  # noqa: S608 - the names are ours
-                rows = appended(self.lake, table, held, version, columns)
-                if table is Table.PURCHASES:
-                    for part in in_parts(rows, 10 * ROWS_AT_A_TIME):
-                        self._add(summarised(part))
-                else:
-                    self._change(latest(rows.read_all()))
-                self.index.advance(self.ids[table], version)
+    def bring(self, to: Mapping[Table, int], progress: Callable[[str], None] = lambda _: None) -> None:
+        """Have the state hold silver's tables exactly at these versions, whatever it held."""
+        for table, version in to.items():
+            held = self.index.position(table)
+            if held is not None and held == self.at.get(table) and held.version == version:
+                continue  # where this very driver left it
+            place = deltalog.position(self.lake, table, self.ids[table], version)
+            state.bring(self.index, self.lake, HOLDINGS[table], place, progress)
 
     @contextmanager
-    def change(self, sums: pa.Table, profiles: pa.Table, to: Mapping[Table, int]) -> Iterator[Iterator[list[Row]]]:
-        """Take a batch's changes and yield the gold rows that differ by them, in parts; kept unless the body fails.
+    def change(
+        self,
+        sums: pa.Table,
+        profiles: pa.Table,
+        to: Mapping[Table, Position],
+        in_gold: Callable[[Sequence[str]], Iterable[str]],
+    ) -> Iterator[Changes]:
+        """Take a batch's changes and yield what they come to; kept unless the body fails.
 
         Args:
             sums: one row a customer, as `summarised` makes them.
             profiles: one row a customer, as `latest` makes them.
-            to: the pair of silver versions that includes the batch.
+            to: the pair of places that includes the batch.
+            in_gold: tells which of some customers have a row in gold before the batch; asked for those alone whose
+                profile has ended while their row was frozen.
         """
         connection = self.index.connection
+        self.at = {}
         with self.index.change():
-            connection.execute("DELETE FROM changed")
-            connection.execute("DELETE FROM before")
+            for name in ("changed", "before", "beyond"):
+                connection.execute(f"DELETE FROM {name}")  # noqa: S608 - the names are ours
             sides = [*sums.column("customer_id").chunks, *profiles.column("customer_id").chunks]
             customers = pc.unique(pa.chunked_array(sides, pa.string())).sort()
             connection.executemany("INSERT INTO changed VALUES (?)", _tuples(pa.table({"customer_id": customers})))
             connection.execute(REMEMBER)
-            self._add(sums)
-            self._change(profiles)
-            for table, version in to.items():
-                self.index.advance(self.ids[table], version)
-            yield self._different()
+            connection.execute(BEYOND)
+            connection.executemany(ADD, _tuples(sums))
+            connection.executemany(profile_records.CHANGE, profile_records.records(profiles))
+            if frozen := [customer for (customer,) in connection.execute(FROZEN_WITHOUT_PROFILE)]:
+                had_a_row = ((customer,) for customer in in_gold(frozen))
+                connection.executemany("INSERT INTO before (customer_id) VALUES (?)", had_a_row)
+            for table, place in to.items():
+                self.index.advance(table, place)
+            yield Changes(self._different(), [customer for (customer,) in connection.execute(NEWLY_BEYOND)])
+        self.at = dict(to)
 
     def _different(self) -> Iterator[list[Row]]:
         found = self.index.connection.execute(DIFFERENT)
         while rows := found.fetchmany(ROWS_AT_A_TIME):
             yield [Row._make(row) for row in rows]
-
-    def _add(self, sums: pa.Table) -> None:
-        self.index.connection.executemany(
-            """
-            INSERT INTO summary VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (customer_id) DO UPDATE SET
-                purchase_count = purchase_count + excluded.purchase_count,
-                cents = cents + excluded.cents,
-                first_purchase_at = min(first_purchase_at, excluded.first_purchase_at),
-                last_purchase_at = max(last_purchase_at, excluded.last_purchase_at),
-                kafka_timestamp = max(kafka_timestamp, excluded.kafka_timestamp)
-            """,
-            _tuples(sums),
-        )
-
-    def _change(self, profiles: pa.Table) -> None:
-        is_gone = profiles.column("is_tombstone")
-        gone = profiles.filter(is_gone).select(["customer_id"])
-        self.index.connection.executemany("DELETE FROM profile WHERE customer_id = ?", _tuples(gone))
-        current = profiles.filter(pc.invert(is_gone)).select(PROFILE_COLUMNS[:7])
-        self.index.connection.executemany(
-            "INSERT OR REPLACE INTO profile VALUES (?, ?, ?, ?, ?, ?, ?)", _tuples(current)
-        )
 
     def close(self) -> None:
         """Close the file."""
@@ -182,7 +192,10 @@ class GoldState:
 
 
 def summarised(purchases: pa.Table) -> pa.Table:
-    """What purchases add per customer: customer_id, count, cents, first, last, newest Kafka timestamp (micros)."""
+    """What purchases add per customer: customer_id, count, cents, first, last, newest Kafka timestamp (micros).
+
+    Cents are OUT_OF_RANGE where there are so many or more.
+    """
     cents = pc.cast(pc.multiply(purchases.column("amount"), pa.scalar(100, pa.decimal128(3, 0))), pa.int64())
     plain = pa.table(
         {
@@ -191,34 +204,63 @@ def summarised(purchases: pa.Table) -> pa.Table:
             **{name: purchases.column(name).cast(MICROS).cast(pa.int64()) for name in PURCHASE_COLUMNS[2:]},
         }
     )
-    of_customer = plain.group_by("customer_id").aggregate([("cents", "count"), ("cents", "sum"), *TIMES])
-    return of_customer.rename_columns(SUM_COLUMNS)
+    of_customer = _wide(plain).group_by("customer_id").aggregate([("cents", "count"), ("cents", "sum"), *TIMES])
+    return _in_range(of_customer.rename_columns(SUM_COLUMNS))
 
 
 def totalled(parts: Iterable[pa.Table]) -> pa.Table:
     """Add up what `summarised` made of parts; in the order of customers, in which a tree of keys grows fast."""
-    together = pa.concat_tables([SUMS.empty_table(), *parts])
+    together = _wide(pa.concat_tables([SUMS.empty_table(), *parts]))
     sums = together.group_by("customer_id").aggregate(
         [("count", "sum"), ("cents", "sum"), ("first", "min"), ("last", "max"), ("kafka_timestamp", "max")]
     )
-    return sums.rename_columns(SUM_COLUMNS).sort_by("customer_id")
+    return _in_range(sums.rename_columns(SUM_COLUMNS)).sort_by("customer_id")
+
+
+def _wide(rows: pa.Table) -> pa.Table:
+    """Give cents the room that their sums need: 64 bits, which are fast, unless all of them together might not fit."""
+    largest = pc.max(rows.column("cents")).as_py() or 0
+    if largest * rows.num_rows < OUT_OF_RANGE:
+        return rows
+    at = rows.column_names.index("cents")
+    return rows.set_column(at, "cents", rows.column("cents").cast(pa.decimal128(38, 0)))
+
+
+def _in_range(sums: pa.Table) -> pa.Table:
+    """Cap cents, and have them in 64 bits."""
+    cents = sums.column("cents")
+    capped = pc.min_element_wise(cents, pa.scalar(OUT_OF_RANGE, cents.type)).cast(pa.int64())
+    return sums.set_column(sums.column_names.index("cents"), "cents", capped)
 
 
 def latest(changes: pa.Table) -> pa.Table:
-    """The newest change of each customer's profile, in the order of customers.
-
-    A customer's changes are in one partition: offsets order them.
-    """
-    numbered = changes.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    """The last change of each customer's profile, in the order of customers."""
+    landing = changes.column("landing").fill_null(profile_records.UNNUMBERED)
+    changes = changes.set_column(changes.column_names.index("landing"), "landing", landing)
+    numbered = changes.sort_by([(name, "ascending") for name in ("landing", "partition", "offset")])
     numbered = numbered.append_column("number", pa.array(range(numbered.num_rows), pa.int64()))
     newest = numbered.group_by("customer_id").aggregate([("number", "max")]).column("number_max")
     return numbered.take(newest).select(PROFILE_COLUMNS).sort_by("customer_id")
 
 
-def newest_positions(lake: str) -> dict[Table, int]:
-    """The pair of silver versions that gold's newest commit was computed from; empty when there is none."""
-    metadata = history.newest_note(lake, Table.ACTIVITY_CHANGES, Query.GOLD)
-    return {table: metadata[table.label] for table in (Table.PURCHASES, Table.PROFILE_CHANGES)} if metadata else {}
+def _take_purchases(connection: sqlite3.Connection, rows: pa.Table) -> None:
+    connection.executemany(ADD, _tuples(totalled([summarised(rows)])))
+
+
+PURCHASES = Holding(
+    Table.PURCHASES,
+    PURCHASE_COLUMNS,
+    "DELETE FROM summary",
+    _take_purchases,
+    f"""
+    SELECT customer_id, count(*), (least(sum(amount), {OUT_OF_RANGE // 100}::DECIMAL(38, 2)) * 100)::BIGINT,
+        epoch_us(min(occurred_at)), epoch_us(max(occurred_at)), epoch_us(max(kafka_timestamp))
+    FROM snapshot {{where}} GROUP BY customer_id
+    """,  # noqa: S608 - the names are ours
+    "INSERT INTO summary VALUES (?, ?, ?, ?, ?, ?)",
+    Table.PURCHASE_EVENTS,
+)
+HOLDINGS = {holding.table: holding for holding in (PURCHASES, profile_records.HOLDING)}
 
 
 def _tuples(rows: pa.Table) -> Iterator[tuple[object, ...]]:

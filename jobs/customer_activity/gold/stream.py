@@ -1,16 +1,18 @@
 """Gold: the current profile of a customer joined with everything the customer bought, one row a change.
 
 Reads      silver.purchases and silver.profile_changes, change data feeds, one batch cut over both
-Writes     gold.activity_changes (append)
-Grain      one row per batch and customer whose row (profiles LEFT JOIN summaries) begins, changes or ends
-On restart the state is brought to the pair of silver versions that gold's newest commit names; what a repeated batch
-           has beyond it is new, the rest is known and changes nothing; the append carries (txnAppId, batch_id)
+Writes     bronze.quarantine (append: customers whose total is out of range), gold.activity_changes (append)
+Grain      one row per part of a batch and customer whose row (profiles LEFT JOIN summaries) begins, changes or ends
+On restart gold's newest commit names the pair of silver versions that it was computed from: the parts of a repeated
+           batch up to it are left out, and the state is brought to where the next one begins
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +20,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity import commits, delta, feeds
-from customer_activity.catalog import Table, table_path
+from customer_activity import commits, delta, deltalog, feeds, history
+from customer_activity.catalog import Query, Reason, Table, table_path
 from customer_activity.datafiles import FileWriter, arrow_schema, in_parts
 from customer_activity.gold.state import (
     PROFILE_COLUMNS,
@@ -27,7 +29,6 @@ from customer_activity.gold.state import (
     GoldState,
     Row,
     latest,
-    newest_positions,
     summarised,
     totalled,
 )
@@ -36,13 +37,14 @@ from customer_activity.settings import Settings
 
 SIDES = {Table.PURCHASES: PURCHASE_COLUMNS, Table.PROFILE_CHANGES: PROFILE_COLUMNS}
 PART_ROWS = 500_000  # summed up at a time
+FROZEN = "frozen"  # in a commit's note: how many customers its batch has put into quarantine
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
     """Stream what changed on either side, from where gold's newest commit was computed, else from the beginning."""
     return changed(
         *(
-            delta.read_changes(spark, settings.lake, table, starting_version=version, whole_commits=True)
+            delta.read_changes(spark, settings.lake, table, starting_version=version)
             for table, version in begins(settings).items()
         )
     )
@@ -50,8 +52,8 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
 
 def begins(settings: Settings) -> dict[Table, int]:
     """Return the first version that a first batch reads of each table."""
-    positions = newest_positions(settings.lake)
-    return {table: max(0, positions.get(table, 0)) for table in SIDES}
+    note = history.newest_note(settings.lake, Table.ACTIVITY_CHANGES, Query.GOLD)
+    return {table: max(0, int(note.get(table.label, 0))) for table in SIDES}
 
 
 def changed(purchases: DataFrame, profile_changes: DataFrame) -> DataFrame:
@@ -66,38 +68,83 @@ def changed(purchases: DataFrame, profile_changes: DataFrame) -> DataFrame:
 def append_batch(
     changes: DataFrame, batch: MicroBatch, *, settings: Settings, state: GoldState, clock: ViewClock
 ) -> None:
-    """Write one batch: take both sides' changes into the state, append the rows that differ by them."""
-    spark = changes.sparkSession
+    """Write one batch, part by part; what a repeated one has written already is left out."""
+    batch.ids = state.ids
     with batch.phase("read"):
-        if not state.is_current:
-            state.catch_up(newest_positions(settings.lake))
-        feed = feeds.read(changes, settings.lake, SIDES, batch.versions)
-        # Rows that the state holds already, because the batch is repeated, are left out.
-        held = state.positions
-        versions = {table: found for table in SIDES if (found := feed.bounds(table, after=held[table])) is not None}
-        if not versions:
-            return
-        bought = feed.batches(Table.PURCHASES, PURCHASE_COLUMNS, after=held[Table.PURCHASES])
+        left = state.written.left(batch.versions, dict.fromkeys(SIDES, Table.ACTIVITY_CHANGES))
+        feed = feeds.read(settings.lake, SIDES, left)
+        # Of a part that a crash ended, customers may be in quarantine already: then it is the same part once more.
+        stop = None if state.at else commits.newest(settings.lake, Table.QUARANTINE, batch)
+    for part, of_part in batch.parts(feed.parts(stop=stop, of=list(SIDES))):
+        if part.files:
+            append_part(part, changes.sparkSession, of_part, settings=settings, state=state, clock=clock)
+            state.written.note(Table.ACTIVITY_CHANGES, part.versions)
+
+
+def append_part(
+    feed: feeds.Feed,
+    spark: SparkSession,
+    batch: MicroBatch,
+    *,
+    settings: Settings,
+    state: GoldState,
+    clock: ViewClock,
+) -> None:
+    """Write a part: bring the state to where it begins, take both sides' changes in, append the rows that differ."""
+    lake = settings.lake
+    with batch.phase("read"):
+        state.bring({table: after for table, (after, _) in feed.versions.items()}, batch.progress)
+        bought = feed.batches(Table.PURCHASES, PURCHASE_COLUMNS)
         sums = totalled(summarised(part) for part in in_parts(bought, PART_ROWS))
-        profiles = latest(_table(feed, Table.PROFILE_CHANGES, PROFILE_COLUMNS, held[Table.PROFILE_CHANGES]))
-        state.catch_up({table: low - 1 for table, (low, _) in versions.items()})
-        state.is_current = True
-    to = state.positions | {table: high for table, (_, high) in versions.items()}
-    batch.extra = {table.label: version for table, version in to.items()}
-    writer = FileWriter(settings.lake, Table.ACTIVITY_CHANGES)
+        profiles = latest(_table(feed, Table.PROFILE_CHANGES, PROFILE_COLUMNS))
+    to = {table: feed.end(table, state.ids[table]) for table in SIDES}
+    batch.extra |= {table.label: place.version for table, place in to.items()}
+    batch.extra[deltalog.READ] = deltalog.as_note(to)
+    writer = FileWriter(lake, Table.ACTIVITY_CHANGES)
     version = clock.next()
-    with batch.phase("compute"), state.change(sums, profiles, to) as different:
-        for rows in different:
+    with batch.phase("compute"), state.change(sums, profiles, to, partial(with_a_row, lake)) as changes:
+        for rows in changes.rows:
             batch.rows += len(rows)
             writer.write(as_columns(rows, settings.currency, version))
-        if file := writer.close():
-            with batch.phase("commit"):
-                commits.commit(spark, settings.lake, Table.ACTIVITY_CHANGES, [file], batch)
+        file = writer.close()
+        with batch.phase("commit"):
+            if changes.beyond:
+                batch.extra[FROZEN] = len(changes.beyond)
+                commits.append(spark, lake, Table.QUARANTINE, frozen(changes.beyond, settings), batch)
+            # Also without a row: each part leaves a commit, by which table and checkpoint are compared.
+            commits.commit(spark, lake, Table.ACTIVITY_CHANGES, [file], batch)
 
 
-def _table(feed: feeds.Feed, table: Table, columns: Sequence[str], after: int) -> pa.Table:
+def with_a_row(lake: str, customers: Sequence[str]) -> list[str]:
+    """Return those of some customers who have a row in gold, as the changes so far tell."""
+    told = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES)).to_pyarrow_dataset()
+    is_theirs = pc.field("customer_id").isin(pa.array(customers, pa.string()))
+    changes = told.to_table(columns=["customer_id", "view_version", "is_gone"], filter=is_theirs).sort_by(
+        "view_version"
+    )
+    is_gone = dict(zip(changes.column("customer_id").to_pylist(), changes.column("is_gone").to_pylist(), strict=True))
+    return [customer for customer, gone in is_gone.items() if not gone]
+
+
+def frozen(customers: Sequence[str], settings: Settings) -> pa.Table:
+    """Return quarantine's rows of customers whose total has left decimal(18,2); no one record is at fault."""
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "reason": Reason.TOTAL_OUT_OF_RANGE.value,
+            "detail": "totalAmount: beyond 9999999999999999.99; the customer's row stays as it was",
+            "key": customer.encode(),
+            "topic": settings.purchase_topic,
+            "quarantined_at": now,
+        }
+        for customer in customers
+    ]
+    return pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
+
+
+def _table(feed: feeds.Feed, table: Table, columns: Sequence[str]) -> pa.Table:
     schema = pa.schema([arrow_schema(table).field(name) for name in columns])
-    return pa.Table.from_batches([batch.cast(schema) for batch in feed.batches(table, columns, after=after)], schema)
+    return pa.Table.from_batches([batch.cast(schema) for batch in feed.batches(table, columns)], schema)
 
 
 def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Table:

@@ -3,7 +3,7 @@
 Reads      silver.profile_changes, change data feed
 Writes     silver.customer_profiles (merge)
 Grain      one row per customer_id with a profile
-On restart a repeated merge sets the same absolute values; it carries (txnAppId, batch_id)
+On restart what the newest commit notes as read is left out; a repeated merge would set the same absolute values
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from customer_activity import delta
 from customer_activity.catalog import Table
-from customer_activity.merging import merge, newest
+from customer_activity.merging import merge_changes, newest
 from customer_activity.microbatch import MicroBatch
 from customer_activity.schemas import SCHEMAS
 from customer_activity.settings import Settings
 
 SOURCE = Table.PROFILE_CHANGES
+TARGET = Table.PROFILES
 COLUMNS = SCHEMAS[SOURCE].fieldNames()
+ORDER = ["landing", "partition", "offset"]  # of a key's records, on whatever partitions they are
+GONE = "is_tombstone"
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -26,10 +29,7 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     return delta.read_changes(spark, settings.lake, SOURCE)
 
 
-def merge_batch(changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
+def merge_batch(_changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Merge one batch's newest changes."""
-    with batch.phase("compute"):
-        # A customer's changes are in one partition of the topic: offsets order them.
-        source = newest(changes, settings.lake, SOURCE, COLUMNS, batch, order="offset")
-    with batch.phase("commit"):
-        merge(source, settings.lake, Table.PROFILES, batch, key="customer_id", delete_when="s.is_tombstone")
+    reduce = newest(SOURCE, COLUMNS, ORDER)
+    merge_changes(batch, settings.lake, SOURCE, TARGET, COLUMNS, reduce, delete_when=f"s.{GONE}")

@@ -1,48 +1,77 @@
 """What silver must know of the past: which purchase ids are counted, and the current profiles.
 
-Both are in silver's own tables; the index finds them by key. See `index.py` for what it is and is not.
+Both are in silver's own tables; the index finds them by key. See `state.py` for how it comes to be at a version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Table, table_path
-from customer_activity.datafiles import in_parts
-from customer_activity.index import Index, appended
+from customer_activity import deltalog, profile_records, state
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.deltalog import Position
+from customer_activity.index import Index
+from customer_activity.profile_records import Profile
+from customer_activity.resumption import Written
 from customer_activity.settings import Settings
-from customer_activity.silver import profiles, purchases
-from customer_activity.silver.profiles import Profile
+from customer_activity.silver import purchases
 from customer_activity.silver.purchases import First
+from customer_activity.state import Holding
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS purchase (
     purchase_id TEXT PRIMARY KEY, "partition" INTEGER, "offset" INTEGER, content BLOB
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS profile (
-    customer_id TEXT PRIMARY KEY, name TEXT, email TEXT, address TEXT, loyalty_status TEXT, updated_at INTEGER,
-    "partition" INTEGER, "offset" INTEGER, kafka_timestamp INTEGER
-) WITHOUT ROWID;
 """
-SORTED_ROWS = 100_000  # keys put in sorted by so many at a time: a tree that grows in order grows fast
+ADD_PURCHASE = "INSERT OR IGNORE INTO purchase VALUES (?, ?, ?, ?)"
+COUNTED = 'SELECT purchase_id, "partition", "offset", content FROM wanted JOIN purchase ON purchase_id = key'
+CURRENT = """
+SELECT customer_id, name, email, address, loyalty_status, updated_at, "partition", "offset", kafka_timestamp, landing
+FROM wanted JOIN profile ON customer_id = key
+"""
+
+
+def _take_purchases(connection: sqlite3.Connection, rows: pa.Table) -> None:
+    in_order = rows.sort_by("purchase_id")
+    connection.executemany(ADD_PURCHASE, ((key, *first) for key, first in purchases.firsts(in_order)))
+
+
+PURCHASES = Holding(
+    Table.PURCHASES,
+    purchases.COLUMNS,
+    "DELETE FROM purchase",
+    _take_purchases,
+    f'SELECT purchase_id, "partition", "offset", {purchases.CONTENT_SQL} FROM snapshot {{where}}',  # noqa: S608
+    ADD_PURCHASE,
+    Table.PURCHASE_EVENTS,
+)
+HOLDINGS = {holding.table: holding for holding in (PURCHASES, profile_records.HOLDING)}
 
 
 class SilverIndex:
-    """Purchase ids and current profiles, by key."""
+    """Purchase ids and current profiles, by key; each table as it is before the batch that is worked on."""
 
     def __init__(self, settings: Settings, table_ids: Mapping[Table, str]) -> None:
-        """Open the index of these tables; it is brought up to date before it is used."""
+        """Open the index; it is brought to where its tables are before it is used.
+
+        Args:
+            settings: which lake.
+            table_ids: of the tables that silver reads and writes.
+        """
         self.lake = settings.lake
         self.ids = table_ids
-        self.index = Index(settings.index_dir / "silver.db", TABLES, table_ids.values())
-        self.is_current = dict.fromkeys(table_ids, False)
+        self.index = Index(settings.index_dir / "silver.db", TABLES + profile_records.TABLE)
+        self.is_current = dict.fromkeys(HOLDINGS, False)
+        self.written = Written(self.lake, Query.SILVER, HOLDINGS, table_ids)
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Change the index with a commit inside; after a failure the tables are read for what they have."""
+        """Change the index with a commit inside; after a failure it is compared with the tables again."""
         try:
             with self.index.change():
                 yield
@@ -52,72 +81,35 @@ class SilverIndex:
 
     def counted(self, purchase_ids: Iterable[str]) -> dict[str, First]:
         """Return the counted record of each of these purchase ids that has one."""
-        found = self.index.rows(
-            'SELECT purchase_id, "partition", "offset", content FROM purchase '
-            "WHERE purchase_id IN (SELECT value FROM json_each(?))",
-            purchase_ids,
-        )
-        return {row[0]: First._make(row[1:]) for row in found}
+        return {row[0]: First._make(row[1:]) for row in self.index.rows(COUNTED, purchase_ids)}
 
     def current(self, customer_ids: Iterable[str]) -> dict[str, Profile]:
         """Return the current profile of each of these customers that has one."""
-        found = self.index.rows(
-            'SELECT customer_id, name, email, address, loyalty_status, updated_at, "partition", "offset", '
-            "kafka_timestamp FROM profile WHERE customer_id IN (SELECT value FROM json_each(?))",
-            set(customer_ids),
-        )
-        return {row[0]: Profile._make((*row, False)) for row in found}
+        return {row[0]: Profile._make((*row, False)) for row in self.index.rows(CURRENT, customer_ids)}
 
     def add_purchases(self, accepted: Iterable[tuple[str, First]]) -> None:
         """Note purchases as counted."""
-        self.index.connection.executemany(
-            "INSERT OR IGNORE INTO purchase VALUES (?, ?, ?, ?)", ((key, *first) for key, first in accepted)
-        )
+        self.index.connection.executemany(ADD_PURCHASE, ((key, *first) for key, first in accepted))
 
     def change_profiles(self, changes: Iterable[Profile]) -> None:
-        """Replace and remove current profiles."""
-        changes = list(changes)
-        connection = self.index.connection
-        connection.executemany(
-            "DELETE FROM profile WHERE customer_id = ?", ((c.customer_id,) for c in changes if c.is_tombstone)
-        )
-        connection.executemany(
-            "INSERT OR REPLACE INTO profile VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (change[:-1] for change in changes if not change.is_tombstone),
-        )
+        """Replace and end current profiles."""
+        self.index.connection.executemany(profile_records.CHANGE, changes)
 
-    def advance(self, table: Table, version: int | None) -> None:
-        """Say that the index holds what a commit wrote; None: the rows were in the table before, so read them."""
+    def advance(self, table: Table, version: int | None, commit: str) -> None:
+        """Say that the index holds what a commit wrote; None: the rows were in the table before."""
         if version is None:
             self.is_current[table] = False
         else:
-            self.index.advance(self.ids[table], version)
+            self.index.advance(table, Position(self.ids[table], version, commit))
 
-    def catch_up(self, table: Table) -> None:
-        """Take what the table has and the index has not: after a start, and after a batch too large for it."""
+    def catch_up(self, table: Table, progress: Callable[[str], None] = lambda _: None) -> None:
+        """Bring a table's part to the newest version: silver alone writes it, so that is where a batch begins."""
         if self.is_current[table]:
             return
-        held = self.index.position(self.ids[table])
         newest = DeltaTable(table_path(self.lake, table)).version()
-        if held < newest:
-            with self.index.change():
-                if table is Table.PURCHASES:
-                    self._take_purchases(held, newest)
-                else:
-                    self._take_profiles(held, newest)
-                self.index.advance(self.ids[table], newest)
+        place = deltalog.position(self.lake, table, self.ids[table], newest)
+        state.bring(self.index, self.lake, HOLDINGS[table], place, progress)
         self.is_current[table] = True
-
-    def _take_purchases(self, held: int, newest: int) -> None:
-        rows = appended(self.lake, Table.PURCHASES, held, newest, purchases.COLUMNS)
-        for batch in in_parts(rows, SORTED_ROWS):
-            self.add_purchases(purchases.firsts(batch.sort_by("purchase_id")))
-
-    def _take_profiles(self, held: int, newest: int) -> None:
-        rows = appended(self.lake, Table.PROFILE_CHANGES, held, newest, Profile._fields).read_all()
-        in_order = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
-        newest_of = {change.customer_id: change for change in profiles.records(in_order)}
-        self.change_profiles(newest_of.values())
 
     def close(self) -> None:
         """Close the file."""

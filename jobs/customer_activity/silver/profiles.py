@@ -1,54 +1,19 @@
 """Which profile record is current. Pure steps, no IO.
 
-A customer's records are in one partition, so their offsets are their order. A tombstone ends the life of a profile;
-the updates after it start a new one. Within a life the greatest (updated_at, offset) wins.
+Records are in the order of (landing, partition, offset). A tombstone ends the life of a profile; the updates after it
+start a new one. Within a life the greatest `updated_at` wins, and of equal ones the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
-
-import pyarrow as pa
+from collections.abc import Iterable, Mapping
 
 from customer_activity.microbatch import ACCEPTED, DUPLICATE, STALE
-
-MICROS = pa.timestamp("us", tz="UTC")
-
-
-class Profile(NamedTuple):
-    """One profile record; times in microseconds since 1970, UTC."""
-
-    customer_id: str
-    name: str | None
-    email: str | None
-    address: str | None
-    loyalty_status: str | None
-    updated_at: int | None
-    partition: int
-    offset: int
-    kafka_timestamp: int
-    is_tombstone: bool = False
-
-    @property
-    def content(self) -> tuple[object, ...]:
-        """What it says, apart from where and when it was said."""
-        return self[:6]
-
-
-def records(rows: pa.Table | pa.RecordBatch) -> Iterator[Profile]:
-    """Return a table's rows as profile records; columns are taken by name."""
-    columns = []
-    for name in Profile._fields:
-        column = rows.column(name)
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(MICROS).cast(pa.int64())
-        columns.append(column.to_pylist())
-    return map(Profile._make, zip(*columns, strict=True))
+from customer_activity.profile_records import Profile
 
 
 def judge(updates: Iterable[Profile], current: Mapping[str, Profile]) -> tuple[list[str], dict[str, int]]:
-    """Judge records in the order of their offsets: accepted, duplicate, or stale.
+    """Judge records in their order: accepted, duplicate, or stale.
 
     Args:
         updates: profile records, tombstones included.

@@ -3,31 +3,41 @@
 Reads      silver.purchases, change data feed
 Writes     silver.purchase_summaries (merge, additive)
 Grain      one row per customer_id that bought
-On restart the merge carries (txnAppId, batch_id): a batch that was added is not added again
+On restart what the newest commit notes as read is left out: what was added is not added again
+
+A total that decimal(18,2) cannot hold is null from then on; count and times go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity import delta, feeds
+from customer_activity import delta
 from customer_activity.catalog import Table
 from customer_activity.datafiles import arrow_schema, in_parts
-from customer_activity.merging import PART_ROWS, merge
+from customer_activity.merging import PART_ROWS, merge_changes
 from customer_activity.microbatch import MicroBatch
 from customer_activity.settings import Settings
 
 SOURCE = Table.PURCHASES
+TARGET = Table.SUMMARIES
 COLUMNS = ["customer_id", "amount", "occurred_at", "kafka_timestamp"]
 TIMES = [("occurred_at", "min"), ("occurred_at", "max"), ("kafka_timestamp", "max")]
 
-# How a batch's summary (`s`) adds to the stored one (`t`): additive, so history is never read again.
+WIDE = pa.decimal128(38, 2)  # holds the sum of more purchases than there can be
+MOST = Decimal("9999999999999999.99")  # of a total
+
+BOTH = "cast(t.total_amount as decimal(38,2)) + cast(s.total_amount as decimal(38,2))"
+# How a batch's summary (`s`) adds to the stored one (`t`): additive, so history is never read again. What is null is
+# out of range, and stays so.
 ADD_TO_SUMMARY = {
     "purchase_count": "t.purchase_count + s.purchase_count",
-    "total_amount": "cast(t.total_amount + s.total_amount as decimal(18,2))",
+    "total_amount": f"try_cast({BOTH} as decimal(18,2))",
     "first_purchase_at": "least(t.first_purchase_at, s.first_purchase_at)",
     "last_purchase_at": "greatest(t.last_purchase_at, s.last_purchase_at)",
     "last_kafka_timestamp": "greatest(t.last_kafka_timestamp, s.last_kafka_timestamp)",
@@ -39,28 +49,33 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     return delta.read_changes(spark, settings.lake, SOURCE)
 
 
-def summarise(purchases: Iterable[pa.Table]) -> pa.Table:
-    """What the purchases add per customer. Grain: one row per customer, columns of silver.purchase_summaries."""
+def summarise(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """What purchases add per customer. Grain: one row per customer, columns of silver.purchase_summaries."""
     schema = arrow_schema(Table.SUMMARIES)
+    wide = schema.set(schema.get_field_index("total_amount"), pa.field("total_amount", WIDE))
     names = schema.names[1:]
     parts = [
         part.append_column("one", pa.repeat(1, part.num_rows))
+        .set_column(part.column_names.index("amount"), "amount", part.column("amount").cast(WIDE))
         .group_by("customer_id")
         .aggregate([("one", "sum"), ("amount", "sum"), *TIMES])
-        .rename_columns(schema.names)
-        for part in purchases
+        .rename_columns(wide.names)
+        for part in in_parts(batches, PART_ROWS)
     ]
-    together = pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
+    together = pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in parts)])
     sums = together.group_by("customer_id").aggregate(
         list(zip(names, ("sum", "sum", "min", "max", "max"), strict=True))
     )
-    return sums.rename_columns(schema.names).cast(schema)
+    return _in_range(sums.rename_columns(wide.names)).cast(schema)
 
 
-def merge_batch(purchases: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
+def _in_range(sums: pa.Table) -> pa.Table:
+    """Make totals null that the table cannot hold."""
+    totals = sums.column("total_amount")
+    held = pc.if_else(pc.less_equal(totals, pa.scalar(MOST, WIDE)), totals, pa.scalar(None, WIDE))
+    return sums.set_column(sums.column_names.index("total_amount"), "total_amount", held)
+
+
+def merge_batch(_purchases: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
     """Add one batch's purchases to the summaries."""
-    with batch.phase("compute"):
-        feed = feeds.read(purchases, settings.lake, {SOURCE: COLUMNS}, batch.versions)
-        source = summarise(in_parts(feed.batches(SOURCE, COLUMNS), PART_ROWS))
-    with batch.phase("commit"):
-        merge(source, settings.lake, Table.SUMMARIES, batch, key="customer_id", update=ADD_TO_SUMMARY)
+    merge_changes(batch, settings.lake, SOURCE, TARGET, COLUMNS, summarise, update=ADD_TO_SUMMARY)
