@@ -1,21 +1,25 @@
-"""The transactional publisher: a batch of records and its progress marker go out together or not at all.
+"""The transactional publisher: records and their progress marker go out together or not at all.
 
-1. `init_transactions` fences whoever held the transactional id before: a zombie's next call fails.
-2. The last marker is read back (read_committed): it names the gold version that is already out.
-3. Each batch: begin, records, marker, commit. After a crash between commit and Spark's own checkpoint the repeated
-   batch meets a marker that covers it and sends nothing.
+1. What the progress topic has is looked at: where another deployment publishes there, nothing is begun.
+2. `init_transactions` fences whoever held the transactional id before: a zombie's next call fails.
+3. The last marker is read back (read_committed): it names the gold version that is already out.
+4. Each part of a batch: begin, records, marker, commit. After a crash between commit and Spark's own checkpoint the
+   repeated batch meets a marker that covers what is out, and goes on behind it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from customer_activity import kafka
 from customer_activity.errors import TerminalError, TransientError
+from customer_activity.publish import marker as markers
+from customer_activity.publish.marker import Marker
 from customer_activity.settings import Settings
 
 TRANSACTION_TIMEOUT_SECONDS = 60.0  # the broker aborts what a dead publisher left open after this
@@ -23,26 +27,19 @@ BATCH_BYTES = 1_000_000  # the client's own limit of a batch
 # What a batch of one record has beside its key and value: 61 bytes of the batch and some 30 of the record at most
 # (kafka.apache.org, message format).
 FRAME_BYTES = 100
-WAITING_RECORDS = 100_000  # half a kilobyte each: a large batch's need not all be in memory a second time
+WAITING_RECORDS = 100_000  # half a kilobyte each: a large part's need not all be in memory a second time
+WAITING_KILOBYTES = 64 << 10  # and not more than this where they are larger
 FULL_SECONDS = 0.01  # until some of them are out
 FLUSH_SECONDS = 1.0
 
-
-class Marker(NamedTuple):
-    """How far gold is published.
-
-    Attributes:
-        table_id: the gold table's id; a rebuilt table has another, and its versions count anew.
-        version: the newest gold version whose changes are all on the topic.
-    """
-
-    table_id: str
-    version: int
-
-
-def identity(settings: Settings) -> str:
-    """Return the publisher's transactional id, which is also the key of its markers."""
-    return f"customer-activity-publish-{settings.view_topic}"
+FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)  # noqa: SLF001 - the client has no public name for it
+# The broker has ended the transaction and forgotten that it was begun.
+ENDED = (
+    *FENCED,
+    KafkaError.INVALID_TXN_STATE,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.TRANSACTION_ABORTABLE,
+)
 
 
 class Publisher:
@@ -53,14 +50,27 @@ class Publisher:
         max_bytes: what the key and the value of a record may have together for the topic to take it.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, ours: Collection[str] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Fence any predecessor and read the marker.
+
+        Args:
+            settings: which topics.
+            ours: ids of this lake's gold, the live one's and those whose place it has taken; None: whoever has
+                published there is succeeded.
+            clock: counts seconds.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
+            TerminalError: another deployment publishes there.
+            TransientError: somebody's open transaction hides what the topics have.
         """
         self.settings = settings
-        self.identity = identity(settings)
+        self.clock = clock
+        self.identity = markers.identity(settings)
+        if ours is not None:  # before anybody is fenced: the other deployment has done nothing wrong
+            markers.refuse_others(settings, markers.readable(settings), ours)
         self.max_bytes = int(kafka.topic_setting(settings, settings.view_topic, "max.message.bytes")) - FRAME_BYTES
         self.producer: Producer = kafka.producer(
             settings,
@@ -70,26 +80,31 @@ class Publisher:
             message_max_bytes=self.max_bytes + FRAME_BYTES,
             batch_size=min(BATCH_BYTES, self.max_bytes),  # the topic's limit is one of batches
             queue_buffering_max_messages=WAITING_RECORDS,
+            queue_buffering_max_kbytes=max(WAITING_KILOBYTES, 2 * self.max_bytes >> 10),
         )
         try:
             self.producer.init_transactions(TRANSACTION_TIMEOUT_SECONDS)
         except KafkaException as error:
             raise kafka.unavailable(settings, error) from None
-        self.marker = self._read_marker()
-
-    def _read_marker(self) -> Marker | None:
-        value = kafka.last_values(self.settings, self.settings.progress_topic).get(self.identity.encode())
-        return Marker(**json.loads(value)) if value is not None else None
+        # What a predecessor left open has ended now; what is open still is somebody else's.
+        found = markers.read(settings)
+        if ours is not None:
+            markers.refuse_others(settings, found, ours)
+            if self.identity not in found:
+                markers.refuse_unmarked(settings)
+        self.marker = found.get(self.identity)
 
     def on_topic(self) -> dict[bytes, bytes | None]:
         """Return the last value of each key of the view topic.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
+            TransientError: somebody's open transaction hides some.
         """
+        markers.settle(self.settings, self.settings.view_topic)
         return kafka.last_values(self.settings, self.settings.view_topic)
 
-    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker) -> int:
+    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
         """Send key-value pairs (null deletes) and the marker in one transaction; return how many records went out.
 
         Raises:
@@ -97,15 +112,17 @@ class Publisher:
             TransientError: the transaction was aborted and may be tried again.
         """
         sent = 0
+        began = self.clock()
         try:
             self.producer.begin_transaction()
             for key, value in records:
                 self._produce(self.settings.view_topic, key, value)
                 sent += 1
-            self._produce(self.settings.progress_topic, self.identity.encode(), json.dumps(marker._asdict()).encode())
+            if marker is not None:
+                self._produce(self.settings.progress_topic, self.identity.encode(), marker.text())
             self.producer.commit_transaction(TRANSACTION_TIMEOUT_SECONDS)
         except KafkaException as error:
-            raise self._fault(error) from None
+            raise self._fault(error, self.clock() - began) from None
         self.marker = marker
         return sent
 
@@ -118,26 +135,36 @@ class Publisher:
             else:
                 return
 
-    def _fault(self, error: KafkaException) -> TerminalError | TransientError:
+    def _fault(self, error: KafkaException, seconds: float) -> TerminalError | TransientError:
         fault: KafkaError = error.args[0]
         where = f"publishing to {self.settings.view_topic}: {fault.str()}"
-        if fault.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):  # noqa: SLF001
+        if seconds >= TRANSACTION_TIMEOUT_SECONDS and fault.code() in ENDED:
+            return TransientError(
+                f"{where}: the transaction took {seconds:.0f} s, and the broker ends one after "
+                f"{TRANSACTION_TIMEOUT_SECONDS:.0f} s; nothing of this part is out",
+                remedy="start again: it goes on behind the last marker; where this comes again, find out what holds "
+                "the broker or this machine up",
+            )
+        if fault.code() in FENCED:
             return TerminalError(
                 where, remedy="another publisher took over with the same transactional id: this one must stay stopped"
             )
         if fault.txn_requires_abort():
-            self.producer.abort_transaction(TRANSACTION_TIMEOUT_SECONDS)
+            # Where no topic could be written to, the broker knows of no transaction that would be aborted.
+            with suppress(KafkaException):
+                self.producer.abort_transaction(TRANSACTION_TIMEOUT_SECONDS)
         if fault.fatal() or fault.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return TerminalError(
-                where, remedy="correct the topic's rights, then start again: nothing of the batch is out"
+                where, remedy="correct the topic's rights, then start again: nothing of this part is out"
             )
         # A limit of the topic that was lowered since the start is read anew with the next one.
-        return TransientError(where, remedy="start again: nothing of the batch is out")
+        return TransientError(where, remedy="start again: it goes on behind the last marker")
 
     def __enter__(self) -> Self:
         """Return itself; the producer is open from construction on."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the client's threads a moment to end; every batch has been committed or aborted by now."""
-        self.producer.flush(FLUSH_SECONDS)
+        """Give the client's threads a moment to end; every part has been committed or aborted by now."""
+        with suppress(KafkaException):  # a fatal fault is told again here, and was told better
+            self.producer.flush(FLUSH_SECONDS)
