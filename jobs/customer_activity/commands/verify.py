@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
-from customer_activity import console, gate
+from customer_activity import console, gate, shown
 from customer_activity.errors import EXIT_CHECK_FAILED
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report
@@ -41,7 +41,9 @@ def verify(
         show(report)
     if report.differences:
         if not json and (rules := gate.holding(settings.lake)):
-            console.out.print(f"[yellow]{escape(str(gate.held(rules)))}[/]", highlight=False, soft_wrap=True)
+            held = gate.held(rules)
+            words = shown.message(shown.escaped(held.what), held.remedy)
+            console.out.print(words, style="yellow", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -49,20 +51,26 @@ def show(report: Report) -> None:
     """Print the checks, the differences, the figures, and the verdict as the last line."""
     table = Table(Column("check", overflow="fold"), "expected", "found", "verdict")
     for check in report.checks:
-        table.add_row(check.name, figures(check.expected), figures(check.observed), verdict_of(check))
+        table.add_row(
+            console.cell(check.name), figures(check.expected), figures(check.observed), Text(*verdict_of(check))
+        )
     console.out.print(table)
     for check in report.checks:
         for example in check.examples:
-            console.out.print(f"  [red]{escape(check.name)}:[/] {escape(example)}", highlight=False, soft_wrap=True)
+            _print_about(check, "red", example)
         if more := check.differences - len(check.examples):
-            console.out.print(f"  {escape(check.name)}: and {more:,} more", highlight=False)
+            _print_about(check, "", f"and {more:,} more")
         if check.impossible:
-            note = f"[yellow]{escape(check.name)}:[/] not possible: {escape(check.impossible)}"
-            console.out.print(f"  {note}", highlight=False, soft_wrap=True)
+            _print_about(check, "yellow", f"not possible: {check.impossible}")
     for line in figure_lines(report):
-        console.out.print(line, highlight=False, soft_wrap=True)
+        console.out.print(console.cell(line), highlight=False, soft_wrap=True)
     style = "bold red" if report.differences else "bold green"
     console.out.print(verdict(report), style=style, highlight=False, soft_wrap=True)
+
+
+def _print_about(check: Check, style: str, words: str) -> None:
+    line = Text.assemble("  ", console.cell(f"{check.name}:", style), " ", console.cell(words))
+    console.out.print(line, highlight=False, soft_wrap=True)
 
 
 def figure_lines(report: Report) -> list[str]:
@@ -76,6 +84,9 @@ def figure_lines(report: Report) -> list[str]:
     if sum(report.from_lake.values()):
         kept = ", ".join(f"{topic} {count:,}" for topic, count in report.from_lake.items() if count)
         lines.append(f"taken from the lake's raw columns, because Kafka has removed them: {kept}")
+    if report.covers:
+        firsts = [f"{topic}-{part}@{at}" for topic, parts in report.covers.items() for part, at in parts.items()]
+        lines.append(f"speaks from {', '.join(firsts)} on: neither Kafka nor the lake has what was before")
     if report.sample is not None:
         aside = f", {report.moving:,} set aside: records of theirs arrived meanwhile" if report.moving else ""
         lines.append(f"silver, gold and the view's last values: a sample of {report.sample:,} customers{aside}")
@@ -97,11 +108,11 @@ def verdict(report: Report) -> str:
     return "equal"
 
 
-def verdict_of(check: Check) -> str:
-    """Return one check's verdict, with markup."""
+def verdict_of(check: Check) -> tuple[str, str]:
+    """Return one check's verdict and its style."""
     if check.impossible:
-        return "[yellow]not possible[/]"
-    return f"[red]{check.differences:,} differ[/]" if check.differences else "[green]equal[/]"
+        return "not possible", "yellow"
+    return (f"{check.differences:,} differ", "red") if check.differences else ("equal", "green")
 
 
 def figures(value: int | Mapping[str, int]) -> str:
@@ -124,6 +135,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "checks": [{**check._asdict(), "ok": check.ok} for check in report.checks],
         "records_read": report.records,
         "records_from_lake": report.from_lake,
+        "covers_from": report.covers,
         "customers": report.customers,
         "purchases": report.purchases,
         "turnover": f"{report.turnover // 100}.{report.turnover % 100:02}",

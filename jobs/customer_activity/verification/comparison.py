@@ -7,14 +7,15 @@ columns that can identify a person are never shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from customer_activity.catalog import REPLAY, Query, Table
-from customer_activity.verification.oracle import (
+from customer_activity.verification.records import (
     ACCEPTED,
     DUPLICATE,
+    NOT_LANDED,
     OUTCOMES,
     QUARANTINED,
     READ,
@@ -29,15 +30,17 @@ from customer_activity.verification.oracle import (
 
 EXAMPLES = 5
 
-PURCHASE_COLUMNS = Purchase._fields[:9]
-PROFILE_COLUMNS = Profile._fields[:9]
+PURCHASE_COLUMNS = Purchase._fields[:10]
+PROFILE_COLUMNS = Profile._fields[:10]
 SUMMARY_COLUMNS = Summary._fields
 GOLD_COLUMNS = (*Activity._fields, "view_version")
 
 REPLAYED = "replayed"  # brought back from quarantine, where bronze had counted them
 
 # Only these columns' values may stand in a message.
-SHOWN = frozenset({"purchase_count", "total_amount", "amount", "currency", "partition", "offset", "view_version"})
+SHOWN = frozenset(
+    {"purchase_count", "total_amount", "amount", "currency", "partition", "offset", "landing", "view_version"}
+)
 MONEY = frozenset({"total_amount", "amount"})
 
 
@@ -64,6 +67,15 @@ class Check(NamedTuple):
     def ok(self) -> bool:
         """Whether the comparison was made and found no difference."""
         return not self.differences and not self.impossible
+
+
+class InQuarantine(NamedTuple):
+    """A row of quarantine; the fingerprint is None where the topic has no such record."""
+
+    at: Coordinates
+    reason: str
+    fingerprint: int | None
+    landing: int | None
 
 
 class Commits(NamedTuple):
@@ -147,14 +159,12 @@ def compare_gold(
     return differences.check(check.name, check.expected, check.observed), versions
 
 
-def compare_quarantine(
-    expected: Mapping[Coordinates, Refused], rows: Iterable[tuple[Coordinates, str, int | None]]
-) -> tuple[Check, Check]:
+def compare_quarantine(expected: Mapping[Coordinates, Refused], rows: Iterable[InQuarantine]) -> tuple[Check, Check]:
     """Compare bronze.quarantine with the records that belong there.
 
     Args:
         expected: by coordinates.
-        rows: coordinates, reason and fingerprint of each row found.
+        rows: what was found.
 
     Returns:
         Whether each record is there exactly once with its bytes; whether each is there for the right reason.
@@ -162,7 +172,7 @@ def compare_quarantine(
     places, reasons = Differences(), Differences()
     seen: Counter[Coordinates] = Counter()
     agreeing = 0
-    for at, reason, fingerprint in rows:
+    for at, reason, fingerprint, landing in rows:
         seen[at] += 1
         wanted = expected.get(at)
         if seen[at] > 1:
@@ -171,6 +181,8 @@ def compare_quarantine(
             places.add(_place(at), "should not be there")
         elif wanted.fingerprint != fingerprint:
             places.add(_place(at), "differs from Kafka: key, value, headers or timestamp")
+        elif wanted.landing != landing:
+            places.add(_place(at), f"differs: landing (expected {wanted.landing}, found {landing})")
         if wanted is not None and wanted.reason != reason:
             reasons.add(_place(at), f"expected {wanted.reason}, found {reason}")
         elif wanted is not None:
@@ -180,6 +192,21 @@ def compare_quarantine(
             places.add(_place(at), "is missing:", expected[at].reason)
     label = Table.QUARANTINE.label
     return places.check(label, len(expected), seen.total()), reasons.check(f"{label}: reasons", len(expected), agreeing)
+
+
+def compare_totals(expected: Collection[str], customers: Iterable[str]) -> Check:
+    """Compare the customers of whom quarantine says that their total does not fit with those of whom it is so."""
+    differences = Differences()
+    found = Counter(customers)
+    for customer_id, times in found.items():
+        if customer_id not in expected:
+            differences.add(customer_id, "should not be there")
+        elif times > 1:
+            differences.add(customer_id, "is there more than once")
+    for customer_id in expected:
+        if customer_id not in found:
+            differences.add(customer_id, "is missing")
+    return differences.check(f"{Table.QUARANTINE.label}: totals", len(expected), found.total())
 
 
 def compare_accounting(
@@ -220,14 +247,14 @@ def compare_accounting(
 def _sum_batches(topic: str, metadata: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Add up the batches' counts: what bronze read and refused, and what silver made of the rest.
 
-    A batch writes several commits, each with the counts known by then, and counts only grow: the greatest of each is
-    the batch's.
+    A batch, or a part of one, writes several commits, each with the counts known by then, and counts only grow: the
+    greatest of each is the batch's, or the part's.
     """
     batches: dict[tuple[Any, ...], Counter[str]] = {}
     for commit in metadata:
         if commit.get("query") in (Query.BRONZE, Query.SILVER, REPLAY):
             counts: dict[str, int] = commit.get("counts", {}).get(topic, {})
-            batch = (commit["query"], commit.get("generation"), commit.get("batch_id"))
+            batch = (commit["query"], commit.get("generation"), commit.get("batch_id"), commit.get("upto"))
             batches[batch] = batches.get(batch, Counter[str]()) | Counter[str](counts)
     total: Counter[str] = Counter()
     for (query, *_), counted in batches.items():
@@ -250,6 +277,8 @@ def unlike(columns: Sequence[str], expected: Sequence[Any], observed: Sequence[A
 
 
 def _shown(column: str, value: Any) -> str:
+    if column == "landing" and value == NOT_LANDED:
+        return "none: not in bronze"
     return f"{value // 100}.{value % 100:02}" if column in MONEY and isinstance(value, int) else str(value)
 
 

@@ -10,13 +10,16 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from math import inf
 from sys import intern
 from typing import Any, NoReturn
 
 from customer_activity.catalog import Reason
 
 LATEST_MILLIS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last instant that four-digit years can say
-FUTURE_MILLIS = 5 * 60 * 1000  # how far an event may be ahead of its Kafka timestamp
+FUTURE_MILLIS = 5 * 60 * 1000  # how far an event may be ahead of its Kafka timestamp and of its landing
+UNDATED = -1  # the Kafka timestamp of a record that has none
+OLDEST_RULES = 1  # a landing that notes no version of the rules followed these
 WHOLE_DIGITS = 16
 MAX_CENTS = 10 ** (WHOLE_DIGITS + 2) - 1
 MAX_NUMBER_LENGTH = 100  # characters; a longer one is out of range, whatever it says
@@ -51,15 +54,23 @@ class NumberText(str):
 
 
 def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
-    key: bytes | None, value: bytes | None, timestamp: int, currency: str
+    key: bytes | None,
+    value: bytes | None,
+    timestamp: int | None,
+    currency: str,
+    *,
+    landed_at: int | None,
+    rules: int,
 ) -> PurchaseFields | Reason:
     """Read a purchase record.
 
     Args:
         key: the record's key.
         value: the record's value.
-        timestamp: its Kafka timestamp, milliseconds.
+        timestamp: its Kafka timestamp, milliseconds; None where it is none that a table holds.
         currency: the deployment's currency.
+        landed_at: when it landed, milliseconds; None where that is not known, which counts as never too early.
+        rules: version of the rules by which it was to be judged.
 
     Returns:
         Purchase id, customer id, product id, amount in cents, currency, time of purchase in milliseconds; or why the
@@ -86,27 +97,31 @@ def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
     cents = cents_of(amount)
     if not purchase_id or not customer_id or cents is None or not 0 <= occurred_at <= LATEST_MILLIS:
         return Reason.OUT_OF_RANGE
-    if code != currency and not _CURRENCY_CODE.fullmatch(code):
+    if (code != currency and not _CURRENCY_CODE.fullmatch(code)) or _is_refused_since(
+        rules, timestamp, key_text, purchase_id, customer_id, product_id or ""
+    ):
         return Reason.OUT_OF_RANGE
     if purchase_id != key_text:
         return Reason.KEY_MISMATCH
     if code != currency:
         return Reason.CURRENCY_MISMATCH
-    if occurred_at > timestamp + FUTURE_MILLIS:
+    if occurred_at > latest_event(timestamp, landed_at, rules):
         return Reason.TIMESTAMP_IN_FUTURE
     # A million records name a few thousand customers and products: keep each name once.
     return purchase_id, intern(customer_id), product_id and intern(product_id), cents, currency, occurred_at
 
 
 def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules
-    key: bytes | None, value: bytes | None, timestamp: int
+    key: bytes | None, value: bytes | None, timestamp: int | None, *, landed_at: int | None, rules: int
 ) -> ProfileFields | Reason:
     """Read a profile record.
 
     Args:
         key: the record's key.
         value: the record's value; null deletes.
-        timestamp: its Kafka timestamp, milliseconds.
+        timestamp: its Kafka timestamp, milliseconds; None where it is none that a table holds.
+        landed_at: when it landed, milliseconds; None where that is not known, which counts as never too early.
+        rules: version of the rules by which it was to be judged.
 
     Returns:
         Customer id, name, e-mail, address, loyalty status, time of update in milliseconds, all but the first null for a
@@ -115,10 +130,7 @@ def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules
     if not key:
         return Reason.MISSING_KEY
     if value is None:
-        try:
-            return str(key, "utf-8"), None, None, None, None, None
-        except UnicodeDecodeError:
-            return Reason.NOT_UTF8
+        return _tombstone(key, timestamp, rules)
     decoded = _decode(key, value)
     if isinstance(decoded, Reason):
         return decoded
@@ -131,13 +143,39 @@ def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules
         and all(text is None or type(text) is str for text in optional)
     ):
         return _first_fault(fields, PROFILE_TYPES)
-    if not customer_id or not 0 <= updated_at <= LATEST_MILLIS:
+    is_in_range = customer_id and 0 <= updated_at <= LATEST_MILLIS
+    if not is_in_range or _is_refused_since(rules, timestamp, key_text, customer_id):
         return Reason.OUT_OF_RANGE
     if customer_id != key_text:
         return Reason.KEY_MISMATCH
-    if updated_at > timestamp + FUTURE_MILLIS:
+    if updated_at > latest_event(timestamp, landed_at, rules):
         return Reason.TIMESTAMP_IN_FUTURE
     return customer_id, name, *optional, updated_at
+
+
+def _tombstone(key: bytes, timestamp: int | None, rules: int) -> ProfileFields | Reason:
+    try:
+        customer_id = str(key, "utf-8")
+    except UnicodeDecodeError:
+        return Reason.NOT_UTF8
+    if _is_refused_since(rules, timestamp, customer_id):
+        return Reason.OUT_OF_RANGE
+    return customer_id, None, None, None, None, None
+
+
+def _is_refused_since(rules: int, timestamp: int | None, *names: str) -> bool:
+    """Whether later rules refuse it: a Kafka timestamp beyond the years 1970 to 9999, or a control in a name."""
+    return rules > OLDEST_RULES and (
+        timestamp is None or not UNDATED <= timestamp <= LATEST_MILLIS or _CONTROL.search("".join(names)) is not None
+    )
+
+
+def latest_event(timestamp: int | None, landed_at: int | None, rules: int) -> float:
+    """Return the latest time, in milliseconds, at which the event of a record may have been."""
+    clocks = [] if timestamp is None else [timestamp]
+    if rules > OLDEST_RULES:
+        clocks = [clock for clock in (*clocks, landed_at) if clock is not None and clock != UNDATED]
+    return min(clocks, default=inf) + FUTURE_MILLIS
 
 
 @lru_cache(maxsize=100_000)  # prices repeat
@@ -181,6 +219,7 @@ _scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignor
 _PAIRS_DECODER = json.JSONDecoder(object_pairs_hook=list, parse_float=NumberText, parse_int=NumberText)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CURRENCY_CODE = re.compile(r"[A-Z]{3}")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc, whole
 _NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
 

@@ -10,8 +10,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from customer_activity import kafka
 from customer_activity.errors import BrokerUnavailable, TransientError
+from customer_activity.headers import HeaderReader, Headers
 from customer_activity.settings import Settings
-from customer_activity.verification.oracle import RawRecord
+from customer_activity.verification.contract import LATEST_MILLIS, UNDATED
+from customer_activity.verification.records import RawRecord
 
 BATCH_RECORDS = 10_000
 POLL_SECONDS = 0.1  # a batch that does not fill up is handed out after this
@@ -56,7 +58,7 @@ def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[
     unread = {partition for partition in end if start[partition] < end[partition]}
     if not unread:
         return
-    consumer = kafka.reader(settings)
+    consumer, headers = kafka.reader(settings), HeaderReader(settings)
     try:
         consumer.assign([TopicPartition(topic, partition, start[partition]) for partition in sorted(unread)])
         heard_at = time.monotonic()
@@ -70,11 +72,11 @@ def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[
                     remedy="`activity broker status` tells whether Kafka is well; then verify again",
                 )
             for message in messages:
-                fault = message.error()
-                if fault is not None:
+                if (fault := message.error()) is not None:
                     _meet(fault, message, settings, unread)
-                    continue
-                raw = _raw(message)
+            records = [message for message in messages if message.error() is None]
+            for message, named in zip(records, headers.of(records), strict=True):
+                raw = _raw(message, named)
                 if raw.offset < end[raw.partition]:
                     yield raw
                 if raw.offset >= end[raw.partition] - 1 and raw.partition in unread:
@@ -82,6 +84,7 @@ def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[
                     consumer.incremental_unassign([TopicPartition(topic, raw.partition)])
     finally:
         consumer.close()
+        headers.close()
 
 
 def _consume(consumer: Consumer, settings: Settings) -> list[Message]:
@@ -91,15 +94,16 @@ def _consume(consumer: Consumer, settings: Settings) -> list[Message]:
         raise kafka.unavailable(settings, error) from None
 
 
-def _raw(message: Any) -> RawRecord:
+def _raw(message: Any, headers: Headers | None) -> RawRecord:
     """Take a message apart; one without an error always has its coordinates, whatever its type hints say."""
+    timestamp = message.timestamp()[1]
     return RawRecord(
         message.partition(),
         message.offset(),
-        message.timestamp()[1],
+        timestamp if UNDATED <= timestamp <= LATEST_MILLIS else None,  # no table holds it
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        tuple(headers or ()),
     )
 
 
@@ -111,5 +115,5 @@ def _meet(fault: KafkaError, message: Any, settings: Settings, unread: set[int])
         raise TransientError(
             f"{message.topic()}: records were removed by retention while they were being read", remedy="verify again"
         )
-    elif fault.fatal() or (fault.code() > 0 and not fault.retriable()):  # below zero: the client's own, it reconnects
-        raise kafka.unavailable(settings, KafkaException(fault))
+    else:
+        kafka.refuse_fault(settings, fault, f"{message.topic()}-{message.partition()}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,19 +18,38 @@ from customer_activity.errors import TerminalError
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem
 from customer_activity.verification.comparison import Commits
-from customer_activity.verification.oracle import Headers, RawRecord
+from customer_activity.verification.order import COLUMNS, NOT_BRONZE
+from customer_activity.verification.records import Headers, RawRecord
 
 BATCH_ROWS = 65_536
 RAW_COLUMNS = ("topic", "partition", "offset", "kafka_timestamp", "key", "value", "headers")
+LANDING = "landing"  # a lake of before has no such column: all of it landed before landings had numbers
+LANDED_AT = {
+    Table.PURCHASE_EVENTS: "ingested_at",
+    Table.PROFILE_EVENTS: "ingested_at",
+    Table.QUARANTINE: "quarantined_at",
+}
+
+PLACES = pa.schema(
+    {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "landing": pa.int64(),
+        "landed_at": pa.int64(),
+    }
+)
 
 Tables = Mapping[Table, DeltaTable]
 
 
 class Landed(NamedTuple):
-    """A row of bronze: the topic it names, the raw record, and the other columns that were asked for."""
+    """A row of bronze: the topic it names, the raw record, when it landed, and the columns that were asked for."""
 
     topic: str
     raw: RawRecord
+    landing: int | None
+    landed_at: int | None
     columns: tuple[Any, ...]
 
 
@@ -53,12 +73,18 @@ def open_tables(settings: Settings) -> dict[Table, DeltaTable]:
     return tables
 
 
+def versions(tables: Tables) -> tuple[int, ...]:
+    """Return the versions at which tables are open."""
+    return tuple(table.version() for table in tables.values())
+
+
 def rows(
     table: DeltaTable, columns: Sequence[str], customers: frozenset[str] | None = None
 ) -> Iterator[tuple[Any, ...]]:
     """Yield a table's rows with the columns in the order given, of certain customers where they are given."""
-    batches = table.to_pyarrow_dataset().to_batches(
-        columns=list(columns),
+    dataset = table.to_pyarrow_dataset()
+    batches = dataset.to_batches(
+        columns=_selected(dataset.schema, columns),
         filter=None if customers is None else pc.field("customer_id").isin(pa.array(customers, pa.string())),
         batch_size=BATCH_ROWS,
         batch_readahead=1,
@@ -69,28 +95,64 @@ def rows(
 
 
 def newest(
-    table: DeltaTable, columns: Sequence[str], order: str, ends: str, customers: frozenset[str] | None = None
+    table: DeltaTable,
+    columns: Sequence[str],
+    order: Sequence[str],
+    ends: str,
+    customers: frozenset[str] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the newest row of each key (the first column) of a table of changes, but of those that have ended.
 
     Args:
         table: one row a change.
         columns: in the order wanted.
-        order: column that grows with a key's changes.
+        order: columns that grow with a key's changes, nulls before all others.
         ends: column that is true where the change ended the row.
         customers: these only, where they are given.
     """
+    read = list(dict.fromkeys((*columns, *order, ends)))
+    numbers = [read.index(column) for column in order]
+    end, width = read.index(ends), len(columns)
     found: dict[Any, tuple[Any, ...]] = {}
-    for row in rows(table, (*columns, order, ends), customers):
-        if row[0] not in found or found[row[0]][-2] < row[-2]:
-            found[row[0]] = row
-    return (row[:-2] for row in found.values() if not row[-1])
+    positions: dict[Any, list[int]] = {}
+    for row in rows(table, read, customers):
+        position = [-1 if row[number] is None else row[number] for number in numbers]
+        if row[0] not in found or positions[row[0]] < position:
+            found[row[0]], positions[row[0]] = row, position
+    return (row[:width] for row in found.values() if not row[end])
 
 
-def landed(table: DeltaTable, columns: Sequence[str]) -> Iterator[Landed]:
+def landed(tables: Tables, name: Table, columns: Sequence[str]) -> Iterator[Landed]:
     """Yield a bronze table's rows, raw and with certain columns."""
-    for topic, partition, offset, timestamp, key, value, headers, *rest in rows(table, (*RAW_COLUMNS, *columns)):
-        yield Landed(topic, RawRecord(partition, offset, timestamp, key, value, headers), tuple(rest))
+    wanted = (*RAW_COLUMNS, LANDING, LANDED_AT[name], *columns)
+    for topic, partition, offset, timestamp, key, value, headers, landing, at, *rest in rows(tables[name], wanted):
+        raw = RawRecord(partition, offset, timestamp, key, value, headers)
+        yield Landed(topic, raw, landing, at, tuple(rest))
+
+
+def places(tables: Tables) -> pa.Table:
+    """Return the coordinates and the landing of every row that bronze wrote; `order.COLUMNS`."""
+    parts = []
+    for name, stamp in LANDED_AT.items():
+        dataset = tables[name].to_pyarrow_dataset()
+        reason = ("reason",) if "reason" in dataset.schema.names else ()
+        found = dataset.to_table(columns=_selected(dataset.schema, (*COLUMNS[:-1], stamp, *reason)))
+        if reason:  # once it is read: files that a merge wrote have texts as views, which Arrow compares with no text
+            reasons = found.column("reason").cast(pa.string())
+            found = found.filter(pc.invert(pc.is_in(reasons, pa.array(list(NOT_BRONZE), pa.string()))))
+        # Whole milliseconds, floored: so the contract counts.
+        moments = pc.divide(found.column(stamp).cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1000)
+        columns = [*(found.column(column) for column in COLUMNS[:-1]), moments]
+        parts.append(pa.table(columns, names=list(COLUMNS)).cast(PLACES))
+    return pa.concat_tables(parts)
+
+
+def _selected(schema: pa.Schema, columns: Sequence[str]) -> list[str] | dict[str, pc.Expression]:
+    """Ask for columns; for the landing's number in a table that has none, for nulls."""
+    if LANDING not in columns or LANDING in schema.names:
+        return list(columns)
+    nothing = pc.scalar(pa.scalar(None, pa.int64()))
+    return {name: nothing if name == LANDING else pc.field(name) for name in columns}
 
 
 def commits(lake: str, name: Table, table: DeltaTable) -> Commits:
@@ -127,8 +189,12 @@ def _log(lake: str, name: Table, newest: int) -> Iterator[dict[str, Any]]:
 def _history(lake: str, name: Table) -> Iterator[dict[str, Any]]:
     files, folder = filesystem(history_path(lake, name))
     for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        if not entry.path.endswith(".jsonl"):  # a draft
+            continue
         with files.open_input_stream(entry.path) as stream:
-            yield from map(json.loads, stream.read().splitlines())
+            for line in stream.read().splitlines():
+                with suppress(ValueError):  # cut off; its commit is in the log or the next file, or a gap tells of it
+                    yield json.loads(line)
 
 
 def _values(column: Any) -> list[Any]:

@@ -10,9 +10,28 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from customer_activity.verification.comparison import PROFILE_COLUMNS, PURCHASE_COLUMNS, Check, Differences, unlike
+from customer_activity.catalog import Reason
+from customer_activity.verification.comparison import (
+    PROFILE_COLUMNS,
+    PURCHASE_COLUMNS,
+    Check,
+    Differences,
+    InQuarantine,
+    unlike,
+)
 from customer_activity.verification.lake import Landed
-from customer_activity.verification.oracle import Coordinates, Log, Profile, Purchase, RawRecord, Record, Refused
+from customer_activity.verification.order import Notes, Order, Run
+from customer_activity.verification.records import (
+    NOT_LANDED,
+    NOWHERE,
+    Log,
+    Place,
+    Profile,
+    Purchase,
+    RawRecord,
+    Record,
+    Refused,
+)
 
 # What bronze has beside the raw columns; the coordinates are compared by finding the record at all.
 LANDED_COLUMNS: dict[type[Record], tuple[str, ...]] = {
@@ -27,10 +46,11 @@ class TopicInput:
 
     Attributes:
         topic: its name.
-        judge: reads a record by the contract.
+        judge: reads a record by the rules that were in force at its place.
         begin: first offset that Kafka still has, by partition.
         end: end offset (exclusive), by partition.
         is_compacted: whether Kafka removes records from the middle, too.
+        notes: what bronze's commits say of its landings.
         log: every record by partition and offset.
         read: how many records came from Kafka.
         from_lake: how many came from the lake because Kafka has them no longer.
@@ -40,10 +60,11 @@ class TopicInput:
     """
 
     topic: str
-    judge: Callable[[RawRecord], Record]
+    judge: Callable[[RawRecord, Place], Record]
     begin: dict[int, int]
     end: dict[int, int]
     is_compacted: bool
+    notes: Notes
     log: Log = field(default_factory=dict)
     read: int = 0
     from_lake: int = 0
@@ -51,35 +72,56 @@ class TopicInput:
     followed: dict[int, int] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)
 
-    def take(self, records: Iterable[RawRecord]) -> None:
-        """Add what Kafka has."""
+    def take(self, records: Iterable[RawRecord], order: Order) -> None:
+        """Add what Kafka has; `order` tells where bronze has put it by now."""
         for partition in self.end:
             self.log.setdefault(partition, {})
         log, judge = self.log, self.judge
+        runs = dict.fromkeys(self.end, Run(-1, -1, NOWHERE))  # where each partition's last record was: mostly the next
         for raw in records:
-            log[raw[0]][raw[1]] = judge(raw)
+            partition, offset = raw[0], raw[1]
+            run = runs[partition]
+            if not run[0] <= offset <= run[1]:
+                run = runs[partition] = order.of(partition, offset)
+            log[partition][offset] = judge(raw, run[2])
             self.read += 1
 
     def follow(self, records: Iterable[RawRecord], upto: dict[int, int]) -> None:
         """Take note of whose records arrived after the end; one that is refused changes nobody's row."""
-        judged = map(self.judge, records)
+        judged = (self.judge(raw, NOWHERE) for raw in records)
         self.moving.update(record.customer_id for record in judged if not isinstance(record, Refused))
         self.followed = upto
 
-    def find(self, raw: RawRecord) -> Record | None:
+    def find(self, row: Landed, *, decides: bool) -> Record | None:
         """Return the record at a landed row's coordinates: Kafka's, or the row's own where Kafka has removed it.
 
-        None means that Kafka never had a record there.
+        A record that had not landed when it was read from Kafka gets its place from the row, and where the row
+        `decides`, any other. None means that Kafka never had a record there.
         """
+        raw = row.raw
         of_partition = self.log.get(raw.partition)
         if of_partition is None:
             return None
         record = of_partition.get(raw.offset)
         was_removed = self.is_compacted or raw.offset < self.begin[raw.partition]
         if record is None and was_removed and raw.offset >= 0:
-            record = of_partition[raw.offset] = self.judge(raw)
+            record = of_partition[raw.offset] = self.judge(raw, self.notes.place(row.landing, row.landed_at))
             self.from_lake += 1
+        elif (
+            record is not None
+            and record.landing != row.landing
+            and (decides or record.landing == NOT_LANDED)
+            and record.fingerprint == raw.fingerprint
+        ):
+            record = of_partition[raw.offset] = self.judge(raw, self.notes.place(row.landing, row.landed_at))
         return record
+
+    def covers(self) -> dict[int, int]:
+        """Return the first offset that is seen by partition, but for partitions that are seen whole."""
+        firsts = {
+            partition: min([begin, *self.log.get(partition, {})]) for partition, begin in self.begin.items() if begin
+        }
+        return {partition: first for partition, first in sorted(firsts.items()) if first}
 
     def within(self, rows: Iterable[Landed]) -> Iterator[Landed]:
         """Pass the rows on that are not past the end, and count the others."""
@@ -97,9 +139,12 @@ def compare_landed(name: str, source: TopicInput, kind: type[Purchase | Profile]
     columns = LANDED_COLUMNS[kind]
     seen: dict[int, set[int]] = {partition: set() for partition in source.log}
     found = 0
-    for topic, raw, fields in source.within(rows):
+    for row in source.within(rows):
+        topic, raw, fields = row.topic, row.raw, row.columns
         found += 1
-        record = source.find(raw) if topic == source.topic else None
+        record = (
+            source.find(row, decides=raw.offset not in seen.get(raw.partition, ())) if topic == source.topic else None
+        )
         if record is None:
             differences.add(_place(topic, raw), "is not on the topic")
             continue
@@ -121,19 +166,28 @@ def compare_landed(name: str, source: TopicInput, kind: type[Purchase | Profile]
     return differences.check(name, valid, found)
 
 
-def quarantined(sources: Iterable[TopicInput], rows: Iterable[Landed]) -> list[tuple[Coordinates, str, int | None]]:
-    """Reduce quarantine's rows to coordinates, reason and fingerprint; None where the topic has no such record."""
+def quarantined(sources: Iterable[TopicInput], rows: Iterable[Landed]) -> list[InQuarantine]:
+    """Reduce quarantine's rows to what is compared of them."""
     by_topic = {source.topic: source for source in sources}
-    reduced: list[tuple[Coordinates, str, int | None]] = []
+    reduced: list[InQuarantine] = []
     for row in rows:
         raw, source = row.raw, by_topic.get(row.topic)
         at = (row.topic, raw.partition, raw.offset)
         if source is None:
-            reduced.append((at, row.columns[0], None))
+            reduced.append(InQuarantine(at, row.columns[0], None, row.landing))
         elif any(True for _ in source.within([row])):
-            source.find(raw)
-            reduced.append((at, row.columns[0], raw.fingerprint))
+            source.find(row, decides=False)
+            reduced.append(InQuarantine(at, row.columns[0], raw.fingerprint, row.landing))
     return reduced
+
+
+def without_totals(rows: Iterable[Landed], customers: list[str]) -> Iterator[Landed]:
+    """Pass on what is in quarantine, but note of whose totals it says that they do not fit: those are no records."""
+    for row in rows:
+        if row.columns[0] == Reason.TOTAL_OUT_OF_RANGE:
+            customers.append((row.raw.key or b"").decode(errors="replace"))
+        else:
+            yield row
 
 
 def _fields(record: Purchase | Profile) -> tuple[Any, ...]:

@@ -1,111 +1,37 @@
-"""The oracle: what every table and the view must hold, folded from the input's records in offset order.
+"""The oracle: what every table and the view must hold, folded from the input's records in the order of their landing.
 
-Records are tuples whose fields stand in the order of the table's columns, so that a row read from a table compares
-with one `==`. Amounts are cents, times are milliseconds since 1970.
+Records are ordered by (landing, partition, offset); those that landed before landings had numbers come first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 from customer_activity.catalog import Reason
 from customer_activity.verification import contract
-
-READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE = OUTCOMES = ("read", "accepted", "quarantined", "duplicate", "stale")
-
-Headers = tuple[tuple[str, bytes | None], ...]
-Coordinates = tuple[str, int, int]  # topic, partition, offset
-
-
-class RawRecord(NamedTuple):
-    """A record as Kafka or bronze has it."""
-
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-
-    @property
-    def fingerprint(self) -> int:
-        """A 64-bit hash of the bytes, keyed anew in every process: equal for equal records, else as good as never."""
-        return hash(self[2:])
-
-
-class Purchase(NamedTuple):
-    """A valid purchase record; the first nine fields are silver.purchases' columns."""
-
-    purchase_id: str
-    customer_id: str
-    product_id: str | None
-    amount: int
-    currency: str
-    occurred_at: int
-    partition: int
-    offset: int
-    kafka_timestamp: int
-    fingerprint: int
-
-
-class Profile(NamedTuple):
-    """A valid profile record; the first nine fields are silver.customer_profiles' columns. A tombstone has no name."""
-
-    customer_id: str
-    name: str | None
-    email: str | None
-    address: str | None
-    loyalty_status: str | None
-    updated_at: int | None
-    partition: int
-    offset: int
-    kafka_timestamp: int
-    is_tombstone: bool
-    fingerprint: int
-
-
-class Refused(NamedTuple):
-    """A record that belongs in quarantine."""
-
-    reason: Reason
-    partition: int
-    offset: int
-    fingerprint: int
-
-
-class Summary(NamedTuple):
-    """What a customer bought; columns of silver.purchase_summaries."""
-
-    customer_id: str
-    purchase_count: int
-    total_amount: int
-    first_purchase_at: int
-    last_purchase_at: int
-    last_kafka_timestamp: int
-
-
-class Activity(NamedTuple):
-    """A row of the view; columns of gold.customer_activity without `view_version`, which only the pipeline can know."""
-
-    customer_id: str
-    name: str | None
-    email: str | None
-    address: str | None
-    loyalty_status: str | None
-    profile_updated_at: int | None
-    purchase_count: int
-    total_amount: int
-    currency: str
-    first_purchase_at: int | None
-    last_purchase_at: int | None
-    as_of: int
-
-
-Record = Purchase | Profile | Refused
-Log = dict[int, dict[int, Record]]  # partition, offset
+from customer_activity.verification.records import (
+    ACCEPTED,
+    DUPLICATE,
+    GREATEST_TOTAL,
+    QUARANTINED,
+    READ,
+    STALE,
+    Activity,
+    Bought,
+    Coordinates,
+    Log,
+    Place,
+    Profile,
+    Purchase,
+    RawRecord,
+    Record,
+    Refused,
+    Summary,
+)
+from customer_activity.verification.totals import Frozen, freeze, joined
 
 
 @dataclass(frozen=True)
@@ -116,7 +42,8 @@ class Expected:
         purchases: counted purchases by id.
         summaries: by customer.
         profiles: the current ones, by customer.
-        gold: rows of the view by customer.
+        gold: rows of the view by customer, but of those in `frozen`.
+        frozen: by customer, what the row may be of whoever has a total that its type does not hold.
         quarantine: every record that belongs there, by its coordinates.
         outcomes: how many records of each topic were read, accepted, quarantined, duplicate and stale.
     """
@@ -125,24 +52,32 @@ class Expected:
     summaries: dict[str, Summary]
     profiles: dict[str, Profile]
     gold: dict[str, Activity]
+    frozen: dict[str, Frozen]
     quarantine: dict[Coordinates, Refused]
     outcomes: dict[str, Counter[str]]
 
 
-def judge_purchase(raw: RawRecord, currency: str) -> Purchase | Refused:
+def judge_purchase(raw: RawRecord, place: Place, currency: str) -> Purchase | Refused:
     """Read one record of the purchase topic."""
-    fields = contract.purchase(raw.key, raw.value, raw.timestamp, currency)
+    landing, landed_at, rules = place
+    fields = contract.purchase(raw.key, raw.value, raw.timestamp, currency, landed_at=landed_at, rules=rules)
     if isinstance(fields, Reason):
-        return Refused(fields, raw.partition, raw.offset, raw.fingerprint)
-    return Purchase(*fields, raw.partition, raw.offset, raw.timestamp, raw.fingerprint)
+        return Refused(fields, raw.partition, raw.offset, landing, raw.fingerprint)
+    return Purchase(*fields, raw.partition, raw.offset, dated(raw), landing, raw.fingerprint)
 
 
-def judge_profile(raw: RawRecord) -> Profile | Refused:
+def judge_profile(raw: RawRecord, place: Place) -> Profile | Refused:
     """Read one record of the profile topic."""
-    fields = contract.profile(raw.key, raw.value, raw.timestamp)
+    landing, landed_at, rules = place
+    fields = contract.profile(raw.key, raw.value, raw.timestamp, landed_at=landed_at, rules=rules)
     if isinstance(fields, Reason):
-        return Refused(fields, raw.partition, raw.offset, raw.fingerprint)
-    return Profile(*fields, raw.partition, raw.offset, raw.timestamp, raw.value is None, raw.fingerprint)
+        return Refused(fields, raw.partition, raw.offset, landing, raw.fingerprint)
+    return Profile(*fields, raw.partition, raw.offset, dated(raw), landing, raw.value is None, raw.fingerprint)
+
+
+def dated(raw: RawRecord) -> int:
+    """Return the timestamp of a record that is valid; the rules of before let every one pass."""
+    return contract.UNDATED if raw.timestamp is None else raw.timestamp
 
 
 def expect(purchase_log: Log, profile_log: Log, *, purchase_topic: str, profile_topic: str, currency: str) -> Expected:
@@ -150,6 +85,7 @@ def expect(purchase_log: Log, profile_log: Log, *, purchase_topic: str, profile_
     purchases, refused_purchases, purchase_outcomes = fold_purchases(purchase_log)
     profiles, refused_profiles, profile_outcomes = fold_profiles(profile_log)
     summaries = summarise(purchases)
+    overflowing = [customer for customer, summary in summaries.items() if summary.total_amount is None]
     quarantine = {
         (topic, refused.partition, refused.offset): refused
         for topic, all_refused in ((purchase_topic, refused_purchases), (profile_topic, refused_profiles))
@@ -160,16 +96,23 @@ def expect(purchase_log: Log, profile_log: Log, *, purchase_topic: str, profile_
         summaries,
         profiles,
         join(profiles, summaries, currency),
+        freeze(purchases.values(), live_profiles(profile_log, overflowing), currency),
         quarantine,
         {purchase_topic: purchase_outcomes, profile_topic: profile_outcomes},
     )
 
 
 def in_order(log: Log) -> Iterator[Record]:
-    """Return a topic's records by partition and offset."""
+    """Return a topic's records by landing, partition and offset; those of before the numbers come first."""
+    landings: dict[int, list[Record]] = {}
     for partition in sorted(log):
         records = log[partition]
-        yield from map(records.__getitem__, sorted(records))
+        for offset in sorted(records):
+            record = records[offset]
+            landing = record.landing
+            landings.setdefault(-1 if landing is None else landing, []).append(record)
+    for landing in sorted(landings):
+        yield from landings.pop(landing)
 
 
 def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counter[str]]:
@@ -189,7 +132,8 @@ def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counte
             continue
         first = counted.setdefault(record[0], record)
         if first is not record and first[1:6] != record[1:6]:
-            refused.append(Refused(Reason.CONFLICTING_DUPLICATE, record.partition, record.offset, record.fingerprint))
+            at = record.partition, record.offset, record.landing, record.fingerprint
+            refused.append(Refused(Reason.CONFLICTING_DUPLICATE, *at))
     duplicates = records - len(refused) - len(counted)
     return counted, refused, _outcomes(records, len(counted), len(refused), duplicates, 0)
 
@@ -197,7 +141,7 @@ def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counte
 def summarise(purchases: Mapping[str, Purchase]) -> dict[str, Summary]:
     """Add the counted purchases up by customer."""
     sums: dict[str, list[int]] = {}
-    for _, customer_id, _, amount, _, occurred_at, _, _, timestamp, _ in purchases.values():
+    for _, customer_id, _, amount, _, occurred_at, _, _, timestamp, *_ in purchases.values():
         total = sums.get(customer_id)
         if total is None:
             sums[customer_id] = [1, amount, occurred_at, occurred_at, timestamp]
@@ -211,8 +155,8 @@ def summarise(purchases: Mapping[str, Purchase]) -> dict[str, Summary]:
         if timestamp > total[4]:  # noqa: PLR1730
             total[4] = timestamp
     return {
-        customer_id: Summary(customer_id, count, amount, first, last, timestamp)
-        for customer_id, (count, amount, first, last, timestamp) in sums.items()
+        customer_id: Summary(customer_id, count, total if total <= GREATEST_TOTAL else None, first, last, timestamp)
+        for customer_id, (count, total, first, last, timestamp) in sums.items()
     }
 
 
@@ -238,6 +182,21 @@ def fold_profiles(log: Log) -> tuple[dict[str, Profile], list[Refused], Counter[
     return current, refused, outcomes
 
 
+def live_profiles(log: Log, customers: Collection[str]) -> dict[str, list[Profile]]:
+    """Return every profile of some customers that was current since their last tombstone."""
+    current: dict[str, Profile] = {}
+    lives: dict[str, list[Profile]] = {customer: [] for customer in customers}
+    for record in in_order(log) if lives else ():
+        if type(record) is not Profile or record.customer_id not in lives:
+            continue
+        if record.is_tombstone:
+            current.pop(record.customer_id, None)
+            lives[record.customer_id] = []
+        elif _place(record, current) == ACCEPTED:
+            lives[record.customer_id].append(record)
+    return lives
+
+
 def _place(update: Profile, current: dict[str, Profile]) -> str:
     """Let an update become current unless it is older than, or a repeat of, what is; return its outcome."""
     held = current.get(update.customer_id)
@@ -250,16 +209,15 @@ def _place(update: Profile, current: dict[str, Profile]) -> str:
 
 
 def join(profiles: Mapping[str, Profile], summaries: Mapping[str, Summary], currency: str) -> dict[str, Activity]:
-    """Left join: one row per customer with a profile, with or without purchases."""
+    """Left join: one row per customer with a profile, with or without purchases, whose total its type holds."""
     gold = {}
     for customer_id, profile in profiles.items():
         bought = summaries.get(customer_id)
         if bought is None:
-            gold[customer_id] = Activity(*profile[:6], 0, 0, currency, None, None, profile.kafka_timestamp)
-            continue
-        _, count, total, first, last, newest = bought
-        as_of = max(newest, profile.kafka_timestamp)
-        gold[customer_id] = Activity(*profile[:6], count, total, currency, first, last, as_of)
+            gold[customer_id] = joined(profile, None, currency)
+        elif bought.total_amount is not None:
+            _, count, _, first, last, newest = bought
+            gold[customer_id] = joined(profile, Bought(count, bought.total_amount, first, last, newest), currency)
     return gold
 
 

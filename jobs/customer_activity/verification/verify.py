@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import gc
-import json
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
-from customer_activity.catalog import Query, Table
+from customer_activity.catalog import Table
 from customer_activity.errors import TransientError
 from customer_activity.settings import Settings
-from customer_activity.verification import comparison, kafka_input, lake, oracle
-from customer_activity.verification.comparison import Check, compare_rows
-from customer_activity.verification.landing import LANDED_COLUMNS, TopicInput, compare_landed, quarantined
-from customer_activity.verification.oracle import Expected, Profile, Purchase
+from customer_activity.verification import comparison, kafka_input, lake, oracle, order, settling, totals
+from customer_activity.verification.comparison import Check, Commits, compare_rows
+from customer_activity.verification.landing import (
+    LANDED_COLUMNS,
+    TopicInput,
+    compare_landed,
+    quarantined,
+    without_totals,
+)
+from customer_activity.verification.oracle import Expected
+from customer_activity.verification.order import Notes, Order
+from customer_activity.verification.records import Activity, Place, Profile, Purchase, RawRecord, Record, Summary
 from customer_activity.verification.view import ViewTopic
 
-POLL_SECONDS = 0.5
-QUIET_SECONDS = 5.0  # no driver in sight here: it may run on another machine, and then something changes soon
-STATUS_AGE = timedelta(seconds=10)  # a running application writes its status every second
-
 OnStep = Callable[[str], None]
-Row = TypeVar("Row", Purchase, Profile, oracle.Summary, oracle.Activity)
+Judge = Callable[[RawRecord, Place], Record]
+Row = TypeVar("Row", Purchase, Profile, Summary, Activity)
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Report:
         checks: every comparison.
         records: records read from Kafka, by topic.
         from_lake: records that only the lake still has, by topic.
+        covers: by topic and partition, the first offset that was seen, where neither Kafka nor the lake has what was
+            before.
         purchases: purchases counted.
         customers: customers in the view.
         turnover: sum of the counted purchases, in cents.
@@ -51,6 +56,7 @@ class Report:
     checks: list[Check]
     records: dict[str, int]
     from_lake: dict[str, int]
+    covers: dict[str, dict[int, int]]
     purchases: int
     customers: int
     turnover: int
@@ -96,29 +102,32 @@ def verify(
         TransientError: records of every customer of the sample arrived meanwhile.
     """
     started = time.monotonic()
-    lake.open_tables(settings)  # before a million records are read for nothing
+    tables = lake.open_tables(settings)  # before a million records are read for nothing
     with _without_garbage_collection():
-        sources = [_read(settings, topic, judge, on_step) for topic, judge in _judges(settings).items()]
+        on_step("reading the order of bronze")
+        told = _tell(settings, tables)
+        sources = [_read(settings, topic, judge, told, on_step) for topic, judge in _judges(settings).items()]
         view, positions = ViewTopic(), kafka_input.begins(settings, settings.view_topic)
         deadline = None
         while True:
             tables = lake.open_tables(settings)
             ends = kafka_input.ends(settings, settings.view_topic)
-            state = _state(tables, ends)
+            state = settling.state(tables, ends)
+            if told.versions != lake.versions(tables):
+                told = _tell(settings, tables)
             on_step(f"reading {settings.view_topic}")
             view.take(settings.view_topic, kafka_input.read(settings, settings.view_topic, positions, ends))
             positions = ends
             if sample is not None:  # after the tables were opened: nothing is in them that is not on the topics by now
                 for source in sources:
                     _follow(settings, source)
-            checks, expected = _compare(
-                settings, tables, sources, view, partial(choose, sample=sample, seed=seed), on_step
-            )
+            pick = partial(choose, sample=sample, seed=seed)
+            checks, expected = _compare(settings, tables, told, sources, view, pick=pick, on_step=on_step)
             if all(check.ok or check.impossible for check in checks):
                 break
             deadline = deadline or time.monotonic() + settle_seconds
             on_step("waiting for the pipeline")
-            if not _has_moved(settings, state, deadline):
+            if not settling.has_moved(settings, state, deadline):
                 break
     chosen = choose(expected, sample=sample, seed=seed) or frozenset()
     settled = chosen - _moving(sources)
@@ -131,9 +140,10 @@ def verify(
         checks=checks,
         records={source.topic: source.read for source in sources},
         from_lake={source.topic: source.from_lake for source in sources},
+        covers={source.topic: found for source in sources if (found := source.covers())},
         purchases=len(expected.purchases),
         customers=len(expected.gold),
-        turnover=sum(summary.total_amount for summary in expected.summaries.values()),
+        turnover=sum(purchase.amount for purchase in expected.purchases.values()),
         currency=settings.currency,
         sample=sample,
         moving=len(chosen) - len(settled),
@@ -157,29 +167,53 @@ def _moving(sources: list[TopicInput]) -> frozenset[str]:
     return frozenset(customer for source in sources for customer in source.moving)
 
 
-def _judges(settings: Settings) -> dict[str, Callable[[oracle.RawRecord], oracle.Record]]:
+class Told(NamedTuple):
+    """What the lake says of itself at some versions of its tables.
+
+    Attributes:
+        versions: these.
+        commits: of the tables whose commits carry the accounting.
+        notes: what they say of landings.
+        orders: by input topic, where bronze put its records.
+    """
+
+    versions: tuple[int, ...]
+    commits: dict[Table, Commits]
+    notes: Notes
+    orders: dict[str, Order]
+
+
+def _tell(settings: Settings, tables: lake.Tables) -> Told:
+    commits = {table: lake.commits(settings.lake, table, tables[table]) for table in COUNTED}
+    notes = Notes.of(metadata for table in lake.LANDED_AT for metadata in commits[table].metadata)
+    places = lake.places(tables)
+    orders = {topic: order.read(places, topic, notes) for topic in (settings.purchase_topic, settings.profile_topic)}
+    return Told(lake.versions(tables), commits, notes, orders)
+
+
+def _judges(settings: Settings) -> dict[str, Judge]:
     return {
         settings.purchase_topic: partial(oracle.judge_purchase, currency=settings.currency),
         settings.profile_topic: oracle.judge_profile,
     }
 
 
-def _read(
-    settings: Settings, topic: str, judge: Callable[[oracle.RawRecord], oracle.Record], on_step: OnStep
-) -> TopicInput:
+def _read(settings: Settings, topic: str, judge: Judge, told: Told, on_step: OnStep) -> TopicInput:
     """Read an input topic up to its present end."""
     on_step(f"reading {topic}")
     begin, end = kafka_input.begins(settings, topic), kafka_input.ends(settings, topic)
-    source = TopicInput(topic, judge, begin, end, kafka_input.is_compacted(settings, topic))
-    source.take(kafka_input.read(settings, topic, begin, end))
+    source = TopicInput(topic, judge, begin, end, kafka_input.is_compacted(settings, topic), told.notes)
+    source.take(kafka_input.read(settings, topic, begin, end), told.orders[topic])
     return source
 
 
 def _compare(
     settings: Settings,
     tables: lake.Tables,
+    told: Told,
     sources: list[TopicInput],
     view: ViewTopic,
+    *,
     pick: Callable[[Expected], frozenset[str] | None],
     on_step: OnStep,
 ) -> tuple[list[Check], Expected]:
@@ -187,15 +221,17 @@ def _compare(
     purchases, profiles = sources
     on_step("comparing bronze")
     for source in sources:
-        source.beyond = 0
+        source.beyond, source.notes = 0, told.notes
     checks = [
-        compare_landed(table.label, source, kind, lake.landed(tables[table], LANDED_COLUMNS[kind]))
+        compare_landed(table.label, source, kind, lake.landed(tables, table, LANDED_COLUMNS[kind]))
         for table, source, kind in (
             (Table.PURCHASE_EVENTS, purchases, Purchase),
             (Table.PROFILE_EVENTS, profiles, Profile),
         )
     ]
-    quarantine = lake.landed(tables[Table.QUARANTINE], ["reason"])
+    checks += [order.compare(topic, placed, told.notes.replays) for topic, placed in told.orders.items()]
+    overflowing: list[str] = []
+    quarantine = without_totals(lake.landed(tables, Table.QUARANTINE, ["reason"]), overflowing)
     refused = quarantined(sources, view.holding(settings.view_topic, quarantine))
     on_step("recomputing")
     expected = oracle.expect(
@@ -207,6 +243,10 @@ def _compare(
     )
     on_step("comparing quarantine, silver and gold")
     checks += comparison.compare_quarantine(expected.quarantine, refused)
+    if overflowing or expected.frozen:
+        moving = _moving(sources)
+        counted = [customer for customer in overflowing if customer not in moving]
+        checks.append(comparison.compare_totals(expected.frozen.keys() - moving, counted))
     chosen = pick(expected)
     chosen = None if chosen is None else chosen - _moving(sources)
     wanted = expected if chosen is None else restrict(expected, chosen)
@@ -216,19 +256,21 @@ def _compare(
         (Table.PROFILES, comparison.PROFILE_COLUMNS, wanted.profiles),
     ):
         checks.append(compare_rows(table.label, columns, rows, lake.rows(tables[table], columns, chosen)))
-    changes = lake.newest(tables[Table.PROFILE_CHANGES], comparison.PROFILE_COLUMNS, "offset", "is_tombstone", chosen)
+    position = ("landing", "partition", "offset")
+    changes = lake.newest(tables[Table.PROFILE_CHANGES], comparison.PROFILE_COLUMNS, position, "is_tombstone", chosen)
     label = Table.PROFILE_CHANGES.label
     checks.append(compare_rows(label, comparison.PROFILE_COLUMNS, wanted.profiles, changes))
-    changes = lake.newest(tables[Table.ACTIVITY_CHANGES], comparison.GOLD_COLUMNS, "view_version", "is_gone", chosen)
-    checks.append(comparison.compare_gold(Table.ACTIVITY_CHANGES.label, wanted.gold, changes)[0])
+    version = ("view_version",)
+    states = list(lake.newest(tables[Table.ACTIVITY_CHANGES], comparison.GOLD_COLUMNS, version, "is_gone", chosen))
+    wanted.gold.update(totals.settled(states, wanted.frozen))
+    checks.append(comparison.compare_gold(Table.ACTIVITY_CHANGES.label, wanted.gold, states)[0])
     gold_rows = lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen)
     gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, gold_rows)
     largest = kafka_input.largest_record(settings, settings.view_topic)
     checks += [gold, *view.checks(wanted.gold, versions, chosen, largest)]
-    commits = {table: lake.commits(settings.lake, table, tables[table]) for table in COUNTED}
     has_arrived = {source.topic: bool(source.followed) and source.followed != source.end for source in sources}
     for topic, outcomes in expected.outcomes.items():
-        checks.append(comparison.compare_accounting(topic, outcomes, commits, is_moving=has_arrived[topic]))
+        checks.append(comparison.compare_accounting(topic, outcomes, told.commits, is_moving=has_arrived[topic]))
     return checks, expected
 
 
@@ -251,40 +293,10 @@ def restrict(expected: Expected, customers: frozenset[str]) -> Expected:
         of_customers(expected.summaries),
         of_customers(expected.profiles),
         of_customers(expected.gold),
+        {key: frozen for key, frozen in expected.frozen.items() if key in customers},
         expected.quarantine,
         expected.outcomes,
     )
-
-
-def _state(tables: lake.Tables, view_ends: dict[int, int]) -> tuple[Any, ...]:
-    """Return what changes whenever the pipeline does something."""
-    return tuple(table.version() for table in tables.values()), tuple(sorted(view_ends.items()))
-
-
-def _has_moved(settings: Settings, state: tuple[Any, ...], deadline: float) -> bool:
-    """Wait until the pipeline has done something since `state`; False when it has not, or time is over."""
-    quiet_until = time.monotonic() + QUIET_SECONDS
-    while time.monotonic() < deadline:
-        if _state(lake.open_tables(settings), kafka_input.ends(settings, settings.view_topic)) != state:
-            return True
-        if time.monotonic() > quiet_until and not _is_running(settings):
-            return False
-        time.sleep(POLL_SECONDS)
-    return False
-
-
-def _is_running(settings: Settings) -> bool:
-    """Whether a streaming application on this machine has written its status lately."""
-    for query in Query:
-        path = settings.run_dir / "status" / f"{query}.json"
-        try:
-            status = json.loads(path.read_text(encoding="utf-8"))
-            age = datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])
-        except (OSError, ValueError, KeyError, TypeError):  # none, or one from another version
-            continue
-        if status.get("state") in ("starting", "running") and age < STATUS_AGE:
-            return True
-    return False
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 from customer_activity.verification.comparison import Check, Differences, unlike
 from customer_activity.verification.contract import NumberText, json_value
 from customer_activity.verification.lake import Landed
-from customer_activity.verification.oracle import Activity, RawRecord
+from customer_activity.verification.records import Activity, RawRecord
 
 # Fields of a value in the order of gold's columns.
 FIELDS: dict[str, type | tuple[type, ...]] = {

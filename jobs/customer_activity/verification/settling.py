@@ -1,0 +1,47 @@
+"""Whether the pipeline still does something: a verification that found differences waits for as long as it does."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from customer_activity.catalog import Query
+from customer_activity.settings import Settings
+from customer_activity.verification import kafka_input, lake
+
+POLL_SECONDS = 0.5
+QUIET_SECONDS = 5.0  # no driver in sight here: it may run on another machine, and then something changes soon
+STATUS_AGE = timedelta(seconds=10)  # a running application writes its status every second
+
+
+def state(tables: lake.Tables, view_ends: dict[int, int]) -> tuple[Any, ...]:
+    """Return what changes whenever the pipeline does something."""
+    return lake.versions(tables), tuple(sorted(view_ends.items()))
+
+
+def has_moved(settings: Settings, before: tuple[Any, ...], deadline: float) -> bool:
+    """Wait until the pipeline has done something since `before`; False when it has not, or time is over."""
+    quiet_until = time.monotonic() + QUIET_SECONDS
+    while time.monotonic() < deadline:
+        if state(lake.open_tables(settings), kafka_input.ends(settings, settings.view_topic)) != before:
+            return True
+        if time.monotonic() > quiet_until and not is_running(settings):
+            return False
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def is_running(settings: Settings) -> bool:
+    """Whether a streaming application on this machine has written its status lately."""
+    for query in Query:
+        path = settings.run_dir / "status" / f"{query}.json"
+        try:
+            status = json.loads(path.read_text(encoding="utf-8"))
+            age = datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])
+        except (OSError, ValueError, KeyError, TypeError):  # none, or one from another version
+            continue
+        if status.get("state") in ("starting", "running") and age < STATUS_AGE:
+            return True
+    return False
