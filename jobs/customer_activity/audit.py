@@ -8,13 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from customer_activity.catalog import Query
-from customer_activity.storage import filesystem
+from customer_activity.storage import write_whole
 
 
 def note(lake: str, now: datetime, what: str, query: Query, reason: str, **details: Any) -> None:
     """Keep a deed."""
-    files, root = filesystem(f"{lake}/_audit")
-    files.create_dir(root, recursive=True)
     deed = {
         "at": now.isoformat(timespec="milliseconds"),
         "by": getpass.getuser(),
@@ -23,5 +21,5 @@ def note(lake: str, now: datetime, what: str, query: Query, reason: str, **detai
         "reason": reason,
         **details,
     }
-    with files.open_output_stream(f"{root}/{now:%Y%m%dT%H%M%S%fZ}-{what}-{query}.json") as stream:
-        stream.write(json.dumps(deed, indent=2).encode())
+    name = f"{now:%Y%m%dT%H%M%S%fZ}-{what}-{query}.json"
+    write_whole(f"{lake}/_audit/{name}", json.dumps(deed, indent=2).encode())

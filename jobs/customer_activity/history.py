@@ -1,7 +1,8 @@
 """What the commits of a table said: in its log, and kept beside it when the log is shortened.
 
 `<lake>/_history/<table>/<first>-<last>.jsonl` has a line a commit: its `commitInfo` with its version, which tells who
-wrote, when, which batch, its counts and offsets.
+wrote, when, which batch, its counts and offsets. A file is there as a whole or not at all. Former releases wrote them
+in place: a line that was cut off is left out, because the log kept its entry and the next file has it again.
 
 The log is read here and not by `DeltaTable.history`: that counts versions down from the one that is open, and begins
 with the newest there is, so a commit that came meanwhile moves every version by one (delta-io/delta-rs, issue 4488).
@@ -13,12 +14,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from deltalake import DeltaTable
 from pyarrow import fs
 
+from customer_activity import deltalog
 from customer_activity.catalog import Query, Table, history_path, table_path
 from customer_activity.microbatch import metadata_of
-from customer_activity.storage import filesystem
+from customer_activity.storage import filesystem, write_whole
+
+SUFFIX = ".jsonl"
 
 
 def newest_note(lake: str, table: Table, query: Query, upto: int | None = None) -> dict[str, Any]:
@@ -30,7 +33,7 @@ def newest_note(lake: str, table: Table, query: Query, upto: int | None = None) 
         query: whose commit.
         upto: the newest version that counts; the table's newest when not given.
     """
-    newest = DeltaTable(table_path(lake, table)).version() if upto is None else upto
+    newest = deltalog.newest_version(lake, table) if upto is None else upto
     notes = (metadata_of(said.get("userMetadata")) for said in told(lake, table, newest))
     return next((note for note in notes if note.get("query") == query), {})
 
@@ -49,8 +52,18 @@ def kept(lake: str, table: Table) -> Iterator[dict[str, Any]]:
     """Yield what the commits said, with their versions, that the log has no longer."""
     files, folder = filesystem(history_path(lake, table))
     for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
-        with files.open_input_stream(entry.path) as stream:
-            yield from map(json.loads, stream.read().splitlines())
+        if entry.path.endswith(SUFFIX):
+            with files.open_input_stream(entry.path) as stream:
+                yield from filter(None, map(_line, stream.read().splitlines()))
+
+
+def _line(line: bytes) -> dict[str, Any] | None:
+    """Return what a line says; None for one that was cut off."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) and "version" in said else None
 
 
 def keep(lake: str, table: Table, entries: Sequence[tuple[int, str]]) -> None:
@@ -63,11 +76,10 @@ def keep(lake: str, table: Table, entries: Sequence[tuple[int, str]]) -> None:
     """
     if not entries:
         return
-    files, folder = filesystem(history_path(lake, table))
+    files, _ = filesystem(table_path(lake, table))
     lines = [json.dumps({"version": version, **_said(files, path)}) for version, path in entries]
-    files.create_dir(folder, recursive=True)
-    with files.open_output_stream(f"{folder}/{entries[0][0]:020}-{entries[-1][0]:020}.jsonl") as stream:
-        stream.write("\n".join(lines).encode())
+    name = f"{entries[0][0]:020}-{entries[-1][0]:020}{SUFFIX}"
+    write_whole(f"{history_path(lake, table)}/{name}", "\n".join(lines).encode())
 
 
 def _said(files: fs.FileSystem, path: str) -> dict[str, Any]:

@@ -8,6 +8,8 @@ locks `_locks/<query>.lock` for as long as its JVM lives.
 - The epoch is fresh: a driver is at work. The next one waits a little, then says so.
 - It is old: its driver is frozen, or dead where there is no lock to tell. The next one takes the epoch and goes on.
 
+Where `_locks` was lost or is of an earlier time, epochs go on above those that the tables' commits carry.
+
 A frozen driver that wakes finds the newer epoch before each commit, and each commit carries its epoch as a transaction
 id of the table: where a successor's is greater, or is committed meanwhile, Delta refuses the commit.
 """
@@ -22,10 +24,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from customer_activity import epochs
+from customer_activity import epochs, s3
 from customer_activity.catalog import Query
 from customer_activity.epochs import FROZEN, GIVEN_BACK, LOCKED, Epochs, Lock, ProcessLock
-from customer_activity.errors import ActivityError, LeaseLost, QueryAlreadyRunning
+from customer_activity.errors import ActivityError, LeaseLost, QueryAlreadyRunning, StorageUnavailable
 
 LEASE_SECONDS = 30.0  # one that was not renewed for so long is its successor's
 RENEW_SECONDS = 5.0
@@ -56,10 +58,15 @@ class Lease:
         self.unlocked: dict[Query, Lock] = {}
         self.resources = ExitStack()
         self.fault: Exception | None = None
+        self.renewed = time.monotonic()
         self.ended = threading.Event()
         try:
+            self.place.newest()  # of a storage that does not do as asked this says what is wrong
+            in_tables = epochs.in_tables(lake, queries)
             for query in queries:
-                self._take(query)
+                self._take(query, in_tables[query])
+            if time.monotonic() - self.renewed > RENEW_SECONDS:  # the first one has waited for the others
+                self.renew()
         except BaseException:
             self._give_back()
             raise
@@ -67,7 +74,7 @@ class Lease:
         self.keeper = threading.Thread(target=self._keep, name="lease", daemon=True)
         self.keeper.start()
 
-    def _take(self, query: Query) -> None:
+    def _take(self, query: Query, in_tables: int) -> None:
         lock = self.place.lock(query)
         if lock is not None:
             self.resources.callback(lock.close)
@@ -89,10 +96,12 @@ class Lease:
             if time.monotonic() > deadline and silent <= AT_WORK_SECONDS:
                 raise running
             time.sleep(LOOK_SECONDS)
-        epoch = (newest or 0) + 1
+        epoch = max(newest or 0, in_tables) + 1
         was_silent = not is_free and not is_locked
         if was_silent and lock is not None:
             self.unlocked[query] = lock
+        if not self.epochs:
+            self.renewed = time.monotonic()
         try:
             self.place.create(query, epoch, self._text(query))
         except FileExistsError:
@@ -110,8 +119,16 @@ class Lease:
 
         Raises:
             LeaseLost: another driver took it over.
+            StorageUnavailable: another one may before a commit that begins now has ended.
         """
-        return self._held(query, self.place.newest())
+        epoch = self._held(query, self.place.newest())
+        silent = time.monotonic() - self.renewed
+        if not self.place.is_near and silent > LEASE_SECONDS - s3.WRITE_SECONDS:
+            raise StorageUnavailable(
+                f"{query}: the lease was last renewed {silent:.0f} s ago, so a commit might end after it",
+                remedy="find out what holds up writing to the lake's bucket, then start again; nothing was committed",
+            )
+        return epoch
 
     def _held(self, query: Query, newest: Mapping[Query, int]) -> int:
         epoch = self.epochs[query]
@@ -137,16 +154,14 @@ class Lease:
             self._held(query, newest)
 
     def _keep(self) -> None:
-        renewed = time.monotonic()
         while not self.ended.wait(RENEW_SECONDS):
             try:
                 self.renew()
-                renewed = time.monotonic()
             except LeaseLost as fault:
                 self.fault = fault
                 return
             except (OSError, ActivityError) as fault:  # nothing is committed meanwhile: each commit looks, too
-                if time.monotonic() - renewed > LEASE_SECONDS:
+                if time.monotonic() - self.renewed > LEASE_SECONDS:
                     self.fault = fault
                     return
 
@@ -156,6 +171,7 @@ class Lease:
         Raises:
             LeaseLost: another driver took a query over.
         """
+        began = time.monotonic()
         self._look()
         for query, lock in list(self.unlocked.items()):
             if lock.take():
@@ -163,6 +179,7 @@ class Lease:
                 self.frozen.remove(query)
         for query, epoch in self.epochs.items():
             self.place.renew(query, epoch, self._text(query))
+        self.renewed = began
 
     def __enter__(self) -> Self:
         """Return itself: the queries are taken already."""
@@ -207,16 +224,16 @@ def refuse_running(lake: str, query: Query) -> None:
 
 
 @contextmanager
-def kept_out(lake: str, queries: Sequence[Query]) -> Iterator[None]:
-    """Keep drivers from some queries for as long as somebody works on what is theirs.
+def kept_out(lake: str, queries: Sequence[Query]) -> Iterator[Lease]:
+    """Keep drivers from some queries for as long as somebody works on what is theirs; yield the lease of them.
 
     Raises:
         QueryAlreadyRunning: a driver is at work on one.
     """
     for query in queries:  # at once, where a lease would wait for the driver, and take over from a frozen one
         refuse_running(lake, query)
-    with Lease(ProcessLock, lake, queries):
-        yield
+    with Lease(ProcessLock, lake, queries) as held:
+        yield held
 
 
 def lost(query: Query, epoch: int) -> LeaseLost:

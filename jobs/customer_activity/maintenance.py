@@ -14,8 +14,11 @@ no log entry, that one of the table's readers may still need, and one that has n
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import NamedTuple
@@ -26,7 +29,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from customer_activity import checkpoints, history
+from customer_activity import checkpoints, deltalog, footers, history
 from customer_activity.catalog import CURRENT, FLOWS, KEPT, Query, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.errors import ActivityError
@@ -34,6 +37,9 @@ from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.storage import filesystem
 
 COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small log files at most
+SLICE_COMMITS = 500  # a log is shortened by at a time: a fraction of a second, some seconds on a disk that is busy
+SLICE_SECONDS = 1.0  # of removing checksums at a time
+REQUESTS_AT_A_TIME = 32
 SMALL_FILES = 100  # compacted when there are so many: a few minutes of batches
 # Small enough that a writer waits for some tenths of a second only: with 32 MB every compaction rewrote most of the one
 # before, and bronze waited five seconds.
@@ -87,31 +93,63 @@ def checkpoint(lake: str, table: Table, *, every: int | None = None) -> bool:
     is_due = log.version() - _last_checkpoint(lake, table) >= (COMMITS_A_CHECKPOINT if every is None else every)
     if is_due:
         log.create_checkpoint()
-        shorten(lake, table, KEPT[table].commits)
+        shorten(lake, table, KEPT[table].commits, str(log.metadata().id))
     return is_due
 
 
-def shorten(lake: str, table: Table, kept: int) -> int:
+def shorten(lake: str, table: Table, kept: int, table_id: str | None = None) -> int:
     """Remove what a log has before a checkpoint that leaves at least so many commits; return how many commits went.
 
     Nothing goes that a reader may need. What the commits said is in the table's history before they go, and the oldest
-    go first: after a crash the log is whole from some version on, and the next time does the rest.
+    go first: after a crash the log is whole from some version on, and the next time does the rest. No more than
+    SLICE_COMMITS go at a time: a log that was kept for a day has some hundred thousand, and others wait for whoever
+    removes them. Checksums of versions that only readers of the change feed need are removed at once: whoever lists
+    the log to find what is new lists them, too.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        kept: commits that stay at least.
+        table_id: the table's id, where that is known: to open a table with a long log takes seconds.
     """
     files, folder = filesystem(table_path(lake, table))
-    entries = [entry.path for entry in files.get_file_info(fs.FileSelector(f"{folder}/_delta_log")) if entry.is_file]
-    versions = {path: int(name.group()) for path in entries if (name := VERSION.match(path.rpartition("/")[2]))}
-    begins = [version for path, version in versions.items() if path.endswith(".checkpoint.parquet")]
+    log = f"{folder}/_delta_log"
+    versions = {name: int(found.group()) for name in _names(files, log) if (found := VERSION.match(name))}
     newest = max(versions.values(), default=0)
-    begin = max((version for version in begins if version <= newest - kept), default=0)
-    needed = [version for version in needed_from(lake, table).values() if version is None or version < begin]
-    gone = sorted((version, path) for path, version in versions.items() if version < begin)
-    if needed or not gone:
-        return 0
-    commits = [(version, path) for version, path in gone if path.endswith(f"{version:020}.json")]
+    needed = needed_from(lake, table, table_id).values()
+    upto = min([newest - kept, *(-1 if version is None else version for version in needed)])
+    begins = [version for name, version in versions.items() if name.endswith(".checkpoint.parquet")]
+    begin = max((version for version in begins if version <= upto), default=0)
+    gone = sorted(version for name, version in versions.items() if version < begin and name.endswith(".json"))
+    until = gone[SLICE_COMMITS] if len(gone) > SLICE_COMMITS else begin
+    commits = [(version, f"{log}/{version:020}.json") for version in gone[:SLICE_COMMITS]]
     history.keep(lake, table, commits)
-    for _, path in gone:
-        files.delete_file(path)
+    surplus = sorted((version, name) for name, version in versions.items() if version < until)
+    _delete(files, [f"{log}/{name}" for _, name in surplus])
+    unread = [name for name, version in versions.items() if name.endswith(".crc") and until <= version < newest - kept]
+    deadline = time.monotonic() + SLICE_SECONDS
+    for start in range(0, len(unread), REQUESTS_AT_A_TIME):
+        if time.monotonic() > deadline:
+            break
+        _delete(files, [f"{log}/{name}" for name in unread[start : start + REQUESTS_AT_A_TIME]])
     return len(commits)
+
+
+def _names(files: fs.FileSystem, folder: str) -> list[str]:
+    """Return the names of a folder's files; on this disk without asking what each of them is."""
+    if isinstance(files, fs.LocalFileSystem):
+        return os.listdir(folder)  # noqa: PTH208 - 170,000 names, and nothing is asked of their files
+    return [entry.base_name for entry in files.get_file_info(fs.FileSelector(folder)) if entry.is_file]
+
+
+def _delete(files: fs.FileSystem, paths: Sequence[str]) -> None:
+    """Remove files in their order; where each takes a request, some at once, which may leave a gap after a crash."""
+    if isinstance(files, fs.LocalFileSystem):
+        for path in paths:
+            files.delete_file(path)
+        return
+    with ThreadPoolExecutor(REQUESTS_AT_A_TIME, thread_name_prefix="shorten") as pool:
+        list(pool.map(files.delete_file, paths))
 
 
 def vacuum(
@@ -155,14 +193,14 @@ def readers_behind(lake: str, table: Table, retention: timedelta) -> list[str]:
     ]
 
 
-def needed_from(lake: str, table: Table) -> dict[Query, int | None]:
+def needed_from(lake: str, table: Table, table_id: str | None = None) -> dict[Query, int | None]:
     """Return the first version of a table that each of its readers may still ask for; None: all there are.
 
     That is the one that its last batch began behind: a query that starts again asks for that batch once more, also when
     it is through (Spark's MicroBatchExecution, populateStartOffsets), and for the table as it was before. One that has
     not begun begins with the first version.
     """
-    table_id = str(DeltaTable(table_path(lake, table)).metadata().id)
+    table_id = table_id or str(DeltaTable(table_path(lake, table)).metadata().id)
     needed: dict[Query, int | None] = {}
     for query in (flow.query for flow in FLOWS if table in flow.reads):
         progress = checkpoints.progress(lake, query)
@@ -246,4 +284,6 @@ def compact(
         return None
     reach(FailPoint.COMPACTED)
     write_checksum(path, log.version())
+    footers.mend(lake, table)
+    deltalog.settle(lake, table, log.version())
     return log.version()

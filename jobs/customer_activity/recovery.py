@@ -8,11 +8,11 @@ what is not is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from customer_activity import audit, checkpoints, delta, history, lease
+from customer_activity import agreement, anew, audit, checkpoints, delta, deltalog, history, lease
 from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path
 from customer_activity.checkpoints import Cut
 from customer_activity.errors import CheckpointMismatch
@@ -28,33 +28,44 @@ class Written(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """What was done: the checkpoint starts with this batch again (None: from the beginning); the old one is there."""
+    """What was done.
+
+    Attributes:
+        query: whose checkpoint was written.
+        batch_id: it starts with this batch again; None: from the beginning.
+        set_aside: where the old checkpoint is.
+        made_anew: the table of current rows that was made anew from all that it reads.
+    """
 
     query: Query
     batch_id: int | None
     set_aside: str | None
+    made_anew: Table | None = None
 
 
 def check_agreement(lake: str, queries: Iterable[Query]) -> None:
     """Refuse to start queries that would skip or repeat what their tables have.
 
     Raises:
-        CheckpointMismatch: a checkpoint is damaged, missing, of another generation, or older than the table; bronze's
-            tables lack a batch that its checkpoint has committed.
+        CheckpointMismatch: a checkpoint is damaged, missing, of another generation, or older than the table; a table
+            that the query writes or reads was put back from a backup.
     """
+    ids = {table: delta.table_id(lake, table) for table in Table}
     for query in queries:
         state, written = checkpoints.state(lake, query), newest_batch(lake, query)
-        if fault := _disagreement(query, state, written):
+        if fault := _disagreement(state, written):
             raise CheckpointMismatch(
                 f"{query}: {fault} (checkpoint {checkpoint_path(lake, query)})",
                 remedy="put the one back that belongs to the other, or let the checkpoint be written anew from "
                 f"what the tables say: `activity recover {query} --reason …`",
             )
+        if found := agreement.find(lake, query, state, ids):
+            raise CheckpointMismatch(f"{query}: {found.what}", remedy=found.remedy)
 
 
-def _disagreement(query: Query, state: checkpoints.State | None, written: Written | None) -> str:
+def _disagreement(state: checkpoints.State | None, written: Written | None) -> str:
     if written is None:
-        return _lack(query, state, None)
+        return ""
     at = f"{written.table.label} has batch {written.batch_id}"
     if state is None:
         return f"{at}, and there is no checkpoint"
@@ -62,15 +73,7 @@ def _disagreement(query: Query, state: checkpoints.State | None, written: Writte
         return f"{at} of generation {written.generation}, and the checkpoint is of generation {state.generation}"
     if state.planned is None or state.planned < written.batch_id:
         return f"{at}, and the checkpoint knows of none after {state.planned}"
-    return _lack(query, state, written.batch_id)
-
-
-def _lack(query: Query, state: checkpoints.State | None, newest: int | None) -> str:
-    """Say that tables lack a committed batch. Only bronze writes with each; others may have had nothing to write."""
-    committed = None if query is not Query.BRONZE or state is None else state.committed
-    if committed is None or (newest is not None and newest >= committed):
-        return ""
-    return f"the checkpoint has committed batch {committed}, and the newest in the tables is {newest}"
+    return ""
 
 
 def newest_batch(lake: str, query: Query) -> Written | None:
@@ -82,7 +85,7 @@ def newest_batch(lake: str, query: Query) -> Written | None:
     if query is Query.PUBLISH:
         return None
     for name in next(flow.writes for flow in FLOWS if flow.query is query):
-        if ":" in name:
+        if ":" in name or (name is Table.QUARANTINE and query is not Query.BRONZE):
             continue
         if metadata := history.newest_note(lake, Table(name), query):
             cut = metadata.get("cut")
@@ -101,11 +104,11 @@ def recover(lake: str, query: Query, reason: str) -> Recovered:
         QueryAlreadyRunning: a driver runs the query.
     """
     delta.require_tables(lake)
-    with lease.kept_out(lake, [query]):
-        return _recover(lake, query, reason)
+    with lease.kept_out(lake, [query]) as held:
+        return _recover(lake, query, reason, held.hold)
 
 
-def _recover(lake: str, query: Query, reason: str) -> Recovered:
+def _recover(lake: str, query: Query, reason: str, hold: Callable[[Query], int]) -> Recovered:
     written = newest_batch(lake, query)
     if written is not None and written.cut is None:
         raise CheckpointMismatch(
@@ -114,8 +117,24 @@ def _recover(lake: str, query: Query, reason: str) -> Recovered:
         )
     now = datetime.now(UTC)
     aside = checkpoints.set_aside(lake, query, now)
+    if query.is_behind and written is not None and not _reaches(lake, query, written):
+        made = anew.make(lake, query, hold(query))
+        audit.note(lake, now, "recover", query, reason, made_anew=made.label, set_aside=aside)
+        return Recovered(query, None, aside, made)
     if written is not None and written.cut is not None:
         checkpoints.write(lake, query, written.generation, written.batch_id, written.cut)
     done = Recovered(query, written.batch_id if written else None, aside)
     audit.note(lake, now, "recover", query, reason, batch_id=done.batch_id, set_aside=aside)
     return done
+
+
+def _reaches(lake: str, query: Query, written: Written) -> bool:
+    """Whether what a query reads is what it has read, and its log has all that came after its newest batch's begin."""
+    noted = deltalog.noted(history.newest_note(lake, written.table, query))
+    if not all(agreement.reaches(lake, table, position) for table, position in noted.items()):
+        return False
+    begin = None if written.cut is None else written.cut.begin
+    if begin is None:
+        return all(delta.first_version(lake, table) == 0 for table in agreement.sources(query))
+    read = agreement.by_id(query, begin)
+    return all(agreement.reaches(lake, table, position) for table, position in read.items())

@@ -26,7 +26,11 @@ VIRTUAL_HOSTS = "AWS_VIRTUAL_HOSTED_STYLE_REQUEST"
 REGION_ELSEWHERE = "us-east-1"  # what a service other than AWS's expects to be signed for, when it cares
 
 ANSWER_SECONDS = 5.0
-ATTEMPTS = 4
+ATTEMPTS = 2  # of a request that looks at a lease or renews it: both, connecting included, are over within a lease
+
+# A commit is an object that Hadoop writes. What is written late, after another driver has taken over, would overwrite
+# that one's; so all attempts at it together take no longer than this. Hadoop's least for a time limit.
+WRITE_SECONDS = 15
 
 # What S3 says when somebody has to change something first; anything else may pass.
 REFUSED = {

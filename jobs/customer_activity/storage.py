@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pyarrow import fs
 
 from customer_activity import s3
 
+PRIVATE = 0o700  # a folder's: what is in it needs no rights of its own, whoever creates it
 LEAST_BYTES = 1 << 20  # a disk with less is full: a batch writes some files of some kilobytes each
 
 
@@ -43,15 +45,44 @@ def read_whole(location: str) -> bytes | None:
 
 
 def write_whole(location: str, data: bytes) -> None:
-    """Write a small file so that a reader sees all of it or what was there before."""
+    """Write a small file so that a reader sees all of it or what was there before, after a power loss, too."""
     files, path = filesystem(location)
-    files.create_dir(path.rpartition("/")[0], recursive=True)
-    # An object appears when it is closed; a file is moved into its place.
-    draft = f"{path}.draft" if isinstance(files, fs.LocalFileSystem) else path
-    with files.open_output_stream(draft) as stream:
-        stream.write(data)
-    if draft != path:
-        files.move(draft, path)
+    if not isinstance(files, fs.LocalFileSystem):  # an object appears when it is closed
+        with files.open_output_stream(path) as stream:
+            stream.write(data)
+        return
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = place.with_name(f"{place.name}.draft")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def settle(*locations: str) -> None:
+    """Have files on this disk, and their names, outlast a loss of power; an object does when it is written."""
+    for location in locations:
+        if "://" in location:
+            continue
+        for path in (Path(location), Path(location).parent):
+            opened = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(opened)
+            finally:
+                os.close(opened)
+
+
+def keep_private(folder: Path) -> None:
+    """Create a folder of ours, or take it over from a former release, so that nobody else on this machine reads it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    if folder.stat().st_mode & 0o777 != PRIVATE:
+        folder.chmod(PRIVATE)
 
 
 def is_full(location: str) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from customer_activity import failpoints, maintenance, maintenance_request
-from customer_activity.catalog import FLOWS, Query, Table
+from customer_activity import delta, failpoints, maintenance, maintenance_request
+from customer_activity.catalog import FLOWS, KEPT, Query, Table
 from customer_activity.maintenance import FAULTS, Tended
 from customer_activity.observability import keep_log_short, log
 from customer_activity.queries import RunningQuery
@@ -34,6 +34,7 @@ class Upkeep:
         self.next_look = time.monotonic() + LOOK_SECONDS
         self.next_vacuum = time.monotonic() + VACUUM_SECONDS
         self.due: list[Callable[[], bool]] = []
+        self.ids: dict[Table, str] = {}
         self.serves = serves
         self.request: str | None = None
         self.tended: list[Tended] = []
@@ -82,6 +83,8 @@ class Upkeep:
         lake = self.settings.lake
         try:
             is_written = maintenance.checkpoint(lake, table)
+            if is_written:
+                self.due.append(partial(self.shorten, table))
             if not maintenance.needs_compaction(lake, table):
                 return is_written
             with paused(writers) as are_paused:
@@ -92,6 +95,27 @@ class Upkeep:
         except FAULTS as error:  # the table is as it was: the streams go on
             _later(table, error)
         return True
+
+    def shorten(self, table: Table) -> bool:
+        """Shorten the log of a table further that was kept for a reader; say whether there was anything to remove.
+
+        What one time leaves is for the end of the round: other tables and the streams have their turn in between.
+        """
+        try:
+            gone = maintenance.shorten(self.settings.lake, table, KEPT[table].commits, self.id_of(table))
+        except FAULTS as error:
+            _later(table, error)
+            return True
+        if gone:
+            log.info("table=%s shortened commits=%d", table.label, gone)
+            self.due.append(partial(self.shorten, table))
+        return gone > 0
+
+    def id_of(self, table: Table) -> str:
+        """Return a table's id, which no other has while this driver writes to it."""
+        if table not in self.ids:
+            self.ids[table] = delta.table_id(self.settings.lake, table)
+        return self.ids[table]
 
     def vacuum(self, table: Table) -> bool:
         """Remove what is expired; say whether there was work."""

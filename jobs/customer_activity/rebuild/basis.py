@@ -18,6 +18,7 @@ from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import TransientError
 from customer_activity.quality.snapshot import Relation, Relations, relation
+from customer_activity.resumption import read_by
 
 LANDED_OF = {Table.PURCHASES: Table.PURCHASE_EVENTS, Table.PROFILE_CHANGES: Table.PROFILE_EVENTS}
 
@@ -77,12 +78,16 @@ def at_rest(lake: str) -> Basis:
         read = {} if done is None else done.table_versions
         for table in tables:
             versions = (max(0, read.get(delta.table_id(lake, table), 0)), DeltaTable(table_path(lake, table)).version())
-            new = feeds.appended(lake, {table: []}, {table: versions})
-            if new is None or new.bounds(table) is not None:
+            if feeds.read(lake, {table: []}, {table: versions}).files:
                 raise TransientError(
                     f"{query} has not read all of {table.label}: versions {versions[0] + 1} to {versions[1]}",
                     remedy="a driver has run in between: stop it, and try again",
                 )
+    return newest(lake)
+
+
+def newest(lake: str) -> Basis:
+    """Open the newest of everything, whether it belongs together or not."""
     landed = {table: _at(lake, table, DeltaTable(table_path(lake, table)).version()) for table in LANDED_OF.values()}
     live = {table: _at(lake, table, DeltaTable(table_path(lake, table)).version()) for table in LANDED_OF}
     return Basis(landed, {Table.ACTIVITY_CHANGES: DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES)), **live})
@@ -104,13 +109,12 @@ def _read_by_silver(lake: str, events: Table, note: Mapping[str, Any]) -> int:
 
     Later batches that wrote nothing here had nothing that counts, so they are as good as not read.
     """
-    end = note.get("cut", {}).get("end", [])
-    if any('"isStartingVersion":true' in source for source in end if source):
+    if any('"isStartingVersion":true' in source for source in note.get("cut", {}).get("end", []) if source):
         raise TransientError(
             f"silver begins with {events.label} as it was: what it has of it is not known by version",
             remedy="rebuild again when it has caught up",
         )
-    return checkpoints.table_versions(end).get(delta.table_id(lake, events), 0)
+    return read_by(note, {events: delta.table_id(lake, events)}).get(events, 0)
 
 
 def _at(lake: str, table: Table, version: int) -> DeltaTable | None:

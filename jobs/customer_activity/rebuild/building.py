@@ -1,12 +1,13 @@
 """Build silver and gold from bronze on a lake of their own, with the very queries that the streams run.
 
-That lake's bronze has the landed records in the order of their coordinates, without the raw bytes: all of them, or
-those of some customers with every record of a purchase id that is among theirs, because such a record may be the one
-that counts.
+That lake's bronze has the landed records in the order of their landing, without the raw bytes: all of them, or those of
+some customers with every record of a purchase id that is among theirs, because such a record may be the one that
+counts.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,11 +23,13 @@ from pyspark.sql import SparkSession
 from customer_activity import application, delta
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import DataFile, FileWriter, arrow_schema, in_parts
+from customer_activity.operations import REBUILD
 from customer_activity.rebuild.basis import name_of
 from customer_activity.settings import Settings
 from customer_activity.silver.stream import SIDES
 
 BUILT = (Query.SILVER, Query.GOLD)
+IN_ORDER = 'ORDER BY landing NULLS FIRST, "partition", "offset"'
 FILE_ROWS = 2_000_000  # each a commit: silver takes some hundred megabytes a batch, and whole commits are read fastest
 ROWS_AT_A_TIME = 65_536
 
@@ -107,15 +110,20 @@ def land(database: duckdb.DuckDBPyConnection, lake: str, table: Table, which: st
     Each file is a commit of its own.
     """
     columns = ", ".join(f'"{column}"' for column in SIDES[table])
-    found = database.sql(f'SELECT {columns} FROM landed.{name_of(table)} {which} ORDER BY "partition", "offset"')
+    found = database.sql(f"SELECT {columns} FROM landed.{name_of(table)} {which} {IN_ORDER}")
     rows = 0
     for part in in_parts(whole(found.to_arrow_reader(ROWS_AT_A_TIME), table), FILE_ROWS):
         writer = FileWriter(lake, table)
         writer.write(part)
         if file := writer.close():
-            add(lake, table, [file])
+            add(lake, table, [file], said(table))
             rows += file.rows
     return rows
+
+
+def said(table: Table) -> CommitProperties:
+    """Return what tells readers that a commit's rows are the pipeline's."""
+    return CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": REBUILD, "table": table.label})})
 
 
 def whole(batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:

@@ -31,6 +31,7 @@ from customer_activity.generations import Kept
 from customer_activity.gold.stream import ViewClock
 from customer_activity.lease import newest_epoch
 from customer_activity.microbatch import MicroBatch
+from customer_activity.operations import REBUILD
 from customer_activity.publish.stream import as_on_topic, version_of
 from customer_activity.rebuild import building
 from customer_activity.rebuild.basis import LANDED_OF
@@ -108,7 +109,7 @@ def go_on_from(lake: str, bronze: str) -> None:
 
 def _properties(batch: MicroBatch, table: Table) -> CommitProperties:
     return CommitProperties(
-        app_transactions=[Transaction(batch.application_id(table), batch.batch_id)],
+        app_transactions=[Transaction(*batch.transaction(table))],
         custom_metadata={"userMetadata": batch.metadata()},
     )
 
@@ -188,7 +189,7 @@ def _as_last_batch(lake: str) -> CommitProperties:
     """Return what a commit tells for gold to go on after it: it has read all that silver has."""
     state, done = checkpoints.state(lake, Query.GOLD), checkpoints.progress(lake, Query.GOLD)
     if state is None or done is None:  # nothing has come to gold yet
-        return CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": "rebuild"})})
+        return CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": REBUILD})})
     pair = {table.label: DeltaTable(table_path(lake, table)).version() for table in LANDED_OF}
     batch = MicroBatch(Query.GOLD, state.generation, done.batch_id, extra=dict(pair))
     if (cut := checkpoints.cut(lake, Query.GOLD, done.batch_id)) is not None:

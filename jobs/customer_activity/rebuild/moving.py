@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import audit, generations
+from customer_activity import audit, footers, generations
 from customer_activity.catalog import Query, Reason, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
@@ -95,7 +95,8 @@ def settle(settings: Settings, wanted: pa.Table, run: str, reach: Callable[[str]
     path, topic = table_path(settings.lake, Table.QUARANTINE), settings.purchase_topic
     if missing.num_rows:
         schema = arrow_schema(Table.QUARANTINE)
-        rows = conflicting(settings.lake, missing).select(schema.names).cast(schema)
+        found = [rows.select(schema.names).cast(schema) for rows in conflicting(settings.lake, missing)]
+        rows = pa.concat_tables([schema.empty_table(), *found])
         note = _note(run, topic, {QUARANTINED: rows.num_rows})
         write_deltalake(path, rows, mode="append", commit_properties=note)
         write_checksum(path, DeltaTable(path).version())
@@ -110,6 +111,7 @@ def settle(settings: Settings, wanted: pa.Table, run: str, reach: Callable[[str]
             commit_properties=_note(run, topic, {REMOVED: surplus.num_rows}),
         ).when_matched_delete().execute()
         write_checksum(path, DeltaTable(path).version())
+        footers.mend(settings.lake, Table.QUARANTINE)
         reach("conflicts removed")
 
 

@@ -1,7 +1,8 @@
 """`activity rebuild --swap` and `--back`: another generation of silver and gold in the place of the live one.
 
 1. The live queries silver and gold take what waits, and drivers are kept out from there on: both sides have read the
-   same.
+   same. Where they cannot go on, because layers were put back from backups, a swap that is made whatever the comparison
+   says is made without that.
 2. The other generation is built beside from all of bronze, or is a kept one that takes what has landed since.
 3. It is compared with the live one. Where that is to decide, nothing happens unless both are equal.
 4. It is completed, and both change places (`moving`). The view follows when the streams run again: publish sends the
@@ -24,7 +25,13 @@ from pyspark.sql import SparkSession
 
 from customer_activity import delta, generations, history, kafka, lease, session
 from customer_activity.catalog import REPLAY, Query, table_path
-from customer_activity.errors import QueryAlreadyRunning, SettingsError
+from customer_activity.errors import (
+    ChangeFeedLost,
+    CheckpointMismatch,
+    ForeignCommit,
+    QueryAlreadyRunning,
+    SettingsError,
+)
 from customer_activity.generations import Kept
 from customer_activity.microbatch import metadata_of
 from customer_activity.rebuild import basis, building, candidate, moving, run
@@ -125,7 +132,12 @@ def swap_in(
 ) -> Swapped:
     """Rebuild, compare and swap in a session that runs; see `swap`. `read` tells the last values of the view topic."""
     started = time.monotonic()
-    with at_rest(spark, settings, on_step) as found, run.beside(settings) as shadow, run.opened(found) as database:
+    is_told = when is When.ALWAYS
+    with (
+        at_rest(spark, settings, on_step, whatever=is_told) as found,
+        run.beside(settings) as shadow,
+        run.opened(found) as database,
+    ):
         on_topic = read(settings, settings.view_topic)  # first of all: without Kafka nothing is built in vain
         on_step("building silver and gold")
         candidate.under_lease(settings.lake, shadow.lake)
@@ -168,8 +180,10 @@ def back_in(
 
 
 @contextmanager
-def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep) -> Iterator[Basis]:
+def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, whatever: bool = False) -> Iterator[Basis]:
     """Let the live silver and gold take what waits, keep drivers out from then on, and open what there is.
+
+    With `whatever` it does not matter when they cannot, for a reason that they would not get over by themselves.
 
     Raises:
         QueryAlreadyRunning: a driver runs.
@@ -178,10 +192,17 @@ def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep) -> Iterato
     """
     on_step("reading what waits")
     delta.require_tables(settings.lake)
+    can_go_on = True
     with _said_to_stop():
-        building.run(spark, settings, building.BUILT)
+        try:
+            building.run(spark, settings, building.BUILT)
+        except (CheckpointMismatch, ChangeFeedLost, ForeignCommit) as fault:
+            if not whatever:
+                raise
+            can_go_on = False
+            on_step(f"going on without the live ones: {fault.what}")
     with streams_kept_out(settings):
-        yield basis.at_rest(settings.lake)
+        yield basis.at_rest(settings.lake) if can_go_on else basis.newest(settings.lake)
 
 
 @contextmanager

@@ -1,0 +1,44 @@
+"""`activity migrate`: bring a lake of an older release up in place."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from customer_activity import console
+from customer_activity.migration import Migrated, Step
+from customer_activity.migration import migrate as bring_up
+
+
+def migrate(
+    ctx: typer.Context,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    json: console.JsonOption = False,
+) -> None:
+    """Bring the tables of an older release up in place, with the streams stopped; nothing is rewritten.
+
+    It can be interrupted at any point and run again.
+    """
+    done = bring_up(console.settings_of(ctx).lake, dry_run=dry_run)
+    if json:
+        console.print_json({**done._asdict(), "steps": [step._asdict() for step in done.steps]})
+        return
+    for line in lines(done):
+        console.out.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def lines(done: Migrated) -> list[str]:
+    """Say what was done, or is to be done."""
+    if not done.steps:
+        return [f"{done.lake} is of this release (layout version {done.version}): nothing to do"]
+    said = [_said(done.lake, step, done.version) for step in done.steps]
+    ending = "done; the streams may start" if done.is_done else "nothing was done: this was a dry run"
+    return [f"{done.lake}: layout version {done.version}", *said, ending]
+
+
+def _said(lake: str, step: Step, version: int) -> str:
+    of = "" if step.place == lake else f" of generation {step.place.rpartition('/')[2]}"
+    columns = f"add {', '.join(step.columns)} (null in the rows of before), then " if step.columns else ""
+    return f"  {step.table.label}{of}: {columns}note version {version}"
