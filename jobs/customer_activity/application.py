@@ -30,7 +30,7 @@ from customer_activity.plans import Plans
 from customer_activity.queries import RunningQuery
 from customer_activity.rounds import Rounds
 from customer_activity.settings import Settings
-from customer_activity.storage import is_full
+from customer_activity.storage import PRIVATE, is_full, keep_private
 from customer_activity.upkeep import Upkeep
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
@@ -66,6 +66,7 @@ def run(
     Raises:
         ActivityError: a query failed, another driver runs it, or Kafka is not as it should be.
     """
+    settings.run_dir.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     stopping = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -76,6 +77,8 @@ def run(
     for line in lines(settings):
         log.info("%s", line)
     topics.check(settings, create=create_topics)
+    if words := topics.warning(settings):
+        log.warning("%s", words)
     started = time.monotonic()
     spark = session.start(settings)
     log.info("Spark is ready after %.1f s", time.monotonic() - started)
@@ -102,6 +105,7 @@ def host(
     with ExitStack() as resources, explained(settings):
         lease = leased(spark, settings, queries, resources)
         check = partial(look_around, settings, stopping, lease, attended)
+        keep_private(settings.index_dir)
         delta.ensure_tables(settings.lake)
         recovery.check_agreement(settings.lake, queries)
         if Query.BRONZE in queries:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from customer_activity.storage import PRIVATE
+
 
 def pay(run_dir: Path) -> None:
     """Say that somebody looks after the driver."""
-    run_dir.mkdir(parents=True, exist_ok=True)
+    run_dir.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     _path(run_dir).touch()
 
 

@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 from typer.core import TyperGroup
 
-from customer_activity import console, s3, settings, storage
-from customer_activity.errors import EXIT_OK, ActivityError
+from customer_activity import console, s3, settings, shown, storage
+from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK, ActivityError
 
 COMMANDS = {  # name: where it is written
     "broker": "broker:app",
@@ -23,6 +23,7 @@ COMMANDS = {  # name: where it is written
     "describe": "inspection:describe",
     "doctor": "inspection:doctor",
     "verify": "verify:verify",
+    "migrate": "migrate:migrate",
     "recover": "recover:recover",
     "accept-loss": "accept_loss:accept_loss",
     "resync": "resync:resync",
@@ -82,7 +83,7 @@ app = typer.Typer(
     cls=Commands,
     help="One current row per customer, in Delta tables and on a Kafka topic, that changes when either side changes.",
     no_args_is_help=True,
-    pretty_exceptions_show_locals=False,  # locals may hold records or secrets
+    pretty_exceptions_enable=False,  # `main` tells what nobody foresaw; locals may hold records or secrets
 )
 
 
@@ -98,14 +99,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         code = app(arguments, standalone_mode=False)
     except ActivityError as error:
-        console.err.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        words = f" {shown.message(error.what, error.remedy)}"
+        console.err.print(Text.assemble(("error:", "red"), words), highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
     except typer.Abort:
         sys.exit(130)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - told in full, and without what the data could command
         # Usage errors (wrong option, wrong value) render themselves and carry their exit code.
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             error.show()
             sys.exit(error.exit_code)
-        raise
+        console.err.print(shown.stack(error), highlight=False, soft_wrap=True)
+        sys.exit(EXIT_CHECK_FAILED)
     sys.exit(code if isinstance(code, int) else EXIT_OK)

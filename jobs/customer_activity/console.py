@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
+from customer_activity import shown
 from customer_activity.settings import Settings
 
-out = Console()
-err = Console(stderr=True)
+
+class Terminal(Console):
+    """A console that takes no orders from data.
+
+    A string is never markup, and no name of an emoji: a style is a `Text`'s. What a caller forgot to escape is escaped
+    when it is drawn, too, but for line breaks, which tables and messages have of their own: data goes through `cell` or
+    `shown.escaped`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Take rich's own options."""
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Draw something; what moves the cursor or has a style is rich's own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(shown.lines(segment.text), segment.style)
+
+
+out = Terminal()
+err = Terminal(stderr=True)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -24,6 +47,11 @@ def settings_of(ctx: typer.Context) -> Settings:
     return settings
 
 
+def cell(value: object, style: str = "") -> Text:
+    """Return a value of the data as text in one line, for a table or to print."""
+    return Text(shown.escaped(value), style=style)
+
+
 def print_json(report: Any) -> None:
-    """Print a report for machines: plain JSON, no colours, no wrapping."""
-    typer.echo(json.dumps(report, default=str, ensure_ascii=False, indent=2))
+    """Print a report for machines: plain JSON, no colours, no wrapping; the data as they are, safe to look at."""
+    typer.echo(shown.json_text(json.dumps(report, default=str, ensure_ascii=False, indent=2)))

@@ -7,16 +7,21 @@
     │   ├── SettingsError         a setting is missing, unknown or wrong
     │   ├── EnvironmentFault      Java, jars, a port or disk space is missing
     │   ├── TopicMismatch         a topic is absent or not as infra/kafka/topics.yaml says
+    │   ├── KafkaRefused          Kafka does not let this client in, or not to what it needs
     │   ├── BadShareExceeded      too many bad records: a bad deploy upstream
     │   ├── CheckpointMismatch    table and checkpoint contradict each other
+    │   ├── LakeOfAnotherRelease  the lake's tables are of an older or a newer release
     │   ├── SwapUnfinished        a swap of generations was interrupted
     │   ├── OffsetsLost           Kafka no longer has records that were never landed
-    │   └── ChangeFeedLost        files are gone that a query still has to read
+    │   ├── ChangeFeedLost        files are gone that a query still has to read
+    │   └── ForeignCommit         a table of the path was changed by something else than the pipeline
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
+        ├── RecordsUnreadable     Kafka hands out records that the client cannot read
         ├── DiskFull              the lake's disk has no space left
         ├── StorageUnavailable    S3 does not answer
         ├── JudgingBusy           another run of quality is at work on the lake
+        ├── IndexDamaged          a local index could not be read; it is made again
         ├── QueryAlreadyRunning   another driver holds the query
         └── LeaseLost             another driver took the query over
 
@@ -69,12 +74,20 @@ class TopicMismatch(TerminalError):
     """Raised when a topic is absent, or differs from `infra/kafka/topics.yaml`."""
 
 
+class KafkaRefused(TerminalError):
+    """Raised when Kafka refuses who signs in, shows a certificate that nobody vouches for, or lacks a right for us."""
+
+
 class BadShareExceeded(TerminalError):
     """Raised when more records are bad than `ACTIVITY_MAX_BAD_SHARE` allows."""
 
 
 class CheckpointMismatch(TerminalError):
     """Raised when a checkpoint and the table it writes contradict each other."""
+
+
+class LakeOfAnotherRelease(TerminalError):
+    """Raised when a lake's tables are not of the layout that this release works on."""
 
 
 class SwapUnfinished(TerminalError):
@@ -89,6 +102,10 @@ class ChangeFeedLost(TerminalError):
     """Raised when files of a table's change feed are gone that a query still has to read."""
 
 
+class ForeignCommit(TerminalError):
+    """Raised when a table of the path has a commit that the pipeline did not make and cannot follow."""
+
+
 class TransientError(ActivityError):
     """Raised when the same call may succeed later without anybody's doing."""
 
@@ -97,6 +114,10 @@ class TransientError(ActivityError):
 
 class BrokerUnavailable(TransientError):
     """Raised when Kafka does not answer within the time allowed."""
+
+
+class RecordsUnreadable(TransientError):
+    """Raised when Kafka hands out records that are damaged, or written in a way that the client does not know."""
 
 
 class DiskFull(TransientError):
@@ -109,6 +130,10 @@ class StorageUnavailable(TransientError):
 
 class JudgingBusy(TransientError):
     """Raised when another run of quality is at work on the same lake."""
+
+
+class IndexDamaged(TransientError):
+    """Raised when a local index was found damaged and was removed: the next start makes it again from the tables."""
 
 
 class QueryAlreadyRunning(TransientError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from customer_activity import loss
+from customer_activity import kafka_faults, loss
 from customer_activity.catalog import Query
 from customer_activity.errors import (
     ActivityError,
@@ -45,8 +45,8 @@ def explain(
     text = str(cause or error)
     if LOG_NOTED in text:
         return planned_by_another(query, hold)
-    if isinstance(cause, OffsetsLost) or any(words in text for words in OFFSETS_GONE):
-        return offsets_lost(query, text, settings)
+    if (fault := of_kafka(query, cause, text, settings)) is not None:
+        return fault
     if is_full(settings.lake):
         return disk_full(settings)
     if any(words in text for words in FILES_GONE):
@@ -60,6 +60,18 @@ def explain(
         f"{query} stopped: {text.splitlines()[0][:300]}",
         remedy="start again: it resumes where it stopped; the log above has the whole error",
     )
+
+
+def of_kafka(query: Query, cause: BaseException | None, text: str, settings: Settings) -> ActivityError | None:
+    """Say what Kafka refused or has lost; None when it was something else."""
+    if isinstance(cause, OffsetsLost) or any(words in text for words in OFFSETS_GONE):
+        return offsets_lost(query, text, settings)
+    refusals = (
+        line.strip() for line in text.splitlines() if any(words in line for words in kafka_faults.JAVA_REFUSALS)
+    )
+    if (line := next(refusals, None)) is None:
+        return None
+    return kafka_faults.refused(settings, line, str(query), is_signed_in="AuthorizationException" in line)
 
 
 def planned_by_another(query: Query, hold: Callable[[], int | None]) -> ActivityError:

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from customer_activity import shown
 from customer_activity.catalog import Query
 
 log = logging.getLogger("customer_activity")
@@ -22,12 +24,25 @@ STANDARD_ERROR = 2
 LOG_BYTES = 64 * 2**20  # of a driver's log: most of a day
 
 
+class _Lines(logging.Formatter):
+    """One line an event, with nothing in it that commands a terminal or forges another line; times in UTC."""
+
+    converter = staticmethod(time.gmtime)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Escape what the data brought."""
+        return shown.in_a_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """Write the stack trace in lines of its own."""
+        return shown.stack(ei[1])
+
+
 def configure_logging() -> None:
     """Log to standard error, one line an event, times in UTC."""
-    logging.basicConfig(
-        format="%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S", level=logging.INFO
-    )
-    logging.Formatter.converter = time.gmtime
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     for chatty in ("py4j", "pyspark"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
@@ -77,6 +92,8 @@ class QueryStatus:
         phases: milliseconds by phase of the last batch: read, compute, write, commit, publish.
         spark_phases: milliseconds by phase of the last trigger, as Spark reports them.
         message: why it failed, or is held.
+        progress: how far a batch is that takes its time, in words; empty for the others.
+        progress_at: when that was told, UTC.
     """
 
     query: Query
@@ -92,6 +109,12 @@ class QueryStatus:
     phases: dict[str, float] = field(default_factory=dict)
     spark_phases: dict[str, int] = field(default_factory=dict)
     message: str = ""
+    progress: str = ""
+    progress_at: str | None = None
+
+    def moved(self, progress: str) -> None:
+        """Note how far the batch at work is: supervision takes it for a sign of life."""
+        self.progress, self.progress_at = progress, now()
 
     def finished(self, batch_id: int, rows: int, seconds: float, phases: Mapping[str, float]) -> None:
         """Note a finished batch and log it."""
@@ -100,6 +123,7 @@ class QueryStatus:
         self.rows_per_second = round(rows / seconds, 1) if seconds else 0.0
         self.rows_total += rows
         self.last_batch_at = now()
+        self.progress, self.progress_at = "", None
         log.info(
             "query=%s batch_id=%d rows=%d seconds=%.3f rows_per_second=%.0f %s",
             self.query,

@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from customer_activity import checkpoints, failpoints, gate, kafka
 from customer_activity.catalog import Query, checkpoint_path
+from customer_activity.errors import CheckpointMismatch
 from customer_activity.failpoints import FailPoint
 from customer_activity.failures import explain
 from customer_activity.microbatch import SMALL_BATCH_ROWS, MicroBatch
@@ -84,15 +85,23 @@ class RunningQuery:
                 raise Stopping
             generation = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
             reach = failpoints.of(self.settings, self.query)
-            batch = MicroBatch(self.query, str(generation), batch_id, hold=self.hold, reach=reach)
+            batch = MicroBatch(
+                self.query, str(generation), batch_id, hold=self.hold, reach=reach, progress=self.status.moved
+            )
             batch.reach(FailPoint.PLANNED)
             cut = checkpoints.cut(self.settings.lake, self.query, batch_id)
             if cut is not None:
                 batch.cut = cut._asdict()
                 if self.query is Query.BRONZE:
                     batch.ranges = cut.ranges(partial(_begins, self.settings))
-                elif plan.begins:
+                else:
                     batch.versions = cut.versions(plan.begins)
+            elif self.query is not Query.BRONZE:
+                self.failure = CheckpointMismatch(
+                    f"checkpoint of {self.query}: the offsets of batch {batch_id} cannot be read",
+                    remedy=f"`activity recover {self.query} --reason …` writes it again from what its tables say",
+                )
+                raise self.failure
             started = time.monotonic()
             try:
                 plan.write(frame, batch)

@@ -12,6 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from customer_activity import s3
 from customer_activity.errors import EnvironmentFault, TransientError
 from customer_activity.settings import Settings
 
@@ -42,13 +43,15 @@ STREAMING = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # With any other limit of bytes Spark asks an Arrow batch for its size at every row, which walks all rows of a
-    # nested column (headers). The limit of rows bounds it: a record has a megabyte at most with Kafka's defaults.
+    # nested column (headers). The limit of rows bounds it: bronze lowers it for a batch of larger records.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.scheduler.mode": "FAIR",  # a small hop does not wait behind a large one
     "spark.locality.wait": "0s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Spark's own pattern, and Kafka's settings that hold a secret and are not called so.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key",
     "spark.sql.maxPlanStringLength": "200",  # plans are not logged: they can hold literals from the data
     "spark.sql.ui.explainMode": "simple",
 }
@@ -77,6 +80,13 @@ S3 = {
         "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
     ),
     "spark.hadoop.fs.s3a.fast.upload.buffer": "bytebuffer",  # a log entry has some kilobytes: no file on disk for it
+    # The SDK repeats a request within this time; by default an upload has a quarter of an hour. Hadoop repeats what the
+    # SDK has given up, seven times and after throttling twenty: not here, where a query that starts again does.
+    "spark.hadoop.fs.s3a.connection.request.timeout": f"{s3.WRITE_SECONDS}s",
+    "spark.hadoop.fs.s3a.connection.part.upload.timeout": f"{s3.WRITE_SECONDS}s",
+    "spark.hadoop.fs.s3a.attempts.maximum": "5",
+    "spark.hadoop.fs.s3a.retry.limit": "0",
+    "spark.hadoop.fs.s3a.retry.throttle.limit": "0",
 }
 COPIED_KEYS = (  # SparkHadoopUtil.appendS3CredentialsFromEnvironment
     *(f"fs.{scheme}.{name}" for scheme in ("s3", "s3n") for name in ("awsAccessKeyId", "awsSecretAccessKey")),

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from customer_activity import catalog, s3
+from customer_activity import catalog, places, s3
 from customer_activity.errors import SettingsError
 
 PREFIX = "ACTIVITY_"
@@ -27,7 +27,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
     lake: str = Field(
-        "./var/lake", description="Where the Delta tables and checkpoints are: a path or s3a://bucket/prefix."
+        "./var/lake",
+        min_length=1,
+        description="Where the Delta tables and checkpoints are: a path or s3a://bucket/prefix.",
     )
     s3_endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/]+$")] | None = Field(
         None, description="Address of a service that speaks S3, such as http://minio:9000; AWS when not set."
@@ -93,9 +95,9 @@ class Settings(BaseSettings):
 
     @field_validator("lake", "quality_docs")
     @classmethod
-    def _absolute_location(cls, location: str) -> str:
-        """Make a local one absolute, so that every process and Spark mean the same folder."""
-        return location.rstrip("/") if "://" in location else str(Path(location).expanduser().resolve())
+    def _supported_location(cls, location: str) -> str:
+        """Make a local one absolute, so that every process and Spark mean the same folder; refuse what is neither."""
+        return places.normal(location)
 
     @field_validator("run_dir", "broker_dir", "airflow_dir", "jars_dir")
     @classmethod

@@ -6,9 +6,8 @@ import json as jsonlib
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from customer_activity import console
+from customer_activity import console, shown
 from customer_activity.errors import EXIT_CHECK_FAILED
 from customer_activity.inspection.screens import seconds_ago
 from customer_activity.run import driver as streams
@@ -98,4 +97,4 @@ def line(found: Driver) -> str:
     words.append(f"last batch {seconds_ago(found.batch_age_seconds)}")
     if found.freshness_seconds is not None:
         words.append(f"view {found.freshness_seconds:,.1f} s behind")
-    return escape(", ".join(words) + (f"; {found.message}" if found.message else ""))
+    return shown.in_a_line(", ".join(words) + (f"; {found.message}" if found.message else ""))

@@ -10,7 +10,7 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from customer_activity import console, storage
+from customer_activity import console, shown, storage
 from customer_activity.errors import EXIT_CHECK_FAILED, EnvironmentFault
 from customer_activity.inspection import describe as topology
 from customer_activity.inspection import screens
@@ -94,9 +94,9 @@ def describe(
     if json or output is Format.JSON:
         console.print_json(topology.topology(settings))
     elif output is Format.MERMAID:
-        typer.echo(topology.mermaid(settings))
+        typer.echo(shown.lines(topology.mermaid(settings)))
     else:
-        typer.echo("\n".join(topology.lines(settings)))
+        typer.echo(shown.lines("\n".join(topology.lines(settings))))
 
 
 def doctor(

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.filesize import decimal
 from rich.table import Table
-from rich.text import Text
 
 from customer_activity import console
 from customer_activity.errors import EXIT_CHECK_FAILED
@@ -58,4 +57,5 @@ def _grid(tables: list[Tended]) -> Table:
 def _print_reasons(tables: list[Tended]) -> None:
     for table in tables:
         for reason in [*table.behind, *([table.error] if table.error else [])]:
-            console.out.print(Text(f"{table.table}: {'failed: ' if table.error else 'nothing removed: '}{reason}"))
+            words = f"{table.table}: {'failed: ' if table.error else 'nothing removed: '}{reason}"
+            console.out.print(console.cell(words))

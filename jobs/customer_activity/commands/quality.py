@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
 from customer_activity import console, gate
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
@@ -68,23 +68,24 @@ def show(report: Report) -> None:
         rule, found = verdict.rule, verdict.judged
         if rule.table != about:
             about = rule.table
-            table.add_row(f"[bold]{about}[/]")
-        table.add_row(rule.rule, rule.severity.value, escape(found.found), _styled(verdict))
+            table.add_row(Text(about, style="bold"))
+        table.add_row(rule.rule, rule.severity.value, console.cell(found.found), _styled(verdict))
     console.out.print(table)
     for verdict in report.failing:
         _explain(verdict)
     console.out.print(f"pages: {report.documents}", highlight=False, soft_wrap=True)
     for line, style in closing(report):
-        console.out.print(line, style=style, highlight=False, soft_wrap=True)
+        console.out.print(console.cell(line, style), highlight=False, soft_wrap=True)
 
 
 def _explain(verdict: Verdict) -> None:
     rule, found = verdict.rule, verdict.judged
-    console.out.print(f"[red]{rule.rule}[/]: {escape(rule.why)}", highlight=False, soft_wrap=True)
+    why = Text.assemble((rule.rule, "red"), f": {rule.why}")
+    console.out.print(why, highlight=False, soft_wrap=True)
     for line in (*found.examples, *verdict.looked):
-        console.out.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
+        console.out.print(console.cell(f"  {line}"), highlight=False, soft_wrap=True)
     if query := rule.look or rule.query:
-        console.out.print(f"  look further: {escape(' '.join(query.split()))}", style="dim", soft_wrap=True)
+        console.out.print(f"  look further: {' '.join(query.split())}", style="dim", soft_wrap=True)
 
 
 def closing(report: Report) -> list[tuple[str, str]]:
@@ -103,10 +104,10 @@ def closing(report: Report) -> list[tuple[str, str]]:
     return lines
 
 
-def _styled(verdict: Verdict) -> str:
+def _styled(verdict: Verdict) -> Text:
     if verdict.judged.outcome is Outcome.PASSED:
-        return "[green]passed[/]"
-    return f"[{'red' if verdict.rule.severity is Severity.HOLD else 'yellow'}]{verdict.judged.outcome.value}[/]"
+        return Text("passed", style="green")
+    return Text(verdict.judged.outcome.value, style="red" if verdict.rule.severity is Severity.HOLD else "yellow")
 
 
 def as_data(report: Report) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from customer_activity import console
 from customer_activity.catalog import Reason
@@ -48,7 +47,8 @@ def list_groups(
     for column in ("records", "first sent", "last sent"):
         grid.add_column(column, justify="right")
     for group in groups:
-        grid.add_row(Text(group.topic), group.reason, f"{group.records:,}", _time(group.oldest), _time(group.newest))
+        figures = (f"{group.records:,}", _time(group.oldest), _time(group.newest))
+        grid.add_row(console.cell(group.topic), console.cell(group.reason), *figures)
     console.out.print(grid if groups else "nothing is in quarantine")
 
 
@@ -72,7 +72,8 @@ def show(
     grid = Table("record", "sent", "reason", "detail", box=None, pad_edge=False)
     for row in records:
         place = f"{row['topic']}-{row['partition']}@{row['offset']}" if row["offset"] is not None else row["topic"]
-        grid.add_row(Text(place), _time(row["kafka_timestamp"]), row["reason"], Text(row["detail"] or ""))
+        cells = (console.cell(row[name] or "") for name in ("reason", "detail"))
+        grid.add_row(console.cell(place), _time(row["kafka_timestamp"]), *cells)
     console.out.print(grid if records else "nothing is in quarantine")
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from customer_activity import console, generations
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
@@ -135,7 +134,7 @@ def show_kept(settings: Settings, *, as_json: bool) -> None:
     grid = Table("generation", "taken out", "by", box=None, pad_edge=False)
     grid.add_column("MB", justify="right")
     for kept, size in found:
-        grid.add_row(kept.name, f"{kept.taken_out:%Y-%m-%d %H:%M:%S}", Text(kept.reason), f"{size / 1e6:,.1f}")
+        grid.add_row(kept.name, f"{kept.taken_out:%Y-%m-%d %H:%M:%S}", console.cell(kept.reason), f"{size / 1e6:,.1f}")
     console.out.print(grid if found else "no generation is kept")
 
 
@@ -152,7 +151,7 @@ def show(done: Rebuilt) -> None:
         grid.add_column(column, justify="right")
     for table in done.tables:
         figures = (table.live, table.rebuilt, table.only_live, table.only_rebuilt, table.different)
-        grid.add_row(table.table, *(f"{figure:,}" for figure in figures))
+        grid.add_row(console.cell(table.table), *(f"{figure:,}" for figure in figures))
     console.out.print(grid)
     for table in done.tables:
         _print_differences(table)
@@ -167,9 +166,9 @@ def show(done: Rebuilt) -> None:
 def _print_differences(table: Compared) -> None:
     if table.columns:
         columns = ", ".join(f"{column} ({count:,})" for column, count in table.columns.items())
-        console.out.print(Text(f"  {table.table}: other values in {columns}"), soft_wrap=True)
+        console.out.print(console.cell(f"  {table.table}: other values in {columns}"), soft_wrap=True)
     if table.examples:
-        console.out.print(Text(f"  {table.table}: for one, {', '.join(table.examples)}"), soft_wrap=True)
+        console.out.print(console.cell(f"  {table.table}: for one, {', '.join(table.examples)}"), soft_wrap=True)
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from customer_activity import console, storage
+from customer_activity import console, shown, storage
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK
 from customer_activity.run import live, local_airflow, parts, queries
 from customer_activity.settings import Settings
@@ -57,7 +58,7 @@ def _print_queries(settings: Settings) -> None:
     """Print how to query gold; a command is not wrapped, so that it can be copied as it is."""
     console.out.print("\nGold is a Delta table. Query it with what you like:")
     for query in queries.one_liners(settings, Path.cwd()):
-        console.out.print(f"\n[dim]# {query.engine}[/]")
+        console.out.print(f"\n# {query.engine}", style="dim")
         console.out.print(query.command, soft_wrap=True, highlight=False, markup=False)
 
 
@@ -69,10 +70,16 @@ def _print_what_next(customer_id: str | None, *, stays: bool, pages: str | None)
         console.out.print("\nEverything is stopped, and the data stays. Go on with:")
     steps = {
         f"{activity} status{' --watch' if stays else ''}": "each hop: state, lag, freshness",
-        f"{activity} show {customer_id or 'CUSTOMER_ID'}": "one customer: gold row, profile, last purchases",
+        f"{activity} show {_argument(customer_id)}": "one customer: gold row, profile, last purchases",
         "make run": "the same again, with some fresh purchases",
         **({pages: "Airflow: the streams' runs and logs; pause, clear, rebuild"} if stays and pages else {}),
         **({"make stop": "stop everything"} if stays else {}),
     }
     for command, meaning in steps.items():
         console.out.print(f"  {command:<36} {meaning}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _argument(customer_id: str | None) -> str:
+    """Return an id as an argument that can be pasted into a shell; a placeholder for one that cannot be shown."""
+    is_shown = bool(customer_id) and shown.escaped(customer_id) == customer_id
+    return shlex.quote(customer_id) if customer_id and is_shown else "CUSTOMER_ID"

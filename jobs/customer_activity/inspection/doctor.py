@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from customer_activity import bucket, kafka
 from customer_activity.broker import node, process
 from customer_activity.broker import topics as broker_topics
-from customer_activity.errors import ActivityError
+from customer_activity.errors import ActivityError, BrokerUnavailable
 from customer_activity.inspection import topics
 from customer_activity.settings import PREFIX, PROJECT, Settings
 
@@ -38,11 +39,18 @@ class Finding(NamedTuple):
         check: its name.
         ok: nothing has to be done.
         found: what is there.
-        remedy: what to do; empty when `ok`.
+        remedy: what to do; empty when there is nothing to be said.
     """
 
     check: str
     ok: bool
+    found: str
+    remedy: str
+
+
+class Warned(NamedTuple):
+    """What a check found that is to be known, and what could be done about it: nothing has to be."""
+
     found: str
     remedy: str
 
@@ -60,7 +68,7 @@ def diagnose(settings: Settings) -> list[Finding]:
     """Make every check; a broker that is down costs seconds, not a minute."""
     # Asked once: a broker that is down is told by the connection, within a second or two.
     is_answering = topics.is_reachable(settings) and process.is_answering(settings)
-    checks: dict[str, Callable[[Settings], str]] = {
+    checks: dict[str, Callable[[Settings], str | Warned]] = {
         "settings": _settings,
         "python": _python,
         "java": _java,
@@ -75,9 +83,11 @@ def diagnose(settings: Settings) -> list[Finding]:
     return [_finding(name, check, settings) for name, check in checks.items()]
 
 
-def _finding(name: str, check: Callable[[Settings], str], settings: Settings) -> Finding:
+def _finding(name: str, check: Callable[[Settings], str | Warned], settings: Settings) -> Finding:
     try:
-        return Finding(name, ok=True, found=check(settings), remedy="")
+        found = check(settings)
+        words = found if isinstance(found, Warned) else Warned(found, "")
+        return Finding(name, ok=True, found=words.found, remedy=words.remedy)
     except _Fault as fault:
         return Finding(name, ok=False, found=fault.found, remedy=fault.remedy)
     except ActivityError as error:
@@ -181,8 +191,6 @@ def _lake(settings: Settings) -> str:
         if wrong := [f"{trait.trait}: {trait.found}" for trait in traits if not trait.ok]:
             raise _Fault(f"{settings.lake}: {'; '.join(wrong)}", bucket.TO_CREATE)
         return f"{settings.lake}: {', '.join(trait.found for trait in traits[1:])}"
-    if not settings.is_local_lake:
-        return f"{settings.lake}: not a folder of this machine, seen when a stream starts"
     folder = _existing(Path(settings.lake))
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -226,6 +234,9 @@ def _port(settings: Settings, *, is_answering: bool) -> str:
 
 def _broker(settings: Settings, *, is_answering: bool) -> str:
     if not is_answering:
+        if topics.is_reachable(settings):
+            with suppress(BrokerUnavailable):  # said better below
+                kafka.metadata(settings, seconds=1.0)  # says why, where this client is refused
         start = "start it: `activity broker start`" if node.is_embedded(settings) else "see whether the cluster is up"
         raise _Fault(
             f"no answer from Kafka at {settings.kafka_bootstrap_servers}",
@@ -234,8 +245,10 @@ def _broker(settings: Settings, *, is_answering: bool) -> str:
     return f"answers at {settings.kafka_bootstrap_servers}"
 
 
-def _topics(settings: Settings, *, is_answering: bool) -> str:
+def _topics(settings: Settings, *, is_answering: bool) -> str | Warned:
     if not is_answering:
         raise _Fault("not seen: the broker does not answer", "see to the broker first")
-    broker_topics.check(settings, create=False)
-    return f"{', '.join(settings.topics.values())}: as {broker_topics.FILE_NAME} says"
+    words = f"{', '.join(settings.topics.values())} can be used"
+    if warning := broker_topics.warning(settings):
+        return Warned(f"{words}; {warning}", "nothing has to be done; longer retention reaches further back")
+    return words

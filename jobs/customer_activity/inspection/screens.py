@@ -1,4 +1,4 @@
-"""How a terminal shows what inspection found. Rich markup in data is text, never a style."""
+"""How a terminal shows what inspection found. Data goes through `cell`: it is text, and never a style or a command."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
+from customer_activity.console import cell
 from customer_activity.inspection.show import Customer
 from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.shown import in_a_line
 
 if TYPE_CHECKING:
     from customer_activity.inspection.doctor import Finding
@@ -35,8 +36,8 @@ def status(found: Report, *, phases: bool = False) -> RenderableType:
         queries(found.queries),
         *([_phases(found.queries)] if phases else []),
         _contents(found),
-        *(Text(f"{t.name}: {t.records:,} records", style="dim") for role, t in found.topics.items() if role != "view"),
-        *(Text(f"note: {note}", style="yellow") for note in found.notes),
+        *(cell(f"{t.name}: {t.records:,} records", "dim") for role, t in found.topics.items() if role != "view"),
+        *(cell(f"note: {note}", "yellow") for note in found.notes),
         Text("everything on the topics is through" if found.is_caught_up else ""),
     )
 
@@ -56,7 +57,7 @@ def queries(reports: Iterable[QueryReport]) -> Grid:
             freshness(query),
         )
         if query.message:
-            grid.add_row("", "", Text(query.message, style="yellow"))
+            grid.add_row("", "", Text(in_a_line(query.message), style="yellow"))
     return grid
 
 
@@ -100,7 +101,7 @@ def seconds_ago(seconds: float | None) -> str:
 
 def customer(found: Customer) -> RenderableType:
     """Show a customer: gold, profile, last purchases, and why it is so."""
-    parts: list[RenderableType] = [Text(f"{found.customer_id}: {found.explanation}")]
+    parts: list[RenderableType] = [cell(f"{found.customer_id}: {found.explanation}")]
     parts += [_record("gold.customer_activity", found.gold)] if found.gold else []
     parts += [_record("silver.customer_profiles", found.profile)] if found.profile else []
     parts += [_record("silver.purchase_summaries", found.summary)] if found.summary and not found.gold else []
@@ -123,9 +124,10 @@ def findings(found: Iterable[Finding]) -> Grid:
     """Show what was checked, what was found, and what to do about it."""
     grid = Grid("", "check", "found", box=None, pad_edge=False)
     for finding in found:
-        grid.add_row("[green]ok[/]" if finding.ok else "[red]wrong[/]", escape(finding.check), escape(finding.found))
-        if not finding.ok:
-            grid.add_row("", "", Text(f"→ {finding.remedy}", style="yellow"))
+        mark, style = ("wrong", "red") if not finding.ok else ("note", "yellow") if finding.remedy else ("ok", "green")
+        grid.add_row(Text(mark, style=style), cell(finding.check), cell(finding.found))
+        if finding.remedy:
+            grid.add_row("", "", cell(f"→ {finding.remedy}", "yellow"))
     return grid
 
 
@@ -152,7 +154,7 @@ def _contents(found: Report) -> Grid:
             f"{held.size_bytes / MEGABYTE:,.1f}",
         )
     if not found.tables:
-        grid.add_row(Text(f"none at {found.lake}: not started yet", style="dim"))
+        grid.add_row(cell(f"none at {found.lake}: not started yet", "dim"))
     else:
         size = sum(held.size_bytes for held in found.tables) / MEGABYTE
         grid.add_row(
@@ -168,11 +170,11 @@ def _contents(found: Report) -> Grid:
 def _record(title: str, row: dict[str, Any]) -> Grid:
     grid = Grid("column", "value", title=title, title_justify="left", box=None, show_header=False)
     for column, value in row.items():
-        grid.add_row(Text(column, style="dim"), _value(value))
+        grid.add_row(cell(column, "dim"), _value(value))
     return grid
 
 
 def _value(value: object) -> Text:
     if isinstance(value, datetime):
         return Text(f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
-    return Text("-" if value is None else str(value))
+    return cell("-" if value is None else value)

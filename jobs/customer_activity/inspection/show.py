@@ -36,6 +36,8 @@ class Customer(NamedTuple):
 
 def customer(lake: str, customer_id: str) -> Customer:
     """Look a customer up; only files that may hold the customer are read."""
+    if not _is_text(customer_id):
+        return Customer(customer_id, None, None, None, [], _explanation(None, None, 0, []), is_known=False)
     gold = _row(lake, Table.ACTIVITY, customer_id)
     profile = _row(lake, Table.PROFILES, customer_id)
     summary = _row(lake, Table.SUMMARIES, customer_id)
@@ -45,6 +47,15 @@ def customer(lake: str, customer_id: str) -> Customer:
     is_known = any((gold, profile, summary, bought, updates))
     explanation = _explanation(gold, profile, len(bought), updates)
     return Customer(customer_id, gold, profile, summary, bought[:LAST_PURCHASES], explanation, is_known)
+
+
+def _is_text(argument: str) -> bool:
+    """Whether an argument was given in UTF-8: bytes that are not are half characters, which no id has."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _rows(lake: str, table: Table, customer_id: str, columns: list[str] | None = None) -> list[dict[str, Any]]:

@@ -57,6 +57,7 @@ class QueryReport:
         message: why it failed, or what its state means.
         pid: the driver's process.
         batch: its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
+        progress_at: when the batch at work last told how far it is, UTC; `message` has the words.
         rows_per_second: of the last batch.
         rows_total: rows since its driver started.
         phases: milliseconds by phase of the last batch: read, compute, write, commit, publish; `turn` is what it waited
@@ -73,6 +74,7 @@ class QueryReport:
     message: str = ""
     pid: int | None = None
     batch: dict[str, Any] | None = None
+    progress_at: str | None = None
     rows_per_second: float | None = None
     rows_total: int | None = None
     phases: dict[str, float] = field(default_factory=dict)
@@ -252,9 +254,10 @@ def _state(settings: Settings, query: Query, progress: checkpoints.Progress | No
     return QueryReport(
         query,
         state,
-        message,
+        message or status.get("progress", ""),
         pid=status["pid"],
         batch=last if status["batch_id"] is not None else committed,
+        progress_at=status.get("progress_at"),
         rows_per_second=status["rows_per_second"],
         rows_total=status["rows_total"],
         phases=_phases(status),

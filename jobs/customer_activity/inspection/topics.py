@@ -68,6 +68,7 @@ def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
+        KafkaRefused: it refuses this client, or what it asks for.
     """
     if not is_reachable(settings):
         raise BrokerUnavailable(
@@ -91,7 +92,7 @@ def _is_settling(error: BaseException) -> bool:
 )
 def _described(settings: Settings, names: list[str]) -> dict[str, Topic]:
     client = kafka.admin(settings)
-    known = client.list_topics(timeout=REQUEST_SECONDS).topics
+    known = kafka.metadata(settings, seconds=REQUEST_SECONDS).topics
     partitions = [TopicPartition(name, p) for name in names if name in known for p in known[name].partitions]
     begins, ends, newest = (_listed(client, partitions, spec) for spec in (EARLIEST, LATEST, MAX_TIMESTAMP))
     return {

@@ -33,7 +33,7 @@ COUNTED = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.
 
 LANDING = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
 
-BatchKey = tuple[str, str, int]
+BatchKey = tuple[str, str, int, int]
 Batches = Mapping[BatchKey, Mapping[str, Mapping[str, int]]]
 OUTCOMES = (READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE)
 TOPICS_SCHEMA = pa.schema([("topic", pa.string()), *((outcome, pa.int64()) for outcome in OUTCOMES)])
@@ -133,7 +133,8 @@ def _told(lake: str, name: Table, table: DeltaTable) -> Told:
         note = metadata_of(commits[version].get("userMetadata"))
         if "batch_id" not in note:
             continue
-        key = (str(note["query"]), str(note.get("generation")), int(note["batch_id"]))
+        # What reads change feeds works in parts, which count by themselves.
+        key = (str(note["query"]), str(note.get("generation")), int(note["batch_id"]), int(note.get("upto", 0)))
         versions.setdefault(key, version)
         of_batch = batches.setdefault(key, {})
         for topic, counts in note.get("counts", {}).items():

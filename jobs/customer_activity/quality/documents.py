@@ -2,23 +2,33 @@
 
 Great Expectations writes folders; to S3 the pages go as what they are (their content type), so that a browser opens
 them there. In a folder the pages of older runs stay, by their run's name, until there are more than a hundred.
+
+Great Expectations escapes some of what it is given and puts the rest into its pages as it is. So what comes from the
+data is no markup any more when it gets it.
 """
 
 from __future__ import annotations
 
+import copy
 import mimetypes
 import shutil
 import tempfile
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from customer_activity.quality.judging import Judge, Judged, quiet
+from customer_activity import shown
+from customer_activity.quality.judging import NOT_JUDGED, Judge, Judged, fault_of, is_personal, quiet
 from customer_activity.quality.rules import Rule, Suite
 from customer_activity.storage import filesystem
 
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationValidationResult
+
 KEPT_RUNS = 100
+HARMLESS = (bool, int, float, Decimal, date, timedelta)  # values that are no texts
 PAGES = "validations"  # Great Expectations' own folder: <suite>/<run>/<time>/<page>
 
 
@@ -59,7 +69,7 @@ def _render(
         context.add_data_docs_site("quality", _site(folder))
         run = RunIdentifier(run_name=run_id, run_time=at)
         for suite, judged in suites.items():
-            results = [one.result for one in judged.values() if one.result is not None]
+            results = [_harmless(rule, one.result) for rule, one in judged.items() if one.result is not None]
             if not results:
                 continue
             passed = sum(bool(result.success) for result in results)
@@ -79,6 +89,29 @@ def _render(
             key = ValidationResultIdentifier(expectation_suite_identifier=name, run_id=run, batch_identifier="pinned")
             context.validation_results_store.add(key, whole)
         context.build_data_docs(site_names=["quality"])
+
+
+def _harmless(rule: Rule, result: ExpectationValidationResult) -> ExpectationValidationResult:
+    """Return a result whose texts are no markup, without stack traces; nothing of what a personal column raised."""
+    made = copy.deepcopy(result)
+    made.result = _inert(made.result or {})
+    fault = fault_of(result)
+    words = shown.inert(NOT_JUDGED if is_personal(rule) else fault) if fault else None
+    made.exception_info = {
+        "raised_exception": bool(fault),
+        "exception_message": words,
+        "exception_traceback": words,
+    }
+    return made
+
+
+def _inert(value: Any) -> Any:
+    """Return a value of a result with its texts, those of unknown types included, made harmless."""
+    if isinstance(value, Mapping):
+        return {_inert(name): _inert(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_inert(one) for one in value]
+    return value if value is None or isinstance(value, HARMLESS) else shown.inert(value)
 
 
 def _site(folder: Path) -> Any:

@@ -33,6 +33,7 @@ for chatty in ("great_expectations", "great_expectations.validator.validator"):
     logging.getLogger(chatty).setLevel(logging.ERROR)  # its progress and its own deprecations
 
 EXAMPLES = 5
+NOT_JUDGED = "it could not be judged"  # what is said instead of a library's words about a column of a person
 SEVERITIES = {Severity.HOLD: FailureSeverity.CRITICAL, Severity.WARN: FailureSeverity.WARNING}
 
 
@@ -98,13 +99,13 @@ class Judge:
             asset = self.source.add_dataframe_asset(label)
             batch = asset.add_batch_definition_whole_dataframe("pinned").get_batch({"dataframe": _pandas(frame)})
             judged: dict[Rule, Judged] = {}
-            for is_personal in (False, True):
-                asked = {rule: one for rule, one in expectations.items() if _is_personal(rule) is is_personal}
+            for of_people in (False, True):
+                asked = {rule: one for rule, one in expectations.items() if is_personal(rule) is of_people}
                 if not asked:
                     continue
                 suite = gx.ExpectationSuite(name=label, expectations=list(asked.values()))
                 form: dict[str, Any] = {"result_format": "BOOLEAN_ONLY"}
-                if not is_personal:
+                if not of_people:
                     form = {"result_format": "BASIC", "partial_unexpected_count": EXAMPLES}
                 found = batch.validate(suite, result_format=form)
                 by_rule = {_rule_of(result): result for result in found.results}
@@ -112,7 +113,8 @@ class Judge:
         return judged
 
 
-def _is_personal(rule: Rule) -> bool:
+def is_personal(rule: Rule) -> bool:
+    """Whether a rule is about a column that may tell about a person."""
     return not PERSONAL.isdisjoint(rule.columns)
 
 
@@ -123,8 +125,8 @@ def _rule_of(result: ExpectationValidationResult) -> str:
 
 
 def _judged(rule: Rule, result: ExpectationValidationResult, frame: pa.Table) -> Judged:
-    if fault := _fault(result):
-        what = "it could not be judged" if _is_personal(rule) else fault
+    if fault := fault_of(result):
+        what = NOT_JUDGED if is_personal(rule) else fault
         return Judged(Outcome.ERROR, None, f"Great Expectations: {what}", (), result)
     figures = result.result or {}
     observed, found = figures.get("observed_value"), ""
@@ -153,7 +155,7 @@ def described(frame: pa.Table) -> tuple[str, ...]:
     return tuple(", ".join(f"{name} {value}" for name, value in row.items()) for row in rows)
 
 
-def _fault(result: ExpectationValidationResult) -> str:
+def fault_of(result: ExpectationValidationResult) -> str:
     """Return the first thing that was raised inside; empty where nothing was."""
     info = result.exception_info or {}
     faults: Iterable[Any] = [info] if "raised_exception" in info else info.values()

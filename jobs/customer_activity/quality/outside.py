@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from customer_activity import kafka
 from customer_activity.catalog import Table, table_path
 from customer_activity.errors import TransientError
-from customer_activity.publish.transaction import Marker, identity
+from customer_activity.publish.marker import Marker, identity, parse
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
@@ -114,8 +113,7 @@ def read_view(settings: Settings) -> View:
         TopicMismatch: there is no such topic.
     """
     key = identity(settings).encode()
-    value = kafka.last_values(settings, settings.progress_topic).get(key)
-    marker = Marker(**json.loads(value)) if value is not None else None
+    marker = parse(kafka.last_values(settings, settings.progress_topic).get(key))
     return View(kafka.last_values(settings, settings.view_topic), marker)
 
 
@@ -210,14 +208,15 @@ def unlanded(settings: Settings, database: duckdb.DuckDBPyConnection) -> Relatio
 
 def _records_in(
     settings: Settings, topic: str, partition: int, gaps: Iterable[range]
-) -> Iterator[tuple[int, datetime]]:
-    """Yield offset and time of the committed records in some gaps of a partition."""
+) -> Iterator[tuple[int, datetime | None]]:
+    """Yield offset and time of the committed records in some gaps of a partition; None for one that no table holds."""
     for together in _joined(sorted(gaps, key=lambda gap: gap.start)):
         start, end = {partition: together[0].start}, {partition: together[-1].stop}
         starts = [gap.start for gap in together]
         for record in kafka_input.read(settings, topic, start, end):
             if record.offset in together[bisect_right(starts, record.offset) - 1]:
-                yield record.offset, datetime.fromtimestamp(record.timestamp / 1000, UTC)
+                millis = record.timestamp
+                yield record.offset, None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
 
 
 def _joined(gaps: Iterable[range]) -> Iterator[list[range]]:

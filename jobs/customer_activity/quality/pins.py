@@ -14,11 +14,12 @@ from typing import NamedTuple
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from customer_activity import checkpoints, history
+from customer_activity import checkpoints, deltalog, history
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import SettingsError, TransientError
 from customer_activity.quality.snapshot import Relation, Relations, relation
+from customer_activity.resumption import read_by
 from customer_activity.settings import Settings
 
 
@@ -121,7 +122,9 @@ def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: check
     identity = str(tables[seen.read].metadata().id)
     if done is not None and done.batch_id >= newest.get("batch_id", -1):
         return done.table_versions.get(identity, 0)
-    if seen.read.label in newest:  # gold names the pair
+    if (place := deltalog.noted(newest).get(seen.read)) is not None and place.table_id == identity:
+        return place.version  # a part of a batch that is not through
+    if seen.read.label in newest:  # gold of the release before names the pair
         return int(newest[seen.read.label])
     end = newest.get("cut", {}).get("end")
     if end is None:
@@ -131,7 +134,7 @@ def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: check
             f"{seen.reader} begins with {seen.read.label} as it was: what it has of it is not known by version",
             remedy="judge again when it has caught up",
         )
-    return checkpoints.table_versions(end).get(identity, 0)
+    return read_by(newest, {seen.read: identity}).get(seen.read, 0)
 
 
 def _landed(

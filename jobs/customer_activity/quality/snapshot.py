@@ -40,6 +40,9 @@ UNION ALL SELECT topic, partition, "offset", kafka_timestamp FROM bronze.quarant
 WHERE "offset" IS NOT NULL AND reason <> 'conflicting_duplicate'
 """
 
+# Tables whose rows are in the order of records.
+WITH_LANDING = frozenset({"purchase_events", "customer_profiles", "quarantine", "purchases", "profile_changes"})
+
 # Rows in memory, rows elsewhere, or Parquet files of this machine.
 Relation: TypeAlias = pa.Table | ds.Dataset | tuple[str, ...]
 Relations: TypeAlias = Mapping[str, Relation]
@@ -107,6 +110,14 @@ def add(database: duckdb.DuckDBPyConnection, relations: Relations) -> None:
         else:
             database.register(f"{schema}__{name}", held)
         database.execute(f'CREATE VIEW "{schema}"."{name}" AS SELECT * FROM {source}')
+        if name in WITH_LANDING and "landing" not in _columns(database, f'"{schema}"."{name}"'):
+            # Its files are all of a release before.
+            more = "NULL::BIGINT AS landing"
+            database.execute(f'CREATE OR REPLACE VIEW "{schema}"."{name}" AS SELECT *, {more} FROM {source}')
+
+
+def _columns(database: duckdb.DuckDBPyConnection, name: str) -> set[str]:
+    return {str(row[0]) for row in database.execute(f"DESCRIBE {name}").fetchall()}
 
 
 def literal(value: str | float) -> str:

@@ -5,8 +5,10 @@ Writes     bronze.purchase_events, bronze.customer_profiles (append), then bronz
 Grain      one row per record, with its first coordinates, key, value, headers and Kafka time
 On restart a record that is in bronze already is not appended again; only its row in quarantine goes
 
-A record that was overtaken stays: where another of the same key has landed after it, that one was judged without it,
-and a purchase would count twice or a profile come back. Who wants it all the same rebuilds silver and gold.
+A replay is a landing of its own, with the next number: what it brings back is later than all that has landed. So a
+record that was overtaken stays: where another of the same key has landed since it was refused, the record would come
+after one that was sent later; a profile would come back that was replaced or deleted since. Who wants it all the same
+has it sent again.
 """
 
 from __future__ import annotations
@@ -24,19 +26,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import audit, delta, lease
+from customer_activity import audit, delta, footers, lease
+from customer_activity.bronze.numbering import BY_RULES, EPOCH, LANDING, MILLISECOND, Landing, Numbering
 from customer_activity.bronze.parsing import parse_batch
 from customer_activity.catalog import REPLAY, Query, Reason, Table, table_path
 from customer_activity.checksums import write_checksum
+from customer_activity.contracts import RULES
 from customer_activity.datafiles import arrow_schema
 from customer_activity.microbatch import REMOVED, REPLAYED
 from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
 
-FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH)  # nothing about the record itself was wrong
+# Nothing about the record itself was wrong, or there is none.
+FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE)
+Place = tuple[Any, ...]  # as in ORDER
 KEYS = {Table.PURCHASE_EVENTS: "purchase_id", Table.PROFILE_EVENTS: "customer_id"}
 WRITERS = (Query.BRONZE, Query.SILVER, Query.PUBLISH)  # of these tables
-RAW = [*PLACE, "kafka_timestamp", "key", "value", "headers", "reason"]
+RAW = [*PLACE, "kafka_timestamp", "key", "value", "headers", "landing", "reason"]
+ORDER = ["landing", "partition", "offset"]
 
 
 class Replay(NamedTuple):
@@ -51,6 +58,13 @@ class Replay(NamedTuple):
     accepted: dict[str, int]
     refused: dict[str, int]
     overtaken: int
+
+
+class Run(NamedTuple):
+    """What one replay commits as: a landing, and an id of its own."""
+
+    landing: Landing
+    id: str
 
 
 def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bool = False) -> Replay:
@@ -75,11 +89,12 @@ def _replay(settings: Settings, selection: Selection, reason: str, *, dry_run: b
     lake = settings.lake
     chosen = selected(lake, selection, RAW)
     chosen = chosen.filter(pc.invert(pc.is_in(chosen.column("reason"), pa.array([r.value for r in FOR_GOOD]))))
-    parsed = _parsed(chosen, settings)
+    landing = Landing(Numbering(lake).newest + 1, EPOCH + time.time_ns() // 1_000_000 * MILLISECOND)
+    parsed = _parsed(chosen, settings, landing)
     refused = Counter(parsed.column("reason").drop_null().to_pylist())
     good = parsed.filter(pc.is_null(parsed.column("reason")))
     tables = {settings.purchase_topic: Table.PURCHASE_EVENTS, settings.profile_topic: Table.PROFILE_EVENTS}
-    run, accepted, overtaken = uuid.uuid4().hex[:8], {}, 0
+    run, accepted, overtaken = Run(landing, uuid.uuid4().hex[:8]), {}, 0
     for topic, table in tables.items():
         of_topic = good.filter(pc.equal(good.column("topic"), topic))
         landed = _landed(lake, table, of_topic)
@@ -92,11 +107,13 @@ def _replay(settings: Settings, selection: Selection, reason: str, *, dry_run: b
                 _remove(lake, entering, run, topic)
     done = Replay(accepted, dict(refused), overtaken)
     if accepted and not dry_run:
-        audit.note(lake, datetime.now(UTC), REPLAY, Query.BRONZE, reason, run=run, **done._asdict())
+        audit.note(
+            lake, datetime.now(UTC), REPLAY, Query.BRONZE, reason, run=run.id, landing=landing.number, **done._asdict()
+        )
     return done
 
 
-def _parsed(records: pa.Table, settings: Settings) -> pa.Table:
+def _parsed(records: pa.Table, settings: Settings, landing: Landing) -> pa.Table:
     """Judge raw records by the contract as bronze does."""
     raw = records.select([*PLACE, "kafka_timestamp", "key", "value", "headers"])
     raw = raw.rename_columns([*PLACE, "timestamp", "key", "value", "headers"]).combine_chunks()
@@ -106,31 +123,48 @@ def _parsed(records: pa.Table, settings: Settings) -> pa.Table:
             purchase_topic=settings.purchase_topic,
             profile_topic=settings.profile_topic,
             currency=settings.currency,
+            landed_at=landing.landed_at,
         )
         for part in (raw.to_batches() or [pa.RecordBatch.from_pylist([], raw.schema)])
     ]
-    return pa.Table.from_batches(batches)
+    parsed = pa.Table.from_batches(batches)
+    refused_in = dict(zip(_rows(records, PLACE), records.column("landing").to_pylist(), strict=True))
+    landings = [refused_in[place] for place in _rows(parsed, PLACE)]  # the parser sorts by topic
+    return parsed.append_column("landing", pa.array(landings, pa.int64()))
 
 
 def _landed(lake: str, table: Table, records: pa.Table) -> pa.Table:
-    """Return key and coordinates of what has landed of the same keys."""
+    """Return key and place of what has landed of the same keys."""
     keys = pc.unique(records.column(KEYS[table]))
     events = DeltaTable(table_path(lake, table)).to_pyarrow_dataset()
-    return events.to_table(columns=[KEYS[table], "partition", "offset"], filter=pc.field(KEYS[table]).isin(keys))
+    return events.to_table(columns=[KEYS[table], *ORDER], filter=pc.field(KEYS[table]).isin(keys))
 
 
 def _not_overtaken(records: pa.Table, landed: pa.Table, key: str) -> pa.Array:
-    """Whether nothing of the same key has landed after each record, or in another partition."""
-    places: dict[str, list[tuple[int, int]]] = {}
-    for name, partition, offset in _rows(landed, [key, "partition", "offset"]):
-        places.setdefault(name, []).append((partition, offset))
+    """Whether nothing of the same key has landed since each record was refused."""
+    places: dict[str, list[Place]] = {}
+    for name, *place in _rows(landed, [key, *ORDER]):
+        places.setdefault(name, []).append(tuple(place))
     return pa.array(
         [
-            all(at[0] == partition and at[1] <= offset for at in places.get(name, ()))
-            for name, partition, offset in _rows(records, [key, "partition", "offset"])
+            not any(_is_later(other, tuple(place)) for other in places.get(name, ()))
+            for name, *place in _rows(records, [key, *ORDER])
         ],
         pa.bool_(),
     )
+
+
+def _is_later(other: Place, place: Place) -> bool:
+    """Whether one record landed after another one was refused; the same record, brought back before, did not.
+
+    Without numbers nobody knows which of two partitions was first.
+    """
+    (landing, *at), (refused_in, *refused_at) = other, place
+    if at == refused_at:
+        return False
+    if landing is None and refused_in is None:
+        return bool(at[0] != refused_at[0] or at[1] > refused_at[1])
+    return (-1 if landing is None else landing, *at) > (-1 if refused_in is None else refused_in, *refused_at)
 
 
 def _not_there(records: pa.Table, landed: pa.Table) -> pa.Array:
@@ -143,18 +177,24 @@ def _rows(table: pa.Table, columns: list[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
-def _append(lake: str, table: Table, records: pa.Table, run: str, topic: str) -> None:
+def _append(lake: str, table: Table, records: pa.Table, run: Run, topic: str) -> None:
     if not records.num_rows:
         return
-    now = pa.scalar(datetime.fromtimestamp(time.time(), UTC), pa.timestamp("us", tz="UTC"))
     schema = arrow_schema(table)
-    rows = records.append_column("ingested_at", pa.repeat(now, records.num_rows)).select(schema.names).cast(schema)
+    stamp = {
+        "ingested_at": pa.scalar(run.landing.landed_at, pa.timestamp("us", tz="UTC")),
+        "landing": pa.scalar(run.landing.number, pa.int64()),
+    }
+    rows = records.drop_columns(["landing"])
+    for name, value in stamp.items():
+        rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    rows = rows.select(schema.names).cast(schema)
     path = table_path(lake, table)
     write_deltalake(path, rows, mode="append", commit_properties=_note(run, topic, {REPLAYED: records.num_rows}))
     write_checksum(path, DeltaTable(path).version())
 
 
-def _remove(lake: str, records: pa.Table, run: str, topic: str) -> None:
+def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
     """Take records out of quarantine that are in bronze."""
     path = table_path(lake, Table.QUARANTINE)
     table = DeltaTable(path)
@@ -166,9 +206,17 @@ def _remove(lake: str, records: pa.Table, run: str, topic: str) -> None:
         commit_properties=_note(run, topic, {REMOVED: records.num_rows}),
     ).when_matched_delete().execute()
     write_checksum(path, DeltaTable(path).version())
+    footers.mend(lake, Table.QUARANTINE)
 
 
-def _note(run: str, topic: str, counts: Mapping[str, int]) -> CommitProperties:
+def _note(run: Run, topic: str, counts: Mapping[str, int]) -> CommitProperties:
     """What the commit tells: the accounting moves these records from quarantined to what silver makes of them."""
-    note = {"query": REPLAY, "generation": run, "batch_id": 0, "counts": {topic: dict(counts)}}
+    note = {
+        "query": REPLAY,
+        "generation": run.id,
+        "batch_id": 0,
+        LANDING: run.landing.number,
+        BY_RULES: RULES,
+        "counts": {topic: dict(counts)},
+    }
     return CommitProperties(custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)})

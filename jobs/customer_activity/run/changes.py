@@ -30,16 +30,28 @@ class Change(NamedTuple):
 
 
 def parse(key: bytes, value: bytes | str | None) -> Change:
-    """Read what is shown out of a record of the view topic; a null value says that the row was removed."""
-    fields = json.loads(value, parse_float=Decimal, parse_int=Decimal) if value is not None else {}
-    count, version = fields.get("purchaseCount"), fields.get("viewVersion")
+    """Read what is shown out of a record of the view topic; a null value says that the row was removed.
+
+    Of a record that is not the publisher's, what is not as it should be is left out: a screen stops for nobody.
+    """
+    try:
+        fields = json.loads(value, parse_float=Decimal, parse_int=Decimal) if value is not None else {}
+    except ValueError:
+        fields = {}
+    told = fields if isinstance(fields, dict) else {}
+    count, total, version = (_figure(told.get(name)) for name in ("purchaseCount", "totalAmount", "viewVersion"))
+    loyalty = told.get("loyaltyStatus")
     return Change(
-        key.decode("utf-8"),
+        key.decode("utf-8", errors="backslashreplace"),
         int(count) if count is not None else None,
-        fields.get("totalAmount"),
-        fields.get("loyaltyStatus"),
+        total,
+        str(loyalty) if loyalty is not None else None,
         int(version) if version is not None else None,
     )
+
+
+def _figure(value: object) -> Decimal | None:
+    return value if isinstance(value, Decimal) and value.is_finite() else None
 
 
 def show(newest: deque[Change], change: Change) -> None:

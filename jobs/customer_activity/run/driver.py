@@ -159,9 +159,12 @@ def _has_work(query: QueryReport) -> bool:
 
 
 def _age(query: QueryReport, now: datetime) -> float | None:
-    """Seconds since a query finished its last batch."""
-    at = (query.batch or {}).get("at")
-    return None if at is None else max(0.0, (now.astimezone(UTC) - datetime.fromisoformat(at)).total_seconds())
+    """Seconds since a query finished its last batch, or told how far it is in the one at work."""
+    told = [at for at in ((query.batch or {}).get("at"), query.progress_at) if at is not None]
+    if not told:
+        return None
+    newest = max(map(datetime.fromisoformat, told))
+    return max(0.0, (now.astimezone(UTC) - newest).total_seconds())
 
 
 def start(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from customer_activity import checkpoints, delta, maintenance, maintenance_request
-from customer_activity.catalog import Query, Table
+from customer_activity.catalog import KEPT, Query, Table
 from customer_activity.epochs import ProcessLock
 from customer_activity.errors import QueryAlreadyRunning, TransientError
 from customer_activity.lease import Lease
@@ -77,7 +77,11 @@ def at_rest(lake: str) -> list[Tended]:
     """
     try:
         with Lease(ProcessLock, lake, list(Query)):
-            return [maintenance.tend(lake, table, target_bytes=RESTING_BYTES[table]) for table in Table]
+            done = [maintenance.tend(lake, table, target_bytes=RESTING_BYTES[table]) for table in Table]
+            for table in Table:
+                while maintenance.shorten(lake, table, KEPT[table].commits):  # off the streams nobody waits
+                    pass
+            return done
     except QueryAlreadyRunning as error:
         raise QueryAlreadyRunning(
             error.what, remedy="run this where that driver runs, with its ACTIVITY_RUN_DIR, or stop it first"

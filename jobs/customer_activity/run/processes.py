@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from customer_activity.settings import Settings
+from customer_activity.storage import PRIVATE
 
 PACKAGE = "customer_activity"
 # One of these is in the command line of a process of ours: of Python, of the JVM that pyspark started, of Airflow's.
@@ -45,7 +46,7 @@ def start(settings: Settings, name: str, arguments: list[str]) -> subprocess.Pop
 
 def launch(settings: Settings, name: str, line: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start a command line detached, with a log and a pid file of its name."""
-    settings.run_dir.mkdir(parents=True, exist_ok=True)
+    settings.run_dir.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     log = log_path(settings, name)
     if log.exists():
         log.replace(log.with_name(f"{log.name}.1"))

@@ -10,6 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Query, Table
+from customer_activity.console import cell
 from customer_activity.inspection import screens
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.run.changes import Change
@@ -49,14 +50,14 @@ class Frame(NamedTuple):
 def screen(frame: Frame) -> RenderableType:
     """Show a frame on a terminal."""
     return Group(
-        Text(f"customer activity, {frame.seconds:,.0f} s: {frame.traffic}", style="bold"),
+        cell(f"customer activity, {frame.seconds:,.0f} s: {frame.traffic}", "bold"),
         _input(frame),
         Text(),
         _layers(frame),
         Text(frame.first_gold or "gold has still to move", style="green" if frame.first_gold else "dim"),
         Text(),
         *([_changes(frame.changes)] if frame.changes else []),
-        *(Text(f"note: {note}", style="yellow") for note in frame.report.notes),
+        *(cell(f"note: {note}", "yellow") for note in frame.report.notes),
     )
 
 
@@ -112,13 +113,13 @@ def _changes(changes: tuple[Change, ...]) -> Grid:
         grid.add_column(column, justify="right")
     for change in reversed(changes):
         if change.view_version is None:
-            grid.add_row(Text(change.customer_id), Text("removed", style="dim"))
+            grid.add_row(cell(change.customer_id), Text("removed", style="dim"))
             continue
         grid.add_row(
-            Text(change.customer_id),
-            Text(change.loyalty_status or "-"),
-            f"{change.purchase_count:,}",
-            f"{change.total_amount:,.2f}",
+            cell(change.customer_id),
+            cell(change.loyalty_status or "-"),
+            f"{change.purchase_count:,}" if change.purchase_count is not None else "-",
+            f"{change.total_amount:,.2f}" if change.total_amount is not None else "-",
             str(change.view_version),
         )
     return grid
