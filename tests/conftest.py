@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,12 @@ settings.register_profile("as-found", phases=[phase for phase in Phase if phase 
 LAYERS = ("unit", "spark", "integration", "end_to_end", "drills")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Have the long form of the model on request."""
+    parser.addoption("--lives", type=int, default=0, help="how many lives the model lives; 2000 takes most of an hour")
+    parser.addoption("--visits-page", help="page in which the model's table of visits is replaced")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its layer."""
     root = Path(__file__).parent
@@ -25,6 +32,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         layer = item.path.relative_to(root).parts[0]
         if layer in LAYERS:
             item.add_marker(getattr(pytest.mark, layer))
+
+
+@pytest.fixture(autouse=True)
+def where_s3_is() -> Iterator[None]:
+    """Take back what a test has told this process about S3: the next test has a store of its own."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    yield
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,10 @@
-"""Which versions a batch reads, as its checkpoint says it."""
+"""Which versions a batch reads, as its checkpoint says it: always whole ones."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,27 +30,54 @@ def at(version: int, index: int = -1, *, is_start: bool = False) -> str:
         (Cut([at(5), at(2)], [at(7), at(2)]), WHOLE_LOG, {FIRST: (4, 6), SECOND: (1, 1)}),
         (Cut([at(5), at(2)], [at(7), at(2)]), SHORTENED, {FIRST: (4, 6), SECOND: (1, 1)}),
         (Cut(None, [at(3), at(1)]), WHOLE_LOG, {FIRST: (-1, 2), SECOND: (-1, 0)}),
-        (Cut(None, [at(3), at(1)]), SHORTENED, {}),
+        (Cut(None, [at(3), at(1)]), SHORTENED, {FIRST: (-1, 2), SECOND: (-1, 0)}),
+        (Cut(None, [at(9), None]), {FIRST: 7, SECOND: 4}, {FIRST: (6, 8), SECOND: (3, 3)}),
+        (Cut(None, [at(3), None]), {FIRST: 7, SECOND: 0}, {FIRST: (6, 6), SECOND: (-1, -1)}),
         (Cut([at(5), None], [at(6), None]), WHOLE_LOG, {FIRST: (4, 5), SECOND: (-1, -1)}),
-        (Cut([at(5), None], [at(6), at(1)]), SHORTENED, {}),
-        (Cut([at(5), at(2)], [at(7, 12), at(2)]), WHOLE_LOG, {}),
-        (Cut([at(5, is_start=True), at(2)], [at(7), at(2)]), WHOLE_LOG, {}),
+        (Cut([at(5), None], [at(6), at(1)]), SHORTENED, {FIRST: (4, 5), SECOND: (-1, 0)}),
+        (Cut([at(5), at(2)], [at(7, 12), at(2)]), WHOLE_LOG, {FIRST: (4, 7), SECOND: (1, 1)}),
+        (Cut([at(7, 12), at(2)], [at(9), at(2)]), WHOLE_LOG, {FIRST: (7, 8), SECOND: (1, 1)}),
+        (Cut([at(7, 12), at(2)], [at(7, 20), at(2)]), WHOLE_LOG, {FIRST: (7, 7), SECOND: (1, 1)}),
+        (Cut([at(7, 12), at(2)], [at(8), at(2)]), WHOLE_LOG, {FIRST: (7, 7), SECOND: (1, 1)}),
+        (Cut(None, [at(5, 3, is_start=True), None]), SHORTENED, {FIRST: (-1, 5), SECOND: (-1, -1)}),
+        (Cut([at(5, 3, is_start=True), at(2)], [at(7), at(2)]), WHOLE_LOG, {FIRST: (5, 6), SECOND: (1, 1)}),
+        (Cut([at(5, is_start=True), at(2)], [at(7), at(2)]), WHOLE_LOG, {FIRST: (-1, 6), SECOND: (1, 1)}),
     ],
     ids=[
         "two versions of one, none of the other",
         "the same, after the logs were shortened",
         "a first batch from the beginning",
         "a first batch that begins with the tables as they are",
+        "a first batch that begins at some version",
+        "a first batch of a query whose table had been read beyond its end",
         "a table that has had nothing yet",
         "the same, and now it begins as it is",
         "an end inside a version",
+        "a begin inside a version",
+        "both inside the same one",
+        "the rest of a version and nothing more",
+        "an end inside the table as it was",
         "a begin inside the table as it was",
+        "a begin before the table as it was",
     ],
 )
 def test_the_versions_of_a_batch(
     cut: Cut, begins: Mapping[Table, int | None], expected: dict[Table, tuple[int, int]]
 ) -> None:
     assert cut.versions(begins) == expected
+
+
+PLACES = [at(3), at(4, 0), at(4, 2), at(5), at(5, 1), at(6, 9), at(8)]
+
+
+@pytest.mark.parametrize("first", [0, 2], ids=["whole versions first", "the first batch ends inside one"])
+def test_what_one_batch_ends_with_the_next_begins_behind(first: int) -> None:
+    """Wherever Spark's limits cut: no version is read twice, and none is left out."""
+    ends = PLACES[first:]
+    cuts = [Cut(None, [ends[0]]), *(Cut([begin], [end]) for begin, end in pairwise(ends))]
+    found = [cut.versions({FIRST: 0})[FIRST] for cut in cuts]
+    assert [version for after, upto in found for version in range(after + 1, upto + 1)] == list(range(8))
+    assert all(upto == after for (_, upto), (after, _) in pairwise(found))
 
 
 def test_a_query_begins_with_the_table_as_it_is_where_its_log_was_shortened(tmp_path: Path) -> None:

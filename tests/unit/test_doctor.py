@@ -52,7 +52,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(metadata, "version", {"pyspark": "4.0.5", "delta-spark": "4.4.0"}.__getitem__)
     monkeypatch.setattr(topics, "is_reachable", lambda _: True)
     monkeypatch.setattr(process, "is_answering", lambda _: True)
-    monkeypatch.setattr(broker_topics, "check", lambda _, *, create: [])
+    monkeypatch.setattr(broker_topics, "warning", lambda _: "")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -125,10 +125,10 @@ def full_disk(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def different_topic(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(_: Settings, *, create: bool) -> list[str]:
+    def check(_: Settings) -> list[str]:
         raise TopicMismatch("topic view has 1 partitions, the file says 4", remedy="alter it")
 
-    monkeypatch.setattr(broker_topics, "check", check)
+    monkeypatch.setattr(broker_topics, "warning", check)
 
 
 @pytest.mark.parametrize(
@@ -202,12 +202,6 @@ def test_a_wrong_security_file_and_shared_topics_are_faults_of_the_settings(sett
         assert "settings" in [finding.check for finding in faults]
 
 
-def test_a_lake_in_an_object_store_is_not_looked_for_on_this_machine(settings: Settings) -> None:
-    findings = {finding.check: finding for finding in diagnose(settings.model_copy(update={"lake": "gs://bucket/x"}))}
-    assert findings["lake"].ok
-    assert "gs://bucket/x" in findings["lake"].found
-
-
 def test_the_doctor_leaves_nothing_behind(settings: Settings, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     diagnose(settings)
@@ -232,3 +226,13 @@ def test_the_jars_are_of_the_release_that_pyproject_pins() -> None:
     spark = ".".join(versions["pyspark"].split(".")[:2])
     assert f"delta-spark_{spark}_2.13-{versions['delta-spark']}.jar" in names
     assert f"spark-sql-kafka-0-10_2.13-{spark}." in names
+
+
+def test_what_is_only_to_be_known_of_topics_is_a_note_and_no_fault(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_topics, "warning", lambda _: "topic t keeps records for 7 days")
+    (found,) = (finding for finding in diagnose(settings) if finding.check == "topics")
+    assert found.ok
+    assert "topic t keeps records for 7 days" in found.found
+    assert found.remedy

@@ -36,6 +36,10 @@ def query(name: Query = Query.BRONZE, state: str = "running", *, ago: float | No
     return QueryReport(name, state, **{"pid": PID, "batch": at} | more)
 
 
+def told(ago: float) -> str:
+    return (NOW - timedelta(seconds=ago)).isoformat()
+
+
 def everything(state: str) -> Report:
     """Report all queries in one state."""
     return report(*(query(name, state) for name in Query))
@@ -53,6 +57,9 @@ def everything(state: str) -> Report:
             "bronze has something to read and no batch for 900 s",
         ),
         ([query(ago=900.0, lag_records=5)], 60.0, State.RUNNING, ""),
+        ([query(ago=900.0, lag_records=5, progress_at=told(3.0))], 1_000.0, State.RUNNING, ""),
+        ([query(ago=None, lag_records=5, progress_at=told(3.0))], 1_000.0, State.RUNNING, ""),
+        ([query(ago=900.0, lag_records=5, progress_at=told(300.0))], 1_000.0, State.STALLED, "no batch for 300 s"),
         ([query(ago=900.0), query(Query.SILVER, ago=900.0, lag_versions=2)], 1_000.0, State.STALLED, "silver has"),
         ([query(Query.PUBLISH, "held", ago=900.0, lag_versions=2)], 1_000.0, State.RUNNING, ""),
         ([query(state="silent", ago=900.0, message="no word")], 1_000.0, State.STALLED, "no word"),
@@ -66,6 +73,9 @@ def everything(state: str) -> Report:
         "nothing to read",
         "stuck",
         "started again just now",
+        "a long batch moves on",
+        "a long first batch moves on",
+        "a long batch has stopped moving",
         "a hop stuck",
         "held by quality",
         "frozen",

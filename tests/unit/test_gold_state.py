@@ -1,83 +1,300 @@
-"""What gold knows of the past, when silver's logs no longer tell all of it."""
+"""Whatever gold's index held and whatever became of silver's tables, a batch begins with the state of its begin."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
-from customer_activity import delta
+from customer_activity import delta, deltalog, maintenance
 from customer_activity.catalog import Table, table_path
-from customer_activity.datafiles import arrow_schema
+from customer_activity.errors import ChangeFeedLost, ForeignCommit
+from customer_activity.gold import state as gold_state
 from customer_activity.gold.state import GoldState
 from customer_activity.settings import Settings
+from support.tables import append
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COMMITS = 6
-LOG_BEGINS = 4
+SILVER = (Table.PURCHASES, Table.PROFILE_CHANGES)
+
+
+def bought(number: int, customer: str = "C-1", amount: str = "1.10") -> dict[str, Any]:
+    return {
+        "purchase_id": f"P-{number}",
+        "customer_id": customer,
+        "amount": Decimal(amount),
+        "occurred_at": NOON,
+        "kafka_timestamp": NOON,
+        "partition": 0,
+        "offset": number,
+        "landing": number,
+    }
+
+
+def said(number: int, customer: str = "C-1", *, is_tombstone: bool = False) -> dict[str, Any]:
+    return {
+        "customer_id": customer,
+        "name": None if is_tombstone else f"Name {number}",
+        "updated_at": NOON,
+        "kafka_timestamp": NOON,
+        "partition": 0,
+        "offset": number,
+        "landing": number,
+        "is_tombstone": is_tombstone,
+    }
+
+
+def commit(lake: str, number: int) -> None:
+    landed = {Table.PURCHASE_EVENTS.label: number, Table.PROFILE_EVENTS.label: number}
+    append(lake, Table.PURCHASES, bought(number), landed=landed)
+    append(lake, Table.PROFILE_CHANGES, said(number), landed=landed)
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Return settings of a lake with a purchase and a profile in each of six commits; a checkpoint at the fourth."""
+    """Return settings of a lake with a purchase and a profile in each of six commits of silver's."""
     settings = Settings(lake=str(tmp_path / "lake"))
     delta.ensure_tables(settings.lake)
-    rows = {
-        Table.PURCHASES: {"amount": Decimal("1.10"), "occurred_at": NOON},
-        Table.PROFILE_CHANGES: {"name": "Ada", "updated_at": NOON, "is_tombstone": False, "partition": 0},
-    }
     for number in range(1, COMMITS + 1):
-        for table, fields in rows.items():
-            row = {"customer_id": "C-1", "kafka_timestamp": NOON, **fields}
-            row |= {"purchase_id": f"P-{number}"} if table is Table.PURCHASES else {"offset": number}
-            path = table_path(settings.lake, table)
-            write_deltalake(path, pa.Table.from_pylist([row], arrow_schema(table)), mode="append")
-            if number == LOG_BEGINS:
-                DeltaTable(path).create_checkpoint()
+        commit(settings.lake, number)
     return settings
 
 
-@pytest.fixture
-def state(settings: Settings) -> GoldState:
-    logs = (Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES)
-    return GoldState(settings, {table: delta.table_id(settings.lake, table) for table in logs})
-
-
-def shorten(settings: Settings) -> None:
-    """Take away what the logs have before their checkpoint."""
-    for table in (Table.PURCHASES, Table.PROFILE_CHANGES):
-        for version in range(LOG_BEGINS):
-            Path(table_path(settings.lake, table), "_delta_log", f"{version:020}.json").unlink()
+def opened(settings: Settings) -> GoldState:
+    return GoldState(settings, {table: delta.table_id(settings.lake, table) for table in Table})
 
 
 def both(version: int) -> dict[Table, int]:
-    return {Table.PURCHASES: version, Table.PROFILE_CHANGES: version}
+    return dict.fromkeys(SILVER, version)
 
 
-def purchases(state: GoldState) -> int:
-    ((count,),) = state.index.connection.execute("SELECT purchase_count FROM summary WHERE customer_id = 'C-1'")
-    return int(count)
+def known(state: GoldState) -> tuple[int, str | None]:
+    """How many purchases the state counts of C-1, and the name it has."""
+    connection = state.index.connection
+    found = connection.execute("SELECT purchase_count FROM summary WHERE customer_id = 'C-1'").fetchone()
+    name = connection.execute("SELECT name FROM profile WHERE customer_id = 'C-1'").fetchone()
+    return (found or (0,))[0], (name or (None,))[0]
 
 
-@pytest.mark.parametrize("held", [None, 1, 2, LOG_BEGINS - 1, LOG_BEGINS, COMMITS])
-def test_nothing_is_counted_twice_or_left_out(settings: Settings, state: GoldState, held: int | None) -> None:
+def compacted(lake: str) -> None:
+    for table in SILVER:
+        maintenance.compact(lake, table)
+
+
+def vacuumed(lake: str) -> None:
+    """Remove what a compaction replaced, however young."""
+    compacted(lake)
+    for table in SILVER:
+        log = DeltaTable(table_path(lake, table))
+        log.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def shortened(lake: str) -> None:
+    """Remove what the logs have before a checkpoint at the newest commit of silver's."""
+    for table in SILVER:
+        path = Path(table_path(lake, table))
+        DeltaTable(path).create_checkpoint()
+        for entry in (path / "_delta_log").glob("*.json"):
+            if int(entry.stem) < COMMITS:
+                entry.unlink()
+
+
+def put_back_and_grown(lake: str) -> None:
+    """Take each table back to version 3 and let it grow past where it was, with other rows."""
+    for table in SILVER:
+        path = Path(table_path(lake, table))
+        for entry in (path / "_delta_log").glob("*.json"):
+            if int(entry.stem) > 3:
+                entry.unlink()
+        for number in range(11, 11 + COMMITS):
+            rows = [bought(number), bought(10 * number)] if table is Table.PURCHASES else [said(number)]
+            append(lake, table, *rows)
+
+
+def made_again(lake: str) -> None:
+    """Put tables of the same rows, with other ids, in their places."""
+    for table in SILVER:
+        shutil.rmtree(table_path(lake, table))
+        delta.create(lake, table)
+    for number in range(1, COMMITS + 1):
+        commit(lake, number)
+
+
+def unchanged(_lake: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("held", [None, 0, 2, COMMITS - 1, COMMITS], ids=lambda held: f"held {held}")
+@pytest.mark.parametrize("wanted", [2, COMMITS], ids=lambda wanted: f"wanted {wanted}")
+@pytest.mark.parametrize("became", [unchanged, compacted, vacuumed, made_again], ids=lambda became: became.__name__)
+def test_the_state_is_exactly_that_of_a_version(
+    settings: Settings, held: int | None, wanted: int, became: Callable[[str], None]
+) -> None:
     if held is not None:
-        state.catch_up(both(held))
-        assert purchases(state) == held
-    shorten(settings)
-    state.catch_up(both(COMMITS))
-    assert purchases(state) == COMMITS
-    assert state.positions == both(COMMITS)
+        before = opened(settings)
+        before.bring(both(held))
+        before.close()
+    became(settings.lake)
+    state = opened(settings)
+    state.bring(both(wanted))
+    assert known(state) == (wanted, f"Name {wanted}")
+    assert all(state.index.position(table).version == wanted for table in SILVER)  # type: ignore[union-attr]
 
 
-def test_a_version_that_the_log_no_longer_has_is_the_first_that_it_has(settings: Settings, state: GoldState) -> None:
-    shorten(settings)
-    state.catch_up(both(2))
-    assert purchases(state) == LOG_BEGINS
-    assert state.positions == both(LOG_BEGINS)
-    state.catch_up(both(COMMITS))
-    assert purchases(state) == COMMITS
+@pytest.mark.parametrize("held", [None, 2, COMMITS], ids=lambda held: f"held {held}")
+def test_a_shortened_log_loses_nothing(settings: Settings, held: int | None) -> None:
+    if held is not None:
+        before = opened(settings)
+        before.bring(both(held))
+        before.close()
+    shortened(settings.lake)
+    state = opened(settings)
+    state.bring(both(COMMITS))
+    assert known(state) == (COMMITS, f"Name {COMMITS}")
+
+
+@pytest.mark.parametrize("held", [5, COMMITS], ids=lambda held: f"held {held}")
+def test_a_table_that_was_put_back_has_other_commits_under_the_same_numbers(settings: Settings, held: int) -> None:
+    before = opened(settings)
+    before.bring(both(held))
+    before.close()
+    put_back_and_grown(settings.lake)
+    state = opened(settings)
+    state.bring(both(8))
+    assert known(state) == (3 + 2 * 5, "Name 15")  # three from before, five of two each
+
+
+def test_rows_that_landed_later_are_left_out_where_only_the_newest_version_is_whole(settings: Settings) -> None:
+    vacuumed(settings.lake)
+    for table in SILVER:  # the log no longer has what tells the files of version 4
+        assert Path(table_path(settings.lake, table)).exists()
+    state = opened(settings)
+    state.bring(both(4))
+    assert known(state) == (4, "Name 4")
+
+
+def test_nobody_guesses_where_no_commit_tells_what_had_landed(settings: Settings) -> None:
+    append(settings.lake, Table.PURCHASES, bought(7))  # as the release before did: without a landing
+    wanted = DeltaTable(table_path(settings.lake, Table.PURCHASES)).version()
+    append(settings.lake, Table.PURCHASES, bought(8))
+    vacuumed(settings.lake)
+    with pytest.raises(ChangeFeedLost, match=f"silver.purchases: .* version {wanted}"):
+        opened(settings).bring({Table.PURCHASES: wanted})
+
+
+def test_a_seed_that_is_interrupted_goes_on_behind_its_last_key(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [bought(100 + number, f"C-{number:03}") for number in range(250)]
+    version = append(settings.lake, Table.PURCHASES, *rows)
+    monkeypatch.setattr("customer_activity.state.ROWS_AT_A_TIME", 50)
+    said_so: list[str] = []
+
+    def interrupt(words: str) -> None:
+        said_so.append(words)
+        if len(said_so) in (2, 3):
+            raise KeyboardInterrupt
+
+    state = opened(settings)
+    keys: list[int] = []
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            state.bring({Table.PURCHASES: version}, interrupt)
+        ((count,),) = state.index.connection.execute("SELECT count(*) FROM summary")
+        keys.append(count)
+        assert state.index.position(Table.PURCHASES) is None
+        state.close()
+        state = opened(settings)
+    state.bring({Table.PURCHASES: version}, interrupt)
+    ((count, purchases),) = state.index.connection.execute("SELECT count(*), sum(purchase_count) FROM summary")
+    assert (count, purchases) == (251, 250 + COMMITS)
+    assert 0 < keys[0] < keys[1] < 251
+    assert said_so
+
+
+@pytest.mark.parametrize("tombstone_at", [2, 5, 6])
+def test_an_older_change_does_not_bring_a_profile_back(settings: Settings, tombstone_at: int) -> None:
+    """Files of a snapshot come in any order; so do commits that a replay made."""
+    for number in range(1, COMMITS + 1):
+        append(settings.lake, Table.PROFILE_CHANGES, said(number, "C-9", is_tombstone=number == tombstone_at))
+    newest = DeltaTable(table_path(settings.lake, Table.PROFILE_CHANGES)).version()
+    for table in (Table.PROFILE_CHANGES,):
+        maintenance.compact(settings.lake, table)
+    state = opened(settings)
+    state.bring({Table.PROFILE_CHANGES: newest})
+    names = dict(state.index.connection.execute("SELECT customer_id, name FROM profile"))
+    assert names.get("C-9") == (None if tombstone_at == COMMITS else f"Name {COMMITS}")
+
+
+@pytest.mark.parametrize("is_tombstone", [False, True], ids=["update", "tombstone"])
+def test_an_older_change_that_comes_later_changes_nothing(settings: Settings, is_tombstone: bool) -> None:
+    """As a state follows commits: a replay lands behind what it is older than."""
+    state = opened(settings)
+    state.bring(both(COMMITS))
+    version = append(settings.lake, Table.PROFILE_CHANGES, said(2, is_tombstone=is_tombstone))
+    state.bring({Table.PROFILE_CHANGES: version})
+    assert known(state)[1] == f"Name {COMMITS}"
+
+
+@pytest.mark.parametrize("how", ["commits", "one by one", "seed"])
+def test_a_total_out_of_range_is_capped_however_it_comes_in(settings: Settings, how: str) -> None:
+    state = opened(settings)
+    if how != "seed":
+        state.bring({Table.PURCHASES: COMMITS})
+    together = 1 if how == "one by one" else 19
+    for first in range(0, 19, together):
+        largest = (bought(100 + n, "C-2", "9999999999999999.99") for n in range(first, first + together))
+        version = append(settings.lake, Table.PURCHASES, *largest)
+        if how != "seed":
+            state.bring({Table.PURCHASES: version})
+    state.bring({Table.PURCHASES: version})
+    ((cents, count),) = state.index.connection.execute(
+        "SELECT cents, purchase_count FROM summary WHERE customer_id = 'C-2'"
+    )
+    assert (cents, count) == (gold_state.OUT_OF_RANGE, 19)
+    assert known(state)[0] == COMMITS
+
+
+@pytest.mark.parametrize("change", ["delete", "update", "append"])
+def test_a_foreign_commit_on_the_way_is_refused_by_name(settings: Settings, change: str) -> None:
+    state = opened(settings)
+    state.bring({Table.PURCHASES: COMMITS})
+    table = DeltaTable(table_path(settings.lake, Table.PURCHASES))
+    if change == "delete":
+        table.delete("purchase_id = 'P-3'")
+    elif change == "update":
+        table.update({"amount": "2.20"}, predicate="purchase_id = 'P-3'")
+    else:
+        append(settings.lake, Table.PURCHASES, bought(9), query="somebody's notebook")
+    with pytest.raises(ForeignCommit, match=f"silver.purchases: version {COMMITS + 1} was not written by the pipeline"):
+        state.bring({Table.PURCHASES: COMMITS + 1})
+
+
+def test_the_same_sums_are_seeded_and_followed(settings: Settings) -> None:
+    """What the index's own language adds up is what the batches' does."""
+    for number in range(20, 40):
+        append(settings.lake, Table.PURCHASES, bought(number, f"C-{number % 3}", f"{number}.{number}"))
+    newest = DeltaTable(table_path(settings.lake, Table.PURCHASES)).version()
+    sums = []
+    for first in (newest, 0):
+        state = opened(settings)
+        state.bring({Table.PURCHASES: first})
+        state.bring({Table.PURCHASES: newest})
+        sums.append(state.index.connection.execute("SELECT * FROM summary ORDER BY customer_id").fetchall())
+        state.close()
+        shutil.rmtree(settings.index_dir)
+    assert sums[0] == sums[1]
+    assert len(sums[0]) == 3
+
+
+def test_a_place_is_named_by_the_commit(settings: Settings) -> None:
+    at = {deltalog.position(settings.lake, Table.PURCHASES, "id", version) for version in (0, 1, 2)}
+    assert len({place.commit for place in at}) == 3
+    assert deltalog.position(settings.lake, Table.PURCHASES, "id", 99).commit == ""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity import delta, history
-from customer_activity.catalog import Query, Table, table_path
+from customer_activity.catalog import Query, Table, history_path, table_path
 from customer_activity.datafiles import arrow_schema
 from customer_activity.settings import Settings
 from customer_activity.verification import lake as verified
@@ -71,3 +74,58 @@ def test_log_and_history_are_whole_together(lake: str) -> None:
         Path(path).unlink()
     said = [*history.told(lake, TABLE, 5), *history.kept(lake, TABLE)]
     assert batches(said) == {0: None} | {number: number for number in range(1, 6)}
+
+
+def keep_and_remove(lake: str, versions: range) -> None:
+    """Shorten the log by some entries, as upkeep does."""
+    entries = [(version, f"{table_path(lake, TABLE)}/_delta_log/{version:020}.json") for version in versions]
+    history.keep(lake, TABLE, entries)
+    for _, path in entries:
+        Path(path).unlink()
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Have the system refuse to write more into a file, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_history_whose_writing_failed_is_not_there(lake: str) -> None:
+    entries = [(1, f"{table_path(lake, TABLE)}/_delta_log/{1:020}.json")]
+    with files_of_at_most(50), pytest.raises(OSError, match="too large"):
+        history.keep(lake, TABLE, entries)
+    assert list(history.kept(lake, TABLE)) == []
+    assert list(Path(history_path(lake, TABLE)).glob("*.jsonl")) == []
+    history.keep(lake, TABLE, entries)
+    with files_of_at_most(50), pytest.raises(OSError, match="too large"):
+        history.keep(lake, TABLE, entries)
+    assert batches(list(history.kept(lake, TABLE))) == {1: 1}
+
+
+@pytest.mark.parametrize("keeps", [0, 0.4, 0.999], ids=["nothing", "some lines", "nearly all"])
+def test_a_file_that_a_former_release_left_cut_off_is_made_up_for_by_the_next(lake: str, keeps: float) -> None:
+    folder = Path(history_path(lake, TABLE))
+    history.keep(
+        lake, TABLE, [(version, f"{table_path(lake, TABLE)}/_delta_log/{version:020}.json") for version in (0, 1, 2)]
+    )
+    (torn,) = folder.iterdir()
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[: int(len(whole) * keeps)])
+
+    keep_and_remove(lake, range(4))
+
+    said = [*history.told(lake, TABLE, 5), *history.kept(lake, TABLE)]
+    assert batches(said) == {0: None} | {number: number for number in range(1, 6)}
+    assert verified.commits(lake, TABLE, DeltaTable(table_path(lake, TABLE))).first_version == 0
+
+
+def test_a_draft_is_no_history(lake: str) -> None:
+    keep_and_remove(lake, range(2))
+    Path(history_path(lake, TABLE), "0-9.jsonl.draft").write_text('{"version"')
+    assert batches(list(history.kept(lake, TABLE))) == {0: None, 1: 1}
+    assert verified.commits(lake, TABLE, DeltaTable(table_path(lake, TABLE))).first_version == 0

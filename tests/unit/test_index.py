@@ -1,4 +1,4 @@
-"""The local index: at a version or behind it, never ahead; and made anew when it is of no use."""
+"""The local index: rows and place change together, keys are whole, and a file of no use is made again."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable
 
-from customer_activity import maintenance
+from customer_activity import delta, maintenance
 from customer_activity.catalog import Table, table_path
-from customer_activity.datafiles import FileWriter, arrow_schema, in_parts
-from customer_activity.index import NEVER, Index, appended
+from customer_activity.datafiles import FileWriter, arrow_schema
+from customer_activity.deltalog import Position
+from customer_activity.errors import IndexDamaged
+from customer_activity.index import Index
 from customer_activity.settings import Settings
+from customer_activity.silver import purchases
 from customer_activity.silver.index import SilverIndex
 from customer_activity.silver.purchases import First
+from support.tables import append
 
 WORDS = "CREATE TABLE IF NOT EXISTS word (text TEXT PRIMARY KEY);"
 
@@ -26,38 +30,79 @@ def words(index: Index) -> list[str]:
     return [text for (text,) in index.connection.execute("SELECT text FROM word ORDER BY text")]
 
 
-def test_rows_and_version_change_together_or_not_at_all(tmp_path: Path) -> None:
-    index = Index(tmp_path / "a.db", WORDS, ["t"])
+AT = Position("t", 3, "abc")
+
+
+def test_rows_and_place_change_together_or_not_at_all(tmp_path: Path) -> None:
+    index = Index(tmp_path / "a.db", WORDS)
     with index.change() as connection:
         connection.execute("INSERT INTO word VALUES ('one')")
-        index.advance("t", 3)
+        index.advance(Table.PURCHASES, AT)
 
     def fail_half_way() -> None:
         with index.change() as connection:
             connection.execute("INSERT INTO word VALUES ('two')")
-            index.advance("t", 4)
+            index.advance(Table.PURCHASES, Position("t", 4, "def"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_half_way()
     index.close()
 
-    again = Index(tmp_path / "a.db", WORDS, ["t"])
-    assert (words(again), again.position("t")) == (["one"], 3)
+    again = Index(tmp_path / "a.db", WORDS)
+    assert (words(again), again.position(Table.PURCHASES)) == (["one"], AT)
+    assert again.position(Table.PROFILE_CHANGES) is None
 
 
-@pytest.mark.parametrize("damage", ["of another table", "no database"])
-def test_an_index_of_no_use_is_made_anew(tmp_path: Path, damage: str) -> None:
-    index = Index(tmp_path / "a.db", WORDS, ["t"])
+@pytest.mark.parametrize("damage", ["of another release", "no database"])
+def test_an_index_of_no_use_is_made_again(tmp_path: Path, damage: str) -> None:
+    index = Index(tmp_path / "a.db", WORDS)
     with index.change() as connection:
         connection.execute("INSERT INTO word VALUES ('one')")
-        index.advance("t", 3)
+        index.advance(Table.PURCHASES, AT)
+        connection.execute("PRAGMA user_version=1")
     index.close()
     if damage == "no database":
         (tmp_path / "a.db").write_bytes(b"what is this" * 1000)
-    again = Index(tmp_path / "a.db", WORDS, ["u" if damage == "of another table" else "t"])
+    again = Index(tmp_path / "a.db", WORDS)
     assert words(again) == []
-    assert again.position("u" if damage == "of another table" else "t") == NEVER
+    assert again.position(Table.PURCHASES) is None
+
+
+def test_damage_that_is_met_later_ends_the_batch_and_is_gone_at_the_next_start(tmp_path: Path) -> None:
+    index = Index(tmp_path / "a.db", WORDS)
+    with index.change() as connection:
+        connection.executemany("INSERT INTO word VALUES (?)", ((f"word {number:06}",) for number in range(20_000)))
+        index.advance(Table.PURCHASES, AT)
+    index.close()
+    size = (tmp_path / "a.db").stat().st_size
+    with (tmp_path / "a.db").open("r+b") as file:
+        file.seek(size // 2)
+        file.write(b"\xff" * (size // 4))
+    damaged = Index(tmp_path / "a.db", WORDS)
+    with pytest.raises(IndexDamaged, match="start again"):
+        damaged.rows(
+            "SELECT text FROM word WHERE text IN (SELECT key FROM wanted)", [f"word {n:06}" for n in range(20_000)]
+        )
+    again = Index(tmp_path / "a.db", WORDS)
+    assert (words(again), again.position(Table.PURCHASES)) == ([], None)
+
+
+def test_keys_are_looked_up_whole(tmp_path: Path) -> None:
+    odd = [
+        "A",
+        "A\x00",
+        "A\x00B",
+        "\x00",
+        "é",
+        "e\u0301",
+        "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
+    ]
+    index = Index(tmp_path / "a.db", WORDS)
+    with index.change() as connection:
+        connection.executemany("INSERT INTO word VALUES (?)", ((key,) for key in odd[1:]))
+    found = index.rows("SELECT text FROM wanted JOIN word ON text = key", odd)
+    assert {text for (text,) in found} == set(odd[1:])
 
 
 def bought(number: int) -> dict[str, object]:
@@ -77,60 +122,59 @@ def bought(number: int) -> dict[str, object]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Return a lake whose silver.purchases has three versions with two purchases each."""
+    """Return a lake whose silver.purchases has three commits with two purchases each."""
     settings = Settings(lake=str(tmp_path / "lake"))
-    for version in range(3):
-        rows = pa.Table.from_pylist(
-            [bought(2 * version), bought(2 * version + 1)], schema=arrow_schema(Table.PURCHASES)
-        )
-        write_deltalake(
-            table_path(settings.lake, Table.PURCHASES),
-            rows,
-            mode="append",
-            configuration={"delta.enableChangeDataFeed": "true"},
-        )
+    delta.ensure_tables(settings.lake)
+    for number in range(3):
+        append(settings.lake, Table.PURCHASES, bought(2 * number), bought(2 * number + 1))
     return settings
 
 
-@pytest.mark.parametrize(
-    ("after", "upto", "numbers"),
-    [
-        pytest.param(NEVER, 2, [0, 1, 2, 3, 4, 5], id="everything"),
-        pytest.param(NEVER, 1, [0, 1, 2, 3], id="everything up to a version"),
-        pytest.param(0, 2, [2, 3, 4, 5], id="after a version"),
-        pytest.param(1, 1 + 1, [4, 5], id="one version"),
-    ],
-)
-def test_what_was_appended_between_versions(settings: Settings, after: int, upto: int, numbers: list[int]) -> None:
-    columns = ("purchase_id", "partition", "offset", "amount", "occurred_at")
-    rows = appended(settings.lake, Table.PURCHASES, after, upto, columns).read_all()
-    assert sorted(rows.column("offset").to_pylist()) == numbers
-    assert rows.schema.names == list(columns)
-    assert rows.sort_by("purchase_id").num_rows == len(numbers)  # plain texts, which every function knows
+def opened(settings: Settings) -> SilverIndex:
+    return SilverIndex(settings, {table: delta.table_id(settings.lake, table) for table in Table})
 
 
-def test_parts_hold_every_row_once(settings: Settings) -> None:
-    reader = appended(settings.lake, Table.PURCHASES, NEVER, 2, ("offset",))
-    parts = list(in_parts(reader, 3))
-    assert sorted(offset for part in parts for offset in part.column("offset").to_pylist()) == list(range(6))
-
-
-def test_an_index_that_is_behind_takes_what_the_table_has(settings: Settings) -> None:
-    ids = {Table.PURCHASES: "p", Table.PROFILE_CHANGES: "c"}
-    index = SilverIndex(settings, ids)
+def test_an_index_takes_what_the_table_has(settings: Settings) -> None:
+    index = opened(settings)
     index.catch_up(Table.PURCHASES)
     (first,) = index.counted(["P-4", "P-9"]).values()
     assert (first.partition, first.offset) == (0, 4)
-    with index.change():  # a commit that the index follows, and is lost with a crash
-        index.add_purchases([("P-9", First(0, 9, b"?"))])
-        index.advance(Table.PURCHASES, 2)
-    index.index.advance("p", 0)  # as if it had stayed at version 0
+    append(settings.lake, Table.PURCHASES, bought(9))
     index.close()
 
-    again = SilverIndex(settings, ids)
+    again = opened(settings)
     again.catch_up(Table.PURCHASES)
-    assert set(again.counted(f"P-{n}" for n in range(6))) == {f"P-{n}" for n in range(6)}
-    assert again.index.position("p") == 2
+    assert set(again.counted(f"P-{n}" for n in range(12))) == {f"P-{n}" for n in (*range(6), 9)}
+
+
+def test_what_is_seeded_from_the_table_is_what_a_batch_notes(settings: Settings) -> None:
+    """The digest of a content is the same in both languages: else each repeat would be a conflict."""
+    odd = [
+        bought(10) | {"product_id": "X", "amount": Decimal("0.10")},
+        bought(11) | {"amount": Decimal("9999999999999999.99"), "customer_id": "Ünï'\"\u2028"},
+        bought(12) | {"occurred_at": datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC), "product_id": ""},
+        bought(13) | {"occurred_at": datetime(1970, 1, 1, tzinfo=UTC), "amount": Decimal(0)},
+    ]
+    append(settings.lake, Table.PURCHASES, *odd)
+    index = opened(settings)
+    index.catch_up(Table.PURCHASES)
+    rows = DeltaTable(table_path(settings.lake, Table.PURCHASES)).to_pyarrow_table()
+    wanted = dict(purchases.firsts(rows.select(list(purchases.COLUMNS))))
+    assert index.counted(wanted) == wanted
+    assert len(wanted) == 10
+
+
+def test_a_commit_of_silver_moves_the_index_with_it(settings: Settings) -> None:
+    index = opened(settings)
+    index.catch_up(Table.PURCHASES)
+    version = append(settings.lake, Table.PURCHASES, bought(7), commit="an attempt")
+    with index.change():
+        index.add_purchases([("P-7", First(0, 7, b"?"))])
+        index.advance(Table.PURCHASES, version, "an attempt")
+    index.close()
+    again = opened(settings)
+    again.catch_up(Table.PURCHASES)
+    assert again.counted(["P-7"]) == {"P-7": First(0, 7, b"?")}  # not read again: it is where the table is
 
 
 def test_a_file_tells_its_rows_and_bounds(settings: Settings) -> None:
@@ -146,10 +190,10 @@ def test_a_file_tells_its_rows_and_bounds(settings: Settings) -> None:
 
 def test_a_log_that_has_grown_gets_a_checkpoint(settings: Settings) -> None:
     last = Path(table_path(settings.lake, Table.PURCHASES)) / "_delta_log" / "_last_checkpoint"
+    maintenance.checkpoint(settings.lake, Table.PURCHASES, every=4)
+    assert not last.exists()  # three commits after the first
     maintenance.checkpoint(settings.lake, Table.PURCHASES, every=3)
-    assert not last.exists()  # two commits after the first
-    maintenance.checkpoint(settings.lake, Table.PURCHASES, every=2)
-    assert json.loads(last.read_text())["version"] == 2
+    assert json.loads(last.read_text())["version"] == 3
     written = last.stat().st_mtime_ns
     maintenance.checkpoint(settings.lake, Table.PURCHASES, every=2)
     assert last.stat().st_mtime_ns == written

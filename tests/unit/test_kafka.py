@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from customer_activity import kafka
-from customer_activity.errors import BrokerUnavailable
+from customer_activity import kafka, kafka_faults
+from customer_activity.errors import BrokerUnavailable, KafkaRefused
 from customer_activity.settings import Settings
 
 END = SimpleNamespace(error=lambda: KafkaError(KafkaError._PARTITION_EOF))
@@ -37,3 +37,47 @@ def test_a_broker_that_falls_silent_before_the_end_is_an_error(tmp_path: Path, m
     serve(monkeypatch, record(b"a", b"1"))
     with pytest.raises(BrokerUnavailable):
         kafka.last_values(Settings(lake=str(tmp_path)), "topic")
+
+
+CUT_OFF = "SSL handshake failed: Disconnected (after 3ms in state SSL_HANDSHAKE)"
+UNTRUSTED = "SSL handshake failed: certificate verify failed: broker certificate could not be verified"
+TIME_IS_UP = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        pytest.param(
+            KafkaError(KafkaError._AUTHENTICATION, "no such user"), "cannot be signed in to", id="no such user"
+        ),
+        pytest.param(KafkaError(KafkaError._SSL, UNTRUSTED), "cannot be signed in to", id="an unknown CA"),
+        pytest.param(KafkaError(KafkaError._SSL, CUT_OFF), None, id="a handshake that was cut off"),
+        pytest.param(KafkaError(KafkaError._TRANSPORT, "connection refused"), None, id="nobody there"),
+    ],
+)
+def test_what_a_client_was_told_in_its_own_threads_decides(told: KafkaError, words: str | None, tmp_path: Path) -> None:
+    settings = Settings(lake=str(tmp_path), kafka_config=tmp_path / str(told.code()) / str(words))
+    kafka_faults.note(settings, told)
+    kafka_faults.note(settings, KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    assert kafka_faults.is_turned_away(settings) == (words is not None)
+    error = kafka.unavailable(settings, TIME_IS_UP)
+    assert type(error) is (BrokerUnavailable if words is None else KafkaRefused)
+    assert told.str() in error.what
+    assert words is None or (words in error.what and str(settings.kafka_config) in error.remedy)
+    kafka_faults.forget(settings)
+    assert type(kafka.unavailable(settings, TIME_IS_UP)) is BrokerUnavailable
+
+
+def test_what_was_told_long_ago_counts_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(lake=str(tmp_path), kafka_config=tmp_path / "long ago")
+    kafka_faults.note(settings, KafkaError(KafkaError._AUTHENTICATION, "no such user"))
+    monkeypatch.setattr(kafka_faults, "NOTED_SECONDS", 0.0)
+    assert type(kafka.unavailable(settings, TIME_IS_UP)) is BrokerUnavailable
+
+
+def test_a_right_that_is_missing_is_told_with_what_it_is_for(tmp_path: Path) -> None:
+    fault = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    error = kafka.unavailable(Settings(lake=str(tmp_path)), fault, "topic purchases")
+    assert isinstance(error, KafkaRefused)
+    assert "for topic purchases" in error.what
+    assert "infra/kafka/acls.yaml" in error.remedy

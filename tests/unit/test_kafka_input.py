@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from customer_activity import kafka
-from customer_activity.errors import BrokerUnavailable, TransientError
+from customer_activity.errors import BrokerUnavailable, KafkaRefused, RecordsUnreadable, TransientError
+from customer_activity.headers import HeaderReader
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
 from support.world_rows import NOW, PURCHASES
@@ -75,7 +76,9 @@ def test_nothing_to_read_needs_no_consumer(settings: Settings, monkeypatch: pyte
     ("code", "raised"),
     [
         pytest.param(KafkaError._AUTO_OFFSET_RESET, TransientError, id="retention was faster"),
-        pytest.param(KafkaError.TOPIC_AUTHORIZATION_FAILED, BrokerUnavailable, id="not allowed"),
+        pytest.param(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaRefused, id="not allowed"),
+        pytest.param(KafkaError._BAD_MSG, RecordsUnreadable, id="records that are damaged"),
+        pytest.param(KafkaError._NOT_IMPLEMENTED, RecordsUnreadable, id="records that are compressed in another way"),
     ],
 )
 def test_faults_end_the_reading(
@@ -85,6 +88,30 @@ def test_faults_end_the_reading(
     with pytest.raises(raised):
         read(script, settings, monkeypatch, {0: 0}, {0: 1})
     assert script.closed
+
+
+def test_a_header_whose_name_is_no_text_is_read_once_more(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "invalid")
+
+    odd = message(0, 1)
+    odd.headers = fail
+    monkeypatch.setattr(HeaderReader, "_read", lambda *_: [("caf\\xe9", b"1")])
+    monkeypatch.setattr(kafka, "reader", lambda _: Script([message(0, 0), odd, message(0, 2)]))
+    raws = list(kafka_input.read(settings, PURCHASES, {0: 0}, {0: 3}))
+    assert [raw.headers for raw in raws] == [(), (("caf\\xe9", b"1"),), ()]
+
+
+@pytest.mark.parametrize(
+    ("told", "timestamp"), [(NOW, NOW), (-1, -1), (-2, None), (2**62, None)], ids=["good", "none", "before", "far"]
+)
+def test_a_timestamp_that_no_table_holds_is_none(
+    told: int, timestamp: int | None, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = message(0, 0)
+    record.timestamp = lambda: (1, told)
+    monkeypatch.setattr(kafka, "reader", lambda _: Script([record]))
+    assert [raw.timestamp for raw in kafka_input.read(settings, PURCHASES, {0: 0}, {0: 1})] == [timestamp]
 
 
 def test_a_silent_broker_is_given_up(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from customer_activity import audit, delta, generations, lease, recovery
-from customer_activity.catalog import Query, lock_path
+from customer_activity import audit, delta, generations, layout, lease, migration, recovery
+from customer_activity.catalog import Query, Table, lease_id, lock_path, table_path
+from customer_activity.datafiles import arrow_schema
+from customer_activity.epochs import LOCKED
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
@@ -100,3 +103,28 @@ def test_a_swap_begins_beside_no_driver(settings: Settings, lake: str) -> None:
         swap.swap(settings, swap.When.ALWAYS)
     assert "pause customer_activity_stream" in refused.value.remedy
     assert generations.kept(lake) == []
+
+
+@pytest.mark.parametrize("query", list(Query))
+def test_a_migration_waits_for_no_driver(query: Query, lake: str) -> None:
+    table = DeltaTable(table_path(lake, Table.ACTIVITY))
+    table.alter.set_table_properties({layout.PROPERTY: "1"}, raise_if_not_exists=False)
+    with driver(lake, query), pytest.raises(QueryAlreadyRunning, match=query):
+        migration.migrate(lake)
+    assert table.version() == DeltaTable(table_path(lake, Table.ACTIVITY)).version()
+    assert migration.migrate(lake).is_done
+
+
+@pytest.mark.parametrize("locks", [None, 2], ids=["lost", "of an earlier time"])
+def test_epochs_go_on_above_those_in_the_tables(lake: str, locks: int | None) -> None:
+    commit = CommitProperties(app_transactions=[Transaction(lease_id(Query.SILVER), 9)])
+    empty = arrow_schema(Table.QUARANTINE).empty_table()
+    write_deltalake(table_path(lake, Table.QUARANTINE), empty, mode="append", commit_properties=commit)
+    if locks is not None:
+        folder = Path(lock_path(lake, Query.SILVER)).parent
+        folder.mkdir()
+        (folder / f"silver.{locks}").write_text(LOCKED)
+    with lease.kept_out(lake, [Query.SILVER, Query.GOLD]) as held:
+        assert (held.hold(Query.SILVER), held.hold(Query.GOLD)) == (10, 1)
+    with lease.kept_out(lake, [Query.SILVER]) as held:
+        assert held.hold(Query.SILVER) == 11

@@ -72,6 +72,18 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             False, {BOUGHT: {0: (7, 20), 1: (0, 20)}}, [Lost(BOUGHT, 0, 5, 6)], id="of a batch that is read again"
         ),
         pytest.param(True, {BOUGHT: {0: (0, 20), 1: (0, 20), 2: (0, 9)}}, [], id="a partition was added"),
+        pytest.param(
+            True,
+            {BOUGHT: {0: (0, 20), 1: (0, 20), 2: (4, 9)}},
+            [Lost(BOUGHT, 2, 0, 3)],
+            id="a partition was added whose start is gone",
+        ),
+        pytest.param(
+            False,
+            {BOUGHT: {0: (0, 20), 1: (0, 20), 2: (9, 9)}},
+            [Lost(BOUGHT, 2, 0, 8)],
+            id="a partition was added, and all of it is gone",
+        ),
     ],
 )
 def test_lost_offsets_are_found(
@@ -139,6 +151,19 @@ def test_what_is_accepted_is_gone_on_from_and_noted(
         [lost._asdict()],
     )
     assert Path(deed["set_aside"]).is_dir()
+
+
+@pytest.mark.parametrize("is_through", [True, False], ids=["the batch is through", "the batch is read again"])
+def test_what_an_added_partition_lost_is_accepted(settings: Settings, broker: dict[str, Any], is_through: bool) -> None:
+    checkpoints.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
+    checkpoints.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_through=is_through)
+    broker["ranges"].update({BOUGHT: {0: (0, 20), 1: (0, 20), 2: (4, 9)}})
+
+    loss.accept(settings, 4, "it was added too late")
+
+    assert loss.find(settings) == []
+    cut = checkpoints.cut(settings.lake, Query.BRONZE, 7)
+    assert cut == Cut([source({0: 5, 1: 6, 2: 4}, {0: 1})], [source({0: 9, 1: 6, 2: 4}, {0: 4})])
 
 
 @pytest.mark.parametrize("offsets", [1, 4], ids=["fewer than are lost", "more than are lost"])

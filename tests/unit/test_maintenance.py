@@ -226,7 +226,7 @@ def test_a_log_is_shortened_to_a_checkpoint_and_what_it_said_is_kept(long: str) 
     assert maintenance.shorten(long, Table.PURCHASES, 15) == 0
 
 
-@pytest.mark.parametrize(("read", "first"), [(15, 10), (10, 10), (9, 0), (0, 0), (None, 0)])
+@pytest.mark.parametrize(("read", "first"), [(15, 10), (10, 10), (9, 5), (4, 0), (0, 0), (None, 0)])
 def test_a_log_keeps_what_a_reader_needs(long: str, read: int | None, first: int) -> None:
     has_read(long, Query.GOLD, 15)
     if read is not None:
@@ -247,6 +247,27 @@ def test_a_shortening_that_ends_halfway_is_finished_by_the_next(long: str, tmp_p
     assert maintenance.shorten(long, Table.PURCHASES, KEPT) == 6
     assert in_log(long)[0] == 10
     assert said(long) == (0, list(range(1, 16)))
+
+
+def test_a_log_that_was_kept_for_a_reader_becomes_short_by_slices(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "SLICE_COMMITS", 4)
+    all_have_read(long)
+    wanted = ids(long)
+    first = []
+    while maintenance.shorten(long, Table.PURCHASES, KEPT):
+        first.append(in_log(long)[0])
+        assert ids(long) == wanted
+        assert said(long) == (0, list(range(1, 16)))
+    assert first == [4, 8, 10]
+
+
+def test_checksums_that_nobody_needs_do_not_wait_for_a_reader(long: str) -> None:
+    log = Path(table_path(long, Table.PURCHASES)) / "_delta_log"
+    for version in range(16):
+        (log / f"{version:020}.crc").touch()
+    maintenance.shorten(long, Table.PURCHASES, KEPT)  # nobody has begun to read
+    assert in_log(long) == list(range(16))
+    assert sorted(int(path.stem) for path in log.glob("*.crc")) == [12, 13, 14, 15]
 
 
 def test_the_log_of_a_table_that_grows_stays_short(long: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from customer_activity import kafka
-from customer_activity.errors import BrokerUnavailable
+from customer_activity.errors import KafkaRefused
 from customer_activity.settings import Settings
 
 
@@ -55,6 +55,6 @@ def test_a_partition_without_a_leader_is_asked_again(asked: Broker) -> None:
 
 @pytest.mark.parametrize("asked", [(KafkaError.TOPIC_AUTHORIZATION_FAILED,)], ids=["no rights"], indirect=True)
 def test_another_fault_is_told_at_once(asked: Broker) -> None:
-    with pytest.raises(BrokerUnavailable):
+    with pytest.raises(KafkaRefused):
         kafka.offset_range(Settings(), "a-topic")
     assert asked.asked == 1

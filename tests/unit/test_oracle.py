@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 from itertools import permutations
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from customer_activity.bronze.parsing import PARSED_SCHEMA, parse_batch
 from customer_activity.catalog import Reason
 from customer_activity.verification import contract, oracle
-from customer_activity.verification.oracle import RawRecord, Refused
-from support.world import expect
+from customer_activity.verification.records import NEWEST_RULES, Activity, Log, Place, Profile, RawRecord, Refused
+from support.world import LANDED, expect
 from support.world_rows import NOW, PROFILES, PURCHASES, profile, purchase
 
 # --- the contract ---
+
+NOW_IN_FORCE: dict[str, Any] = {"landed_at": NOW, "rules": NEWEST_RULES}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ from support.world_rows import NOW, PROFILES, PURCHASES, profile, purchase
     ],
 )
 def test_purchase_is_refused(key: bytes | None, value: bytes | None, reason: Reason) -> None:
-    assert contract.purchase(key, value, NOW, "EUR") == reason
+    assert contract.purchase(key, value, NOW, "EUR", **NOW_IN_FORCE) == reason
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_purchase_is_refused(key: bytes | None, value: bytes | None, reason: Rea
     ],
 )
 def test_purchase_is_accepted(changes: dict[str, Any], expected: tuple[Any, ...]) -> None:
-    assert contract.purchase(b"P1", purchase(**changes), NOW, "EUR") == expected
+    assert contract.purchase(b"P1", purchase(**changes), NOW, "EUR", **NOW_IN_FORCE) == expected
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ def test_amounts_are_exact(text: str, cents: int | None) -> None:
     ],
 )
 def test_profile_is_read(key: bytes, value: bytes | None, expected: object) -> None:
-    assert contract.profile(key, value, NOW) == expected
+    assert contract.profile(key, value, NOW, **NOW_IN_FORCE) == expected
 
 
 def test_pipeline_and_oracle_read_mutilated_records_alike() -> None:
@@ -207,9 +210,11 @@ def test_pipeline_and_oracle_read_mutilated_records_alike() -> None:
             "headers": pa.nulls(len(records), PARSED_SCHEMA.field("headers").type),
         }
     )
-    parsed = parse_batch(batch, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR").to_pylist()
+    parsed = parse_batch(
+        batch, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR", landed_at=datetime.now(UTC)
+    ).to_pylist()
     for record, row in zip(records, parsed, strict=True):
-        judged = oracle.judge_purchase(record, "EUR")
+        judged = oracle.judge_purchase(record, LANDED, "EUR")
         if isinstance(judged, Refused):
             assert row["reason"] == judged.reason, record.value
         else:
@@ -254,7 +259,7 @@ def test_first_record_of_a_purchase_counts_and_repeats_do_not() -> None:
 
 def test_the_lowest_offset_counts_in_whatever_order_records_were_found() -> None:
     records = [
-        oracle.judge_purchase(RawRecord(0, offset, NOW, b"P1", purchase(amount=offset), ()), "EUR")
+        oracle.judge_purchase(RawRecord(0, offset, NOW, b"P1", purchase(amount=offset), ()), LANDED, "EUR")
         for offset in range(3)
     ]
     counted, refused, _ = oracle.fold_purchases({0: {offset: records[offset] for offset in (2, 0, 1)}})
@@ -319,9 +324,9 @@ def test_every_order_of_profile_purchase_tombstone_profile(order: tuple[str, ...
 def test_as_of_is_the_newest_record_that_the_row_reflects() -> None:
     bought = [("P1", purchase()), ("P1", purchase())]  # the repeat, one millisecond later, does not count
     assert expect(bought, [("C1", profile())]).gold["C1"].as_of == NOW + 100
-    logs: list[oracle.Log] = [
-        {0: {0: oracle.judge_purchase(RawRecord(0, 0, NOW + 500, b"P1", purchase(), ()), "EUR")}},
-        {0: {0: oracle.judge_profile(RawRecord(0, 0, NOW, b"C1", profile(), ()))}},
+    logs: list[Log] = [
+        {0: {0: oracle.judge_purchase(RawRecord(0, 0, NOW + 500, b"P1", purchase(), ()), LANDED, "EUR")}},
+        {0: {0: oracle.judge_profile(RawRecord(0, 0, NOW, b"C1", profile(), ()), LANDED)}},
     ]
     assert (
         oracle.expect(*logs, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR").gold["C1"].as_of
@@ -329,7 +334,128 @@ def test_as_of_is_the_newest_record_that_the_row_reflects() -> None:
     )
 
 
-def test_totals_stay_exact_beyond_what_a_float_holds() -> None:
+def test_totals_stay_exact_up_to_the_end_of_their_type() -> None:
     records = [(f"P{n}", purchase(purchaseId=f"P{n}", amount=b"0.07")) for n in range(1_000)]
-    greatest = ("Q", purchase(purchaseId="Q", amount=b"9999999999999999.99"))
-    assert expect([*records, greatest]).summaries["C1"].total_amount == 10**18 - 1 + 7_000
+    large = ("Q", purchase(purchaseId="Q", amount=b"9999999999999929.99"))
+    assert expect([*records, large]).summaries["C1"].total_amount == 10**18 - 1
+
+
+# --- the order ---
+
+
+def placed(*records: tuple[int, int, int | None, bytes | None]) -> Log:
+    """Records of C1's profile: partition, offset, landing, value."""
+    log: Log = {}
+    for partition, offset, landing, value in records:
+        raw = RawRecord(partition, offset, NOW, b"C1", value, ())
+        log.setdefault(partition, {})[offset] = oracle.judge_profile(raw, Place(landing, NOW, NEWEST_RULES))
+    return log
+
+
+OLDER = profile(updatedAtEpochMillis=0, name="older")
+OLD, NEW = profile(updatedAtEpochMillis=1, name="old"), profile(updatedAtEpochMillis=1, name="new")
+
+
+@pytest.mark.parametrize(
+    ("records", "name"),
+    [
+        pytest.param([(1, 0, 1, OLD), (0, 0, 2, NEW)], "new", id="a lower partition landed later"),
+        pytest.param([(0, 5, 1, OLD), (1, 0, 2, NEW)], "new", id="a lower offset of another partition landed later"),
+        pytest.param([(0, 0, 1, NEW), (1, 0, 1, OLD)], "old", id="one landing: by partition and offset"),
+        pytest.param([(1, 0, None, OLD), (0, 0, 1, NEW)], "new", id="no number goes before any"),
+        pytest.param([(0, 0, None, NEW), (1, 0, None, OLD)], "old", id="without numbers by partition and offset"),
+        pytest.param([(1, 0, 1, OLD), (0, 0, 2, None)], None, id="a tombstone on another partition ends it"),
+        pytest.param([(1, 0, 2, NEW), (0, 3, 1, None)], "new", id="and nothing that landed after it"),
+        pytest.param([(0, 1, 1, OLD), (0, 0, 2, NEW)], "new", id="one that came back from quarantine is the newest"),
+    ],
+)
+def test_what_landed_later_is_later(records: list[tuple[int, int, int | None, bytes | None]], name: str | None) -> None:
+    current = oracle.fold_profiles(placed(*records))[0].get("C1")
+    assert (current and current.name) == name
+
+
+def test_the_first_purchase_to_land_counts() -> None:
+    def log(first: int | None, second: int | None) -> Log:
+        return {
+            partition: {
+                0: oracle.judge_purchase(
+                    RawRecord(partition, 0, NOW, b"P1", purchase(amount=partition), ()), Place(landing, NOW, 2), "EUR"
+                )
+            }
+            for partition, landing in enumerate((first, second))
+        }
+
+    assert [
+        next(iter(oracle.fold_purchases(log(*landings))[0].values())).partition
+        for landings in ((1, 2), (2, 1), (1, 1), (1, None), (None, None))
+    ] == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("place", "ahead", "is_refused"),
+    [
+        pytest.param(Place(3, NOW, 2), 300_001, True, id="ahead of its landing"),
+        pytest.param(Place(3, NOW, 2), 300_000, False, id="as far ahead as allowed"),
+        pytest.param(Place(3, NOW, 1), 300_001, False, id="by the rules of before"),
+        pytest.param(Place(None, None, 1), 300_001, False, id="landed before"),
+        pytest.param(Place(3, NOW + 900_000, 2), 600_001, False, id="landed late, and its stamp is right"),
+    ],
+)
+def test_a_clock_that_is_ahead_is_found_by_the_rules_that_were_in_force(
+    place: Place, ahead: int, is_refused: bool
+) -> None:
+    stamped = NOW + 600_000  # by the same clock
+    values = (b"P1", purchase(occurredAtEpochMillis=NOW + ahead)), (b"C1", profile(updatedAtEpochMillis=NOW + ahead))
+    raws = [RawRecord(0, 0, stamped, key, value, ()) for key, value in values]
+    judged = [oracle.judge_purchase(raws[0], place, "EUR"), oracle.judge_profile(raws[1], place)]
+    assert [isinstance(record, Refused) for record in judged] == [is_refused] * 2
+
+
+# --- totals that do not fit ---
+
+
+HALF = 5 * 10**17  # cents: two of them are one too many
+
+
+def overflowing(*profiles: bytes | None) -> oracle.Expected:
+    """C1 buys for half of what fits, for a cent, for the other half, and for another cent."""
+    amounts = (HALF, 1, HALF, 1)
+    bought = [
+        (f"P{n}", purchase(purchaseId=f"P{n}", amount=f"{cents // 100}.{cents % 100:02}".encode()))
+        for n, cents in enumerate(amounts)
+    ]
+    return expect(bought, [("C1", value) for value in profiles])
+
+
+def test_a_total_that_does_not_fit_is_none_and_the_rest_goes_on() -> None:
+    expected = overflowing(profile())
+    assert expected.summaries["C1"] == ("C1", 4, None, NOW, NOW, NOW + 3)
+    assert expected.gold == {}
+    assert [state.total_amount for state in expected.frozen["C1"].bought] == [HALF, HALF + 1]
+
+
+@pytest.mark.parametrize(
+    ("profiles", "position", "count", "total", "is_allowed"),
+    [
+        pytest.param([OLD], 0, 2, HALF + 1, True, id="as it was last right"),
+        pytest.param([OLD], 0, 1, HALF, True, id="the last batch brought two"),
+        pytest.param([OLD, NEW], 0, 2, HALF + 1, True, id="frozen before the profile changed"),
+        pytest.param([OLD, NEW], 1, 0, 0, True, id="all purchases came at once"),
+        pytest.param([OLD], 0, 3, 2 * HALF + 1, False, id="a total that does not fit"),
+        pytest.param([OLD], 0, 2, HALF, False, id="a count that has another total"),
+        pytest.param([OLD], 0, -1, HALF, False, id="no count at all"),
+        pytest.param([NEW, OLDER], 1, 2, HALF + 1, False, id="a profile that never was current"),
+        pytest.param([OLD, None], 0, 2, HALF + 1, False, id="a tombstone removes it"),
+        pytest.param([OLD, None, NEW], 0, 2, HALF + 1, False, id="what was before the tombstone"),
+    ],
+)
+def test_the_row_of_a_total_that_does_not_fit_is_one_that_was_right_once(
+    profiles: list[bytes | None], position: int, count: int, total: int, is_allowed: bool
+) -> None:
+    frozen = overflowing(*profiles).frozen["C1"]
+    said = oracle.judge_profile(RawRecord(0, position, NOW + 100 + position, b"C1", profiles[position], ()), LANDED)
+    assert isinstance(said, Profile)
+    at = NOW if count else None
+    row = Activity(*said[:6], count, total, "EUR", at, at, said.kafka_timestamp)
+    assert frozen.allows(row) is is_allowed
+    assert not frozen.allows(row._replace(as_of=NOW + 999))

@@ -15,7 +15,7 @@ from customer_activity.quality import outside, snapshot
 from customer_activity.quality.outside import TOGETHER_OFFSETS, View
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
-from customer_activity.verification.oracle import RawRecord
+from customer_activity.verification.records import RawRecord
 
 FAR = 3 * TOGETHER_OFFSETS
 
@@ -90,6 +90,21 @@ def test_kafka_is_asked_about_gaps_alone(
         lost = outside.unlanded(settings, database)["topic.unlanded"]
     assert isinstance(lost, pa.Table)
     assert (lost.column("offset").to_pylist(), topic.reads) == found
+
+
+def test_a_lost_record_with_a_time_that_no_table_holds_is_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "offset_range", lambda _, topic: {0: (0, 1)} if topic == "purchase-events" else {})
+    monkeypatch.setattr(kafka_input, "read", lambda *_: iter([RawRecord(0, 0, None, b"k", b"v", ())]))
+    columns = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
+    with duckdb.connect(":memory:") as database:
+        snapshot.add(database, {"bronze.landed": pa.schema(list(columns.items())).empty_table()})
+        snapshot.add(database, outside.offsets(settings, {"purchase-events": {0: 1}}))
+        lost = outside.unlanded(settings, database)["topic.unlanded"]
+    assert isinstance(lost, pa.Table)
+    told = {"topic": "purchase-events", "partition": 0, "offset": 0, "kafka_timestamp": None}
+    assert lost.to_pylist() == [told]
 
 
 VALUE = {

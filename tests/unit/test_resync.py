@@ -2,42 +2,133 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
+from customer_activity import delta
+from customer_activity.catalog import Table, table_path
+from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import TerminalError
-from customer_activity.publish.resync import differences
+from customer_activity.publish import resync
+from customer_activity.publish.marker import Marker
+from customer_activity.publish.resync import compared
+from customer_activity.publish.stream import records
+from customer_activity.settings import Settings
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NO_LIMIT = 1 << 30
+
+
+def gold(version: int, address: str = "1 Old Street", customer: str = "C-1", **columns: Any) -> pa.Table:
+    """A change of gold."""
+    row = {"customer_id": customer, "address": address, "view_version": version, "as_of": NOW, "is_gone": False}
+    return pa.Table.from_pylist([row | columns], arrow_schema(Table.ACTIVITY_CHANGES))
 
 
 def row(version: int, address: str = "1 Old Street") -> bytes:
-    return json.dumps({"address": address, "viewVersion": version}).encode()
+    """The record of it."""
+    ((_, value),) = records(gold(version, address))
+    assert value is not None
+    return value
 
 
 @pytest.mark.parametrize(
-    ("wanted", "on_topic", "held", "sent"),
+    ("wanted", "on_topic", "sent"),
     [
-        pytest.param({b"C-1": row(1)}, {b"C-1": row(1)}, set(), {}, id="equal"),
-        pytest.param({b"C-1": row(1)}, {}, set(), {b"C-1": row(1)}, id="a row is missing"),
-        pytest.param({b"C-1": row(1)}, {b"C-1": None}, set(), {b"C-1": row(1)}, id="a row was deleted"),
-        pytest.param({b"C-1": row(2, "2")}, {b"C-1": row(1)}, set(), {b"C-1": row(2, "2")}, id="a row is stale"),
-        pytest.param({b"C-1": row(1)}, {b"C-1": b"{}"}, set(), {b"C-1": row(1)}, id="a value is none of ours"),
-        pytest.param({b"C-1": row(1)}, {b"C-1": b"{"}, set(), {b"C-1": row(1)}, id="a value is no JSON"),
-        pytest.param({}, {b"C-1": row(1)}, set(), {b"C-1": None}, id="a row is too many"),
-        pytest.param({}, {b"C-1": None}, set(), {}, id="deleted on both sides"),
-        pytest.param({}, {b"C-1": row(1)}, {b"C-1"}, {}, id="the row is too large by now: the last that fitted stays"),
+        pytest.param([gold(1)], {b"C-1": row(1)}, {}, id="equal"),
+        pytest.param([gold(1)], {}, {b"C-1": row(1)}, id="a row is missing"),
+        pytest.param([gold(1)], {b"C-1": None}, {b"C-1": row(1)}, id="a row was deleted"),
+        pytest.param([gold(2, "2")], {b"C-1": row(1)}, {b"C-1": row(2, "2")}, id="a row is stale"),
+        pytest.param([gold(1)], {b"C-1": b"{}"}, {b"C-1": row(1)}, id="a value is none of ours"),
+        pytest.param([gold(1)], {b"C-1": b"{"}, {b"C-1": row(1)}, id="a value is no JSON"),
+        pytest.param([], {b"C-1": row(1)}, {b"C-1": None}, id="a row is too many"),
+        pytest.param([], {b"C-1": None}, {}, id="deleted on both sides"),
     ],
 )
 def test_only_what_differs_is_sent(
-    wanted: dict[bytes, bytes],
-    on_topic: dict[bytes, bytes | None],
-    held: set[bytes],
-    sent: dict[bytes, bytes | None],
+    wanted: list[pa.Table], on_topic: dict[bytes, bytes | None], sent: dict[bytes, bytes | None]
 ) -> None:
-    assert dict(differences(wanted, on_topic, held)) == sent
+    found = compared(wanted, dict(on_topic), NO_LIMIT)
+    assert dict(found.going) == sent
+    assert found.unchanged == len(wanted) - sum(value is not None for value in sent.values())
 
 
-@pytest.mark.parametrize("version", [1, 2], ids=["the same version, another row", "an older version"])
+def test_of_a_row_that_is_too_large_by_now_the_last_that_fitted_stays() -> None:
+    found = compared([gold(2, "x" * 1_000)], {b"C-1": row(1)}, 900)
+    assert (found.going, found.too_large) == ([], 1)
+
+
+@pytest.mark.parametrize("version", [1, 2], ids=["an older version", "the same version, another row"])
 def test_a_lake_that_is_behind_its_topic_is_refused(version: int) -> None:
     with pytest.raises(TerminalError, match="newer rows than the lake"):
-        list(differences({b"C-1": row(version, "2")}, {b"C-1": row(2)}, set()))
+        compared([gold(version, "2")], {b"C-1": row(2)}, NO_LIMIT)
+
+
+@dataclass
+class Sent:
+    """Stands in for the publisher; it may break after some transactions."""
+
+    marker: Marker | None
+    breaks_after: int = 1 << 30
+    transactions: list[tuple[list[bytes], Marker | None]] = field(default_factory=list)
+
+    def publish(self, going: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
+        if len(self.transactions) == self.breaks_after:
+            raise TerminalError("broken")
+        self.transactions.append(([key for key, _ in going], marker))
+        self.marker = marker
+        return len(self.transactions[-1][0])
+
+
+BEFORE, AFTER = Marker("gold", 3), Marker("gold", 9)
+
+
+@pytest.mark.parametrize(
+    ("values", "most", "expected"),
+    [
+        pytest.param([], {}, [0], id="nothing differs: the marker alone"),
+        pytest.param([b"1"] * 5, {"most_records": 2}, [2, 2, 1], id="by records"),
+        pytest.param([b"1"] * 4, {"most_records": 2}, [2, 2], id="exactly full"),
+        pytest.param([b"x" * 10, b"x" * 10, None], {"most_bytes": 24}, [2, 1], id="by bytes"),
+        pytest.param([b"x" * 99, b"1"], {"most_bytes": 24}, [1, 1], id="a record larger than a transaction"),
+    ],
+)
+def test_what_differs_goes_out_in_bounded_transactions(
+    values: list[bytes | None], most: dict[str, int], expected: list[int]
+) -> None:
+    publisher = Sent(BEFORE)
+    resync.send(publisher, [(b"C%d" % number, value) for number, value in enumerate(values)], AFTER, **most)  # type: ignore[arg-type]
+    assert [len(keys) for keys, _ in publisher.transactions] == expected
+    assert [marker for _, marker in publisher.transactions] == [BEFORE] * (len(expected) - 1) + [AFTER]
+
+
+def test_the_marker_stays_where_it_was_when_it_is_interrupted() -> None:
+    publisher = Sent(BEFORE, breaks_after=2)
+    with pytest.raises(TerminalError):
+        resync.send(publisher, [(b"%d" % n, b"") for n in range(5)], AFTER, most_records=2)  # type: ignore[arg-type]
+    assert publisher.marker == BEFORE
+
+
+@pytest.mark.parametrize("key_rows", [1, 2, 1_000], ids=lambda rows: f"{rows} keys at a time")
+def test_the_newest_row_of_each_customer_is_found(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, key_rows: int
+) -> None:
+    monkeypatch.setattr(resync, "KEY_ROWS", key_rows)
+    delta.ensure_tables(settings.lake)
+    path = table_path(settings.lake, Table.ACTIVITY_CHANGES)
+    assert list(resync.current_rows(settings.lake, DeltaTable(path))) == []
+    for changes in (
+        [gold(5, "new"), gold(3, "old"), gold(1, customer="C-2")],
+        [gold(6, customer="C-2", is_gone=True), gold(2, customer="C-3", is_gone=True)],
+        [gold(4, "between"), gold(7, customer="C-3"), gold(1, customer="C-4")],
+    ):
+        write_deltalake(path, pa.concat_tables(changes), mode="append")
+    found = pa.concat_tables(resync.current_rows(settings.lake, DeltaTable(path))).to_pylist()
+    assert {(row["customer_id"], row["view_version"]) for row in found} == {("C-1", 5), ("C-3", 7), ("C-4", 1)}
+    assert len(found) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zipfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import pytest
 from moto.backends import get_backend
 from types_boto3_s3 import S3Client
 
-from customer_activity import epochs, s3
+from customer_activity import epochs, s3, session
 from customer_activity import lease as lease_module
 from customer_activity.catalog import Query
 from customer_activity.epochs import ProcessLock
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning, SettingsError, StorageUnavailable
-from customer_activity.lease import AT_WORK_SECONDS, LEASE_SECONDS, Lease, kept_out
+from customer_activity.lease import AT_WORK_SECONDS, LEASE_SECONDS, RENEW_SECONDS, Lease, kept_out
+from customer_activity.s3 import WRITE_SECONDS
+from customer_activity.settings import Settings
 
 LAKE = "s3a://lake/prefix"
 QUERY = Query.SILVER
@@ -126,6 +129,50 @@ def test_the_lease_is_renewed_whatever_the_driver_does(bucket: S3Client, monkeyp
         assert renewed.wait(10)
         with pytest.raises(QueryAlreadyRunning):
             take()
+
+
+@pytest.mark.parametrize(
+    ("silent", "may_commit"),
+    [
+        pytest.param(LEASE_SECONDS - WRITE_SECONDS - 1, True, id="in time"),
+        pytest.param(LEASE_SECONDS - WRITE_SECONDS + 1, False, id="the lease may end before the commit"),
+    ],
+)
+def test_a_commit_begins_only_when_it_ends_before_the_lease(
+    silent: float, may_commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with take() as held:
+        monkeypatch.setattr(held, "renewed", held.renewed - silent)
+        if may_commit:
+            assert held.hold(QUERY) == 1
+            return
+        with pytest.raises(StorageUnavailable, match=f"renewed {silent:.0f} s ago"):
+            held.hold(QUERY)
+        held.renew()
+        assert held.hold(QUERY) == 1
+
+
+def test_hadoop_repeats_a_commit_for_no_longer_than_a_lease_has_left(settings: Settings) -> None:
+    options = session.s3_options(settings)
+    names = [name.removeprefix("spark.hadoop.") for name in options if ".retry." in name or ".connection." in name]
+    for jar in session.jars(Settings(), "s3"):
+        if jar.name.startswith("hadoop-aws-"):
+            known = zipfile.ZipFile(jar).read("org/apache/hadoop/fs/s3a/Constants.class").decode("latin-1")
+    assert [name for name in names if name not in known] == []  # Hadoop takes any name
+
+    def seconds(name: str) -> int:
+        return int(options[f"spark.hadoop.fs.s3a.{name}"].removesuffix("s"))
+
+    tries = 1 + max(int(options[f"spark.hadoop.fs.s3a.retry.{name}"]) for name in ("limit", "throttle.limit"))
+    least = 15  # seconds: Hadoop raises shorter limits to this (AWSClientConfig, minimumOperationDuration)
+    limits = [max(least, seconds(f"connection.{name}.timeout")) for name in ("request", "part.upload")]
+    assert tries * max(limits) == WRITE_SECONDS
+    assert WRITE_SECONDS + RENEW_SECONDS < LEASE_SECONDS
+
+
+def test_a_renewal_is_over_within_a_lease() -> None:
+    backoff = 1.0  # before a second attempt, at most
+    assert s3.ATTEMPTS * 2 * s3.ANSWER_SECONDS + backoff < LEASE_SECONDS
 
 
 def test_one_failed_renewal_is_made_up_for_and_a_lease_that_is_over_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,11 @@ def test_a_master_that_does_not_answer_may_do_so_later(
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
     with pytest.raises(raised):
         session.start(set_up.model_copy(update={"spark_master": master}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sasl.jaas.config", "ssl.key.password", "ssl.keystore.password", "ssl.truststore.password", "ssl.keystore.key"],
+)
+def test_a_secret_of_kafkas_is_taken_out_of_what_spark_shows(name: str, set_up: Settings) -> None:
+    assert re.search(session._options(set_up)["spark.redaction.regex"], f"kafka.{name}")

@@ -12,7 +12,8 @@ import pytest
 
 from customer_activity.catalog import Table
 from customer_activity.datafiles import arrow_schema
-from customer_activity.silver import profiles, purchases
+from customer_activity.profile_records import records
+from customer_activity.silver import profiles, purchases, stream
 
 
 def at(second: int) -> datetime:
@@ -20,8 +21,7 @@ def at(second: int) -> datetime:
 
 
 def in_order(table: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
-    found = pa.Table.from_pylist(list(rows), schema=arrow_schema(table))
-    return found.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    return stream.in_order(pa.Table.from_pylist(list(rows), schema=arrow_schema(table)))
 
 
 def bought(
@@ -49,6 +49,18 @@ def bought(
         pytest.param(
             [bought(1), bought(0)], [], {0: "accepted", 1: "duplicate"}, id="the lowest offset wins, not the first row"
         ),
+        pytest.param(
+            [bought(0, partition=0, landing=8), bought(9, partition=1, landing=7)],
+            [],
+            {9: "accepted", 0: "duplicate"},
+            id="what landed earlier wins, on whatever partition",
+        ),
+        pytest.param(
+            [bought(0, landing=0), bought(9, landing=None)],
+            [],
+            {9: "accepted", 0: "duplicate"},
+            id="what landed before landings were numbered comes first",
+        ),
         pytest.param([bought(1)], [bought(0)], {1: "duplicate"}, id="repeated in a later batch"),
         pytest.param([bought(1, amount="9.00")], [bought(0)], {1: "quarantined"}, id="other amount"),
         pytest.param(
@@ -73,7 +85,7 @@ def test_purchase_verdicts(
     assert dict(zip(rows.column("offset").to_pylist(), judged, strict=True)) == verdicts
 
 
-def update(offset: int, updated: int, name: str = "Ada") -> dict[str, Any]:
+def update(offset: int, updated: int, name: str = "Ada", **more: Any) -> dict[str, Any]:
     return {
         "customer_id": "C-1",
         "name": name,
@@ -82,16 +94,18 @@ def update(offset: int, updated: int, name: str = "Ada") -> dict[str, Any]:
         "offset": offset,
         "kafka_timestamp": at(1000 + offset),
         "is_tombstone": False,
+        **more,
     }
 
 
-def gone(offset: int) -> dict[str, Any]:
+def gone(offset: int, **more: Any) -> dict[str, Any]:
     return {
         "customer_id": "C-1",
         "partition": 0,
         "offset": offset,
         "kafka_timestamp": at(1000 + offset),
         "is_tombstone": True,
+        **more,
     }
 
 
@@ -140,6 +154,27 @@ def gone(offset: int) -> dict[str, Any]:
             id="to and fro",
         ),
         pytest.param(
+            [],
+            [update(9, 10, partition=1, landing=3), gone(0, landing=4)],
+            ["accepted", "accepted"],
+            None,
+            id="what landed later ends it, on whatever partition",
+        ),
+        pytest.param(
+            [],
+            [update(0, 10, landing=4), gone(9, partition=1, landing=3)],
+            ["accepted", "accepted"],
+            (0, False),
+            id="what landed earlier ends nothing",
+        ),
+        pytest.param(
+            [],
+            [update(0, 10, landing=0), gone(9, landing=None)],
+            ["accepted", "accepted"],
+            (0, False),
+            id="what landed before landings were numbered comes first",
+        ),
+        pytest.param(
             [update(0, 10)],
             [gone(1), update(2, 5), update(3, 4), gone(4)],
             ["accepted", "accepted", "stale", "accepted"],
@@ -154,8 +189,8 @@ def test_profile_verdicts_and_changes(
     verdicts: list[str],
     change: tuple[int, bool] | None,
 ) -> None:
-    updates = list(profiles.records(in_order(Table.PROFILE_CHANGES, events)))
-    held = {profile.customer_id: profile for profile in profiles.records(in_order(Table.PROFILE_CHANGES, current))}
+    updates = list(records(in_order(Table.PROFILE_CHANGES, events)))
+    held = {profile.customer_id: profile for profile in records(in_order(Table.PROFILE_CHANGES, current))}
     judged, changed = profiles.judge(updates, held)
     assert judged == verdicts
     changes = [(updates[number].offset, updates[number].is_tombstone) for number in changed.values()]

@@ -174,7 +174,11 @@ def test_parser_refuses_every_kind_for_its_reason() -> None:
         }
     )
     parsed = parsing.parse_batch(
-        batch, purchase_topic=catalog.PURCHASES_ROLE, profile_topic=catalog.PROFILES_ROLE, currency="USD"
+        batch,
+        purchase_topic=catalog.PURCHASES_ROLE,
+        profile_topic=catalog.PROFILES_ROLE,
+        currency="USD",
+        landed_at=now,
     )
     refused = {row["offset"]: row["reason"] for row in parsed.to_pylist()}
     assert {kind.name: refused[serial] for serial, kind in enumerate(poison.KINDS)} == poison.REASONS

@@ -71,6 +71,27 @@ def test_busy_tables_do_not_take_the_others_turns(settings: Settings, clock: Clo
     assert Counter(done) == {f"compact {table.label}": 3 for table in Table}
 
 
+def test_a_log_that_is_long_is_shortened_bit_by_bit_and_others_have_their_turn(
+    settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {Table.PURCHASES: 5}
+
+    def shorten(_: str, table: Table, *__: object) -> int:
+        done.append(f"shorten {table.label}")
+        left[table] = left.get(table, 0) - 1
+        return max(0, left[table])
+
+    monkeypatch.setattr(maintenance, "checkpoint", lambda _, table: table is Table.PURCHASES)
+    monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: False)
+    monkeypatch.setattr(maintenance, "shorten", shorten)
+    monkeypatch.setattr(Upkeep, "id_of", lambda *_: "an id")
+    keeping = Upkeep(settings, all_queries(settings))
+    look(keeping, clock, upkeep.LOOK_SECONDS + 1)
+    assert done == []
+    look(keeping, clock, 5 * upkeep.PAUSE_SECONDS + 1)
+    assert done == ["shorten silver.purchases"] * 5
+
+
 def test_a_table_without_work_costs_no_pause(
     settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

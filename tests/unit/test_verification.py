@@ -14,18 +14,20 @@ from customer_activity.catalog import Table
 from customer_activity.commands import verify as command
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.settings import Settings
-from customer_activity.verification import kafka_input
+from customer_activity.verification import kafka_input, lake, settling
 from customer_activity.verification import verify as verification
 from customer_activity.verification.comparison import Commits, compare_accounting
 from customer_activity.verification.verify import Report, verify
-from support.world import World, expect, failing
+from support.world import World, expect, failing, overflowing
 from support.world_rows import C1_ROW, OUTCOMES, PROFILES, PURCHASES, VIEW, profile, published, purchase
+
+TOTALS = f"{Table.QUARANTINE.label}: totals"
 
 
 def test_a_right_world_is_equal(verify_world: Callable[..., Report]) -> None:
     report = verify_world(World())
     assert [check for check in report.checks if not check.ok] == []
-    assert len(report.checks) == 16
+    assert len(report.checks) == 18
     assert (report.records, report.from_lake) == ({PURCHASES: 6, PROFILES: 8}, {PURCHASES: 0, PROFILES: 0})
     assert (report.customers, report.purchases, report.turnover, report.growth) == (2, 3, 1535, 0)
 
@@ -74,6 +76,19 @@ def test_records_that_retention_removed_are_taken_from_the_lake(verify_world: Ca
     report = verify_world(world)
     assert failing(report) == set()
     assert report.from_lake == {PURCHASES: 2, PROFILES: 0}
+
+
+def test_it_is_said_from_where_on_verification_speaks(verify_world: Callable[..., Report]) -> None:
+    world = World()
+    world.begin[PURCHASES] = 1
+    for records in world.kafka[PURCHASES].values():
+        del records[0]
+    for table in (Table.PURCHASE_EVENTS, Table.PURCHASES):  # it never landed either
+        world.tables[table] = [row for row in world.tables[table] if (row["partition"], row["offset"]) != (1, 0)]
+    report = verify_world(world)
+    assert report.covers == {PURCHASES: {1: 1}}, "of partition 0 the lake has what Kafka has not"
+    assert command.figure_lines(report)[-1].startswith(f"speaks from {PURCHASES}-1@1 on:")
+    assert command.as_data(report)["covers_from"] == {PURCHASES: {1: 1}}
 
 
 def test_rows_that_kafka_never_had_are_no_input(verify_world: Callable[..., Report]) -> None:
@@ -130,7 +145,7 @@ def test_a_running_application_is_known_by_its_status(
     path.parent.mkdir(parents=True)
     updated_at = "?" if age is None else (datetime.now(UTC) - age).isoformat()
     path.write_text(json.dumps({"query": "silver", "state": state, "updated_at": updated_at}))
-    assert verification._is_running(settings) is runs
+    assert settling.is_running(settings) is runs
 
 
 def test_accounting_is_not_possible_when_the_log_was_cleaned() -> None:
@@ -218,6 +233,20 @@ def test_a_sample_of_whom_records_arrive_all_the_time_proves_nothing(
         while_traffic_runs(World(), 0, sample=1)
 
 
+def test_the_parts_of_a_batch_are_counted_each() -> None:
+    def judged(upto: int, accepted: int) -> dict[str, Any]:
+        counts = {PURCHASES: {"accepted": accepted}}
+        return {"query": "silver", "generation": "g", "batch_id": 0, "upto": upto, "counts": counts}
+
+    landed = {"query": "bronze", "generation": "g", "batch_id": 0, "counts": {PURCHASES: {"read": 5, "accepted": 5}}}
+    commits = {
+        Table.PURCHASE_EVENTS: Commits(0, [landed]),
+        Table.PURCHASES: Commits(0, [judged(4, 3), judged(9, 2)]),
+        Table.PROFILE_CHANGES: Commits(0, [judged(9, 2)]),
+    }
+    assert compare_accounting(PURCHASES, dict.fromkeys(OUTCOMES, 0) | {"read": 5, "accepted": 5}, commits).ok
+
+
 def test_what_a_former_generation_of_silver_refused_is_not_counted_again() -> None:
     def judged(generation: str) -> dict[str, Any]:
         counts = {PURCHASES: {"accepted": 3, "quarantined": 1}}
@@ -231,3 +260,95 @@ def test_what_a_former_generation_of_silver_refused_is_not_counted_again() -> No
     }
     expected = dict.fromkeys(OUTCOMES, 0) | {"read": 4, "accepted": 3, "quarantined": 1}
     assert compare_accounting(PURCHASES, expected, commits).ok
+
+
+def test_a_record_that_lands_while_it_is_verified_gets_its_place(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read from Kafka before it landed, C1's newer profile of a lower partition must not lose its place."""
+    world, nothing = World().landed_in(1), lake.PLACES.empty_table()
+    world.write(settings.lake)
+    world.serve(monkeypatch)
+    places = lake.places
+    asked: list[int] = []
+
+    def at_first_nothing(tables: lake.Tables) -> Any:
+        asked.append(1)
+        return places(tables) if len(asked) > 1 else nothing
+
+    monkeypatch.setattr(lake, "places", at_first_nothing)
+    assert failing(verify(settings, settle_seconds=0)) == set()
+
+
+@pytest.mark.parametrize(
+    ("landing", "rules", "found_by"),
+    [
+        pytest.param(None, 1, set(), id="landed before landings had numbers"),
+        pytest.param(1, 1, set(), id="landed by the rules of before"),
+        pytest.param(1, 2, {Table.PURCHASE_EVENTS, Table.QUARANTINE, Table.PURCHASES}, id="landed by those of now"),
+    ],
+)
+def test_a_record_is_judged_by_the_rules_that_its_landing_notes(
+    landing: int | None, rules: int, found_by: set[Table], verify_world: Callable[..., Report]
+) -> None:
+    """A product id with a control character was right once."""
+    world = World() if landing is None else World().landed_in(landing, rules)
+    value = purchase(purchaseId="P3", customerId="C2", amount=b"5.25", productId="X\x01")
+    world.kafka[PURCHASES][1][1] = world.kafka[PURCHASES][1][1]._replace(value=value)
+    world.row(Table.PURCHASE_EVENTS, 4).update(value=value, product_id="X\x01")
+    world.row(Table.PURCHASES, 2)["product_id"] = "X\x01"
+    found = failing(verify_world(world))
+    assert found >= {table.label for table in found_by}
+    assert bool(found) == bool(found_by)
+
+
+def test_a_lake_of_before_has_no_numbers(verify_world: Callable[..., Report]) -> None:
+    world = World()
+    for rows in world.tables.values():
+        for row in rows:
+            row.pop("landing", None)
+    assert failing(verify_world(world)) == set()
+
+
+@pytest.mark.parametrize(
+    ("reasons", "found_by"),
+    [
+        pytest.param([], {TOTALS}, id="quarantine does not say so"),
+        pytest.param(["C1"], set(), id="quarantine says so"),
+        pytest.param(["C1", "C1"], {TOTALS}, id="twice"),
+        pytest.param(["C1", "C3"], {TOTALS}, id="of somebody else, too"),
+    ],
+)
+def test_a_total_that_does_not_fit_freezes_the_row(
+    reasons: list[str], found_by: set[str], verify_world: Callable[..., Report]
+) -> None:
+    report = verify_world(overflowing(reasons))
+    assert failing(report) == found_by
+    assert report.turnover == 10**18 - 1 + 1535
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "found_by"),
+    [
+        pytest.param(Table.SUMMARIES, {"total_amount": Decimal("10.10")}, {Table.SUMMARIES.label}, id="sum"),
+        pytest.param(
+            Table.ACTIVITY,
+            {"purchase_count": 1},
+            {Table.ACTIVITY.label},
+            id="not the row that its changes have",
+        ),
+        pytest.param(
+            Table.ACTIVITY_CHANGES,
+            {"purchase_count": 3},
+            {Table.ACTIVITY_CHANGES.label, Table.ACTIVITY.label, "view: last values"},
+            id="a row that never was right",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_frozen_row_is_found(
+    table: Table, changes: dict[str, Any], found_by: set[str], verify_world: Callable[..., Report]
+) -> None:
+    world = overflowing(["C1"])
+    position = 2 if table is Table.ACTIVITY_CHANGES else 0
+    world.row(table, position).update(changes)
+    assert failing(verify_world(world)) == found_by

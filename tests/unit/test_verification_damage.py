@@ -89,6 +89,11 @@ def instead(**changes: Any) -> Damage:
     return damaged_record(VIEW, 2, value=published(C1_ROW, **changes)[1])
 
 
+def landing(position: int, number: int) -> Damage:
+    """A row of bronze's purchases that says it landed in a landing of that number."""
+    return change(Table.PURCHASE_EVENTS, position, landing=number)
+
+
 BAD = landed(PURCHASES, 0, 3, **P1)
 GOOD = landed(PURCHASES, 1, 1, reason="not_json")
 MICROSECOND = timedelta(microseconds=1)
@@ -98,13 +103,14 @@ BOUGHT, SUMS, PEOPLE, GOLD = (
 )
 PEOPLE_LOG, GOLD_LOG = Table.PROFILE_CHANGES.label, Table.ACTIVITY_CHANGES.label
 REASONS, LAST, CONTRACT = f"{QUARANTINE}: reasons", "view: last values", "view: contract"
+ORDER = f"landing order of {PURCHASES}"
 GROW, TWICE = "view: versions grow", "view: nothing twice"
 
 
 @pytest.mark.parametrize(
     ("damage", "found_by"),
     [
-        case("bronze: record lost", drop(Table.PURCHASE_EVENTS, 3), BRONZE),
+        case("bronze: record lost", drop(Table.PURCHASE_EVENTS, 3), BRONZE, BOUGHT),
         case("bronze: record twice", double(Table.PURCHASE_EVENTS, 1), BRONZE),
         case("bronze: bytes changed", change(Table.PURCHASE_EVENTS, 1, value=b"{}"), BRONZE),
         case("bronze: header lost", change(Table.PURCHASE_EVENTS, headers=None), BRONZE),
@@ -121,6 +127,15 @@ GROW, TWICE = "view: versions grow", "view: nothing twice"
         case("quarantine: bytes changed", change(Table.QUARANTINE, value=b"["), QUARANTINE),
         case("quarantine: wrong topic", change(Table.QUARANTINE, topic="other"), QUARANTINE),
         case("quarantine: wrong reason", change(Table.QUARANTINE, reason="not_utf8"), REASONS),
+        case(
+            "order: landed before what Kafka has before it",
+            both(landing(1, 3), landing(2, 2)),
+            ORDER,
+            QUARANTINE,
+        ),
+        case("order: a number, and none after it", landing(1, 1), ORDER),
+        case("order: silver names another landing", change(Table.PURCHASES, landing=7), BOUGHT),
+        case("order: quarantine names another landing", change(Table.QUARANTINE, 1, landing=7), QUARANTINE),
         case("silver: purchase dropped", drop(Table.PURCHASES), BOUGHT),
         case("silver: purchase doubled", double(Table.PURCHASES), BOUGHT),
         case("silver: amount changed", change(Table.PURCHASES, amount=Decimal("10.01")), BOUGHT),

@@ -27,6 +27,7 @@ def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
             checks,
             records={PURCHASES: 1_469_307, PROFILES: 801},
             from_lake={PURCHASES: 0, PROFILES: 0},
+            covers={},
             purchases=1_469_307,
             customers=801,
             turnover=453_218_905,

@@ -1,0 +1,245 @@
+"""Layers that were put back from a backup, any of them: told from a lake whose layers belong together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from customer_activity import agreement, checkpoints, delta, deltalog, recovery
+from customer_activity.catalog import CURRENT, Query, Table, checkpoint_path, table_path
+from customer_activity.checkpoints import Cut
+from customer_activity.datafiles import arrow_schema
+from customer_activity.errors import CheckpointMismatch
+
+BRONZE = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
+SILVER = (Table.PURCHASES, Table.PROFILE_CHANGES)
+GOLD = (Table.ACTIVITY_CHANGES,)
+WRITES = {
+    Query.BRONZE: BRONZE,
+    Query.SILVER: SILVER,
+    Query.GOLD: GOLD,
+    Query.SUMMARIES: (Table.SUMMARIES,),
+    Query.PROFILES: (Table.PROFILES,),
+    Query.ACTIVITY: (Table.ACTIVITY,),
+    Query.PUBLISH: (),
+}
+KAFKA = [json.dumps({"purchase-events": {"0": number}}) for number in range(10)]
+
+
+class Lake:
+    """A lake whose queries are plain commits: a row a table and day."""
+
+    def __init__(self, folder: Path, *, is_of_before: bool = False) -> None:
+        """Create it; `is_of_before` writes notes as the release before did."""
+        self.path = str(folder / "lake")
+        self.is_of_before = is_of_before
+        self.days = 0
+        delta.ensure_tables(self.path)
+
+    def append(self, table: Table, note: dict[str, object], rows: int = 1) -> None:
+        schema = arrow_schema(table)
+        write_deltalake(
+            table_path(self.path, table),
+            pa.Table.from_pylist([{schema.names[0]: "x"}] * rows, schema),
+            mode="append",
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
+        )
+
+    def compact(self, table: Table) -> None:
+        DeltaTable(table_path(self.path, table)).optimize.compact()
+
+    def batch(self, query: Query, *, writes: bool = True) -> None:
+        """Let a query take what there is."""
+        sources = agreement.sources(query)
+        opened = {source: DeltaTable(table_path(self.path, source)) for source in sources}
+        end = [checkpoints.after(str(log.metadata().id), log.version()) for log in opened.values()] or [
+            KAFKA[self.days]
+        ]
+        read = {
+            source: deltalog.position(self.path, source, str(log.metadata().id), log.version())
+            for source, log in opened.items()
+        }
+        note: dict[str, object] = {
+            "query": query.value,
+            "generation": "g-1",
+            "batch_id": self.days,
+            "cut": {"begin": end, "end": end},
+        }
+        if not self.is_of_before:
+            note |= {"commit": f"{query}-{self.days}-{id(note)}"}
+            note |= {"read": deltalog.as_note(read)} if read else {}
+        for table in WRITES[query] if writes else ():
+            self.append(table, note)
+        shutil.rmtree(checkpoint_path(self.path, query), ignore_errors=True)
+        checkpoints.write(self.path, query, "g-1", self.days, Cut(end, end), is_through=True)
+
+    def day(self) -> None:
+        """Let every query take a batch."""
+        self.days += 1
+        for query in WRITES:
+            self.batch(query)
+
+    def backup(self) -> Path:
+        shutil.copytree(self.path, f"{self.path}-backup")
+        return Path(f"{self.path}-backup")
+
+    def put_back(self, backup: Path, tables: Sequence[Table], queries: Sequence[Query] = ()) -> None:
+        for part in (*tables, *(checkpoint_path("", query)[1:] for query in queries)):
+            shutil.rmtree(Path(self.path, part))
+            shutil.copytree(backup / part, Path(self.path, part))
+
+
+@pytest.fixture(params=[False, True], ids=["of this release", "of the release before"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return Lake(tmp_path, is_of_before=request.param)
+
+
+def check(lake: Lake) -> None:
+    recovery.check_agreement(lake.path, list(Query))
+
+
+@pytest.mark.parametrize(
+    ("tables", "queries", "fault"),
+    [
+        pytest.param(BRONZE, (), "bronze: .*committed batch 2, and the newest in bronze.* is 1", id="bronze"),
+        pytest.param(
+            BRONZE[:1], (), r"silver has read bronze.purchase_events up to version 2, and .* version 1", id="one of it"
+        ),
+        pytest.param(BRONZE, (Query.BRONZE,), "silver has read bronze.purchase_events up to", id="bronze, checkpoint"),
+        pytest.param(SILVER, (), "silver.purchases lacks what the checkpoint has read of bronze", id="silver"),
+        pytest.param(SILVER[:1], (), "silver.purchases lacks", id="silver.purchases"),
+        pytest.param(SILVER[1:], (), "silver.profile_changes lacks", id="silver.profile_changes"),
+        pytest.param(SILVER, (Query.SILVER,), "gold has read silver.purchases up to", id="silver, checkpoint"),
+        pytest.param(GOLD, (Query.GOLD,), "publish has read gold.activity_changes up to", id="gold, checkpoint"),
+        pytest.param(
+            GOLD, (Query.GOLD, Query.PUBLISH), "activity has read gold.activity_changes", id="gold, publish's, too"
+        ),
+        pytest.param((Table.SUMMARIES,), (), "purchase_summaries lacks .*activity recover summ", id="summaries"),
+        pytest.param((Table.PROFILES,), (), "silver.customer_profiles lacks .*activity recover prof", id="profiles"),
+        pytest.param((Table.ACTIVITY,), (), "gold.customer_activity lacks .*activity recover activity", id="activity"),
+        pytest.param(
+            (*SILVER, *GOLD, *CURRENT), (), "silver.purchases lacks .*rebuild --swap always", id="all but bronze"
+        ),
+        pytest.param((), tuple(WRITES), "knows of none after 1", id="checkpoints"),
+        pytest.param((), (Query.SUMMARIES,), "summaries: .*knows of none after 1", id="a checkpoint"),
+        pytest.param((*BRONZE, *SILVER, *GOLD, *CURRENT), tuple(WRITES), None, id="all of one moment"),
+    ],
+)
+def test_layers_put_back_are_refused_by_name(
+    lake: Lake, tables: Sequence[Table], queries: Sequence[Query], fault: str | None
+) -> None:
+    lake.day()
+    backup = lake.backup()
+    lake.day()
+    check(lake)
+    lake.put_back(backup, tables, queries)
+    if fault is None:
+        check(lake)
+        return
+    with pytest.raises(CheckpointMismatch, match=rf"(?s){fault}"):
+        check(lake)
+
+
+def test_gold_put_back_alone_lacks_what_it_has_read(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.day()
+    backup = lake.backup()
+    lake.day()
+    lake.put_back(backup, GOLD)
+    with pytest.raises(CheckpointMismatch, match=r"(?s)gold.activity_changes lacks .*rebuild --swap always"):
+        check(lake)
+
+
+def test_gold_of_the_release_before_left_no_commit_with_a_batch_that_changed_nothing(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, is_of_before=True)
+    lake.day()
+    lake.days += 1
+    for query in WRITES:
+        lake.batch(query, writes=query is not Query.GOLD)
+    check(lake)
+
+
+def test_a_table_that_was_put_back_and_has_grown_past_what_was_read_is_another(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.day()
+    backup = lake.backup()
+    lake.day()
+    lake.put_back(backup, SILVER, [Query.SILVER])
+    for _ in range(3):
+        lake.batch(Query.SILVER)
+    with pytest.raises(CheckpointMismatch, match=r"gold has read silver.purchases up to version 2, .*another commit"):
+        check(lake)
+
+
+def test_a_table_of_another_id_is_another(lake: Lake) -> None:
+    lake.day()
+    shutil.rmtree(table_path(lake.path, Table.PURCHASES))
+    delta.ensure_tables(lake.path)
+    lake.batch(Query.SILVER)
+    with pytest.raises(CheckpointMismatch, match=r"gold has read silver.purchases with the id"):
+        recovery.check_agreement(lake.path, [Query.GOLD])
+
+
+@pytest.mark.parametrize("query", [Query.BRONZE, Query.SILVER])
+def test_quarantine_put_back_lacks_what_a_batch_has_put_there(lake: Lake, query: Query) -> None:
+    lake.day()
+    note = {"query": query.value, "generation": "g-1", "batch_id": lake.days, "commit": "an attempt"}
+    counts = {"purchase-events": {"read": 1, "quarantined": 1}}
+    refused: dict[str, object] = {**note, **deltalog_read(lake, query), "counts": counts}
+    lake.append(Table.QUARANTINE, refused)
+    lake.append(WRITES[query][0], refused)
+    check(lake)
+    newest = DeltaTable(table_path(lake.path, Table.QUARANTINE)).version()
+    Path(table_path(lake.path, Table.QUARANTINE), "_delta_log", f"{newest:020}.json").unlink()
+    with pytest.raises(CheckpointMismatch, match=f"bronze.quarantine lacks what batch {lake.days} of {query}"):
+        check(lake)
+
+
+def deltalog_read(lake: Lake, query: Query) -> dict[str, object]:
+    """Return the part of a note that says up to where a query's newest batch has read."""
+    log = DeltaTable(table_path(lake.path, WRITES[query][0]))
+    noted = json.loads(log.history(1)[0]["userMetadata"])
+    return {name: noted[name] for name in ("read", "cut") if name in noted}
+
+
+def test_a_lake_at_work_belongs_together(lake: Lake) -> None:
+    """Readers that are behind, tables that were compacted, queries that have not begun: none of it is a fault."""
+    check(lake)
+    lake.days += 1
+    for query in (Query.BRONZE, Query.SILVER, Query.SUMMARIES):
+        lake.batch(query)
+        check(lake)
+    lake.day()
+    for table in (*BRONZE, *SILVER, *GOLD):
+        lake.append(table, {"query": "maintenance"}, rows=0)
+        lake.compact(table)
+    check(lake)
+    lake.days += 1
+    for query in (query for query in WRITES if query is not Query.BRONZE):  # batches of nothing but upkeep
+        lake.batch(query, writes=False)
+        check(lake)
+
+
+@pytest.mark.parametrize("is_short", [False, True], ids=["the log reaches back", "the log was shortened"])
+def test_current_rows_are_recovered_from_what_there_is(tmp_path: Path, is_short: bool) -> None:
+    lake = Lake(tmp_path)
+    lake.day()
+    backup = lake.backup()
+    lake.day()
+    lake.day()
+    lake.put_back(backup, [Table.SUMMARIES])
+    if is_short:
+        DeltaTable(table_path(lake.path, Table.PURCHASES)).create_checkpoint()
+        for entry in Path(table_path(lake.path, Table.PURCHASES), "_delta_log").glob("*[012].json"):
+            entry.unlink()
+    with pytest.raises(CheckpointMismatch, match="activity recover summaries"):
+        check(lake)
+    done = recovery.recover(lake.path, Query.SUMMARIES, "a backup was put back")
+    assert done.made_anew == (Table.SUMMARIES if is_short else None)
+    check(lake)

@@ -1,0 +1,96 @@
+"""The share of bad records over ten minutes, and over restarts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from customer_activity.bronze.bad_share import BadShareGuard
+from customer_activity.errors import BadShareExceeded
+
+START = 1_000_000.0 * 60
+
+
+def outcomes(good: int, bad: int = 0) -> dict[tuple[str, str | None], int]:
+    found: dict[tuple[str, str | None], int] = {("purchases", None): good}
+    return found | ({("purchases", "not_json"): bad} if bad else {})
+
+
+class Lives:
+    """A guard that is made again from what its last batch noted, as by a new driver."""
+
+    def __init__(self, max_share: float = 0.05) -> None:
+        self.max_share = max_share
+        self.seconds = START
+        self.noted: dict[str, Any] = {}
+        self.number = 0
+        self.restart()
+
+    def restart(self) -> None:
+        noted = json.loads(json.dumps(self.noted))
+        self.guard = BadShareGuard(self.max_share, clock=lambda: self.seconds, noted=noted)
+
+    def land(self, good: int, bad: int = 0, *, repeats: bool = False) -> None:
+        self.number += not repeats
+        noted = self.guard.judge(outcomes(good, bad), ("g", self.number))
+        self.noted = {"generation": "g", "batch_id": self.number, **noted}
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one driver", "a restart between"])
+def test_batches_add_up(restarts: bool) -> None:
+    lives = Lives()
+    for _ in range(4):
+        lives.land(19, 1)
+        if restarts:
+            lives.restart()
+    with pytest.raises(BadShareExceeded, match=r"6 of 100 .*not_json 6"):
+        lives.land(18, 2)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one driver", "a restart between"])
+def test_what_is_older_than_ten_minutes_counts_no_more(restarts: bool) -> None:
+    lives = Lives()
+    lives.land(10_000)
+    lives.seconds += 599
+    lives.land(100, 100)  # few of all
+    lives.seconds += 100
+    if restarts:
+        lives.restart()
+    with pytest.raises(BadShareExceeded, match="101 of 201"):
+        lives.land(0, 1)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one driver", "a restart between"])
+def test_a_batch_that_is_repeated_counts_once(restarts: bool) -> None:
+    lives = Lives()
+    lives.land(96, 4)
+    for _ in range(5):
+        if restarts:
+            lives.restart()
+        lives.land(96, 4, repeats=True)
+    with pytest.raises(BadShareExceeded, match="6 of 102"):
+        lives.land(0, 2)
+
+
+def test_a_batch_that_is_refused_does_not_count() -> None:
+    lives = Lives()
+    lives.land(95, 5)
+    for _ in range(3):
+        lives.number += 1
+        with pytest.raises(BadShareExceeded, match="6 of 101"):
+            lives.guard.judge(outcomes(0, 1), ("g", lives.number))
+
+
+def test_what_the_release_before_noted_is_no_share() -> None:
+    guard = BadShareGuard(0.05, noted={"generation": "g", "batch_id": 7, "counts": {"t": {"quarantined": 50}}})
+    guard.judge(outcomes(99, 1), ("g", 8))
+
+
+def test_what_is_noted_stays_small() -> None:
+    lives = Lives(1.0)
+    for _ in range(3_000):
+        lives.seconds += 1
+        lives.land(500, 20)
+    assert len(json.dumps(lives.noted)) < 1_000

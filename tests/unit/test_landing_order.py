@@ -1,0 +1,153 @@
+"""The order of landings where records are written again: replays of quarantine, and rebuilds."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from customer_activity import delta, deltalog, operations
+from customer_activity.catalog import Table, table_path
+from customer_activity.datafiles import arrow_schema
+from customer_activity.operations import Kind
+from customer_activity.quality import pins
+from customer_activity.quarantine.contents import Selection
+from customer_activity.quarantine.replay import replay
+from customer_activity.rebuild import basis, building, comparison
+from customer_activity.settings import Settings
+from customer_activity.verification import lake as verifying
+from customer_activity.verification.order import Notes, compare, read
+from support.records import NOW_MS, PROFILES, profile
+
+SENT = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+Place = tuple[int | None, int, int]  # landing, partition, offset
+
+
+def row(place: Place, **more: Any) -> dict[str, Any]:
+    landing, partition, offset = place
+    value = profile("C-1").value
+    position = {"topic": PROFILES, "partition": partition, "offset": offset, "kafka_timestamp": SENT}
+    return {"key": b"C-1", "value": value, "customer_id": "C-1", "landing": landing, **position, **more}
+
+
+def write(lake: str, table: Table, rows: list[dict[str, Any]], **note: Any) -> None:
+    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": "bronze"} | note)})
+    content = pa.Table.from_pylist(rows, arrow_schema(table))
+    write_deltalake(table_path(lake, table), content, mode="append", commit_properties=properties)
+
+
+@pytest.fixture
+def lake(settings: Settings) -> str:
+    delta.ensure_tables(settings.lake)
+    return settings.lake
+
+
+def content(lake: str, table: Table, *columns: str) -> list[tuple[Any, ...]]:
+    found = DeltaTable(table_path(lake, table)).to_pyarrow_table().select(columns)
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("refused", "landed", "comes_back"),
+    [
+        pytest.param((3, 0, 5), None, True, id="nothing of its key"),
+        pytest.param((3, 0, 5), (3, 0, 4), True, id="landed with it, before it"),
+        pytest.param((3, 0, 5), (3, 0, 6), False, id="landed with it, after it"),
+        pytest.param((3, 0, 5), (4, 0, 6), False, id="landed since"),
+        pytest.param((3, 0, 5), (2, 1, 9), True, id="landed before on another partition"),
+        pytest.param((3, 0, 5), (4, 1, 0), False, id="landed since on another partition"),
+        pytest.param((3, 1, 5), (3, 0, 9), True, id="landed with it on a lower partition"),
+        pytest.param((3, 0, 5), (None, 1, 9), True, id="landed before landings had numbers"),
+        pytest.param((None, 0, 5), (1, 1, 0), False, id="landed since there are numbers"),
+        pytest.param((None, 0, 5), (None, 0, 4), True, id="no numbers: before it"),
+        pytest.param((None, 0, 5), (None, 1, 4), False, id="no numbers: nobody knows"),
+        pytest.param((3, 0, 5), (7, 0, 5), True, id="itself, by a replay that was interrupted"),
+    ],
+)
+def test_what_landed_since_overtakes_a_record(
+    refused: Place, landed: Place | None, comes_back: bool, settings: Settings, lake: str
+) -> None:
+    write(lake, Table.QUARANTINE, [row(refused, reason="timestamp_in_future", quarantined_at=SENT)], landing=3)
+    if landed is not None:
+        write(lake, Table.PROFILE_EVENTS, [row(landed)], landing=landed[0] or 0)
+    done = replay(settings, Selection(), "clocks are set")
+    assert (done.accepted, done.overtaken) == (({PROFILES: 1}, 0) if comes_back else ({}, 1))
+    assert len(content(lake, Table.QUARANTINE, "offset")) == (0 if comes_back else 1)
+
+
+def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:
+    write(lake, Table.PROFILE_EVENTS, [row((4, 0, 4)), row((4, 0, 6), key=b"C-2", customer_id="C-2")], landing=4)
+    write(lake, Table.QUARANTINE, [row((4, 0, 5), reason="timestamp_in_future", quarantined_at=SENT)], landing=4)
+    write(lake, Table.PURCHASE_EVENTS, [], landing=9)
+    replay(settings, Selection(), "clocks are set")
+    assert sorted(content(lake, Table.PROFILE_EVENTS, "landing", "offset")) == [(4, 4), (4, 6), (10, 5)]
+    for table in (Table.PROFILE_EVENTS, Table.QUARANTINE):
+        newest = deltalog.entry(lake, table, DeltaTable(table_path(lake, table)).version())
+        assert newest is not None
+        note = operations.classify(newest.actions).note
+        assert (note["query"], note["landing"], note["rules"]) == ("replay", 10, 2)
+
+    tables = verifying.open_tables(settings)
+    notes = Notes.of(verifying.commits(lake, Table.PROFILE_EVENTS, tables[Table.PROFILE_EVENTS]).metadata)
+    placed = read(verifying.places(tables), PROFILES, notes)
+    assert compare(PROFILES, placed, notes.replays).ok, "a record that came back landed when it did"
+    assert not compare(PROFILES, placed, frozenset()).ok
+
+
+def test_a_rebuild_has_the_records_in_the_order_of_their_landing(lake: str) -> None:
+    places: list[Place] = [(2, 0, 0), (1, 1, 0), (None, 1, 7), (2, 0, 1), (None, 0, 3)]
+    with duckdb.connect() as database:
+        database.execute("CREATE SCHEMA landed")
+        events = pa.Table.from_pylist([row(place) for place in places], arrow_schema(Table.PROFILE_EVENTS))
+        database.register("events", events)
+        database.execute("CREATE TABLE landed.customer_profiles AS FROM events")
+        assert building.land(database, lake, Table.PROFILE_EVENTS, "") == 5
+    assert content(lake, Table.PROFILE_EVENTS, "landing", "partition", "offset") == [
+        (None, 0, 3),
+        (None, 1, 7),
+        (1, 1, 0),
+        (2, 0, 0),
+        (2, 0, 1),
+    ]
+    entry = deltalog.entry(lake, Table.PROFILE_EVENTS, 1)
+    assert entry is not None
+    assert operations.classify(entry.actions).kind is Kind.APPEND, "readers take it for the pipeline's own"
+
+
+@pytest.mark.parametrize(("amount", "differences"), [("0.01", 0), ("0.00", 1)], ids=["does not fit", "just fits"])
+def test_a_row_whose_total_does_not_fit_is_not_compared(amount: str, differences: int) -> None:
+    amounts = (Decimal("9999999999999999.99"), Decimal(amount))
+    bought = [{"purchase_id": f"P-{n}", "customer_id": "C-1", "amount": amount} for n, amount in enumerate(amounts)]
+    kept = [{"customer_id": "C-1", "name": "as it was", "view_version": 1, "existed": False, "is_gone": False}]
+    (side,) = [side for side in comparison.SIDES if side.table is Table.ACTIVITY_CHANGES]
+    with duckdb.connect() as database:
+        for schema, rows in (("live", kept), ("rebuilt", [])):
+            database.execute(f"CREATE SCHEMA {schema}")
+            for table, content in ((Table.PURCHASES, bought), (Table.ACTIVITY_CHANGES, rows)):
+                database.register("rows", pa.Table.from_pylist(content, arrow_schema(table)))
+                database.execute(f"CREATE TABLE {schema}.{basis.name_of(table)} AS FROM rows")
+        assert comparison.compare(database, side, is_everybody=True).differences == differences
+
+
+def test_a_rebuild_and_quality_begin_with_what_a_part_of_a_batch_has_read(lake: str) -> None:
+    """The batch reads up to version 3; its first part, whose commit is the newest, up to version 2."""
+    for number in range(3):
+        write(lake, Table.PROFILE_EVENTS, [row((1, 0, number))], landing=1)
+    read_of = delta.table_id(lake, Table.PROFILE_EVENTS)
+    note = {
+        "query": "silver",
+        "cut": {"begin": None, "end": [json.dumps({"reservoirId": read_of, "reservoirVersion": 4, "index": -1})]},
+        "read": {Table.PROFILE_EVENTS.label: {"id": read_of, "version": 2, "commit": "c"}},
+    }
+    write(lake, Table.PROFILE_CHANGES, [], **note)
+    write(lake, Table.ACTIVITY_CHANGES, [], query="gold", **{Table.PROFILE_CHANGES.label: 1})
+    assert basis.find(lake).versions[Table.PROFILE_EVENTS.label] == 2
+    tables = {table: DeltaTable(table_path(lake, table)) for table in Table}
+    (seen,) = [seen for seen in pins.SEEN if (seen.read, seen.made) == (Table.PROFILE_EVENTS, Table.PROFILE_CHANGES)]
+    assert pins._seen(lake, seen, tables, None) == 2, "quality judges by the same"

@@ -1,0 +1,230 @@
+"""Current rows are merged in parts, each once, whatever ends a driver between two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from customer_activity import delta, feeds
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.datafiles import arrow_schema
+from customer_activity.failpoints import FailPoint, nowhere
+from customer_activity.gold import current
+from customer_activity.microbatch import MicroBatch
+from customer_activity.settings import Settings
+from customer_activity.silver import current_profiles, summaries
+from support import tables
+
+MOST = "9999999999999999.99"
+Rows = list[dict[str, Any]]
+
+
+class Merging(NamedTuple):
+    """A query behind the path: its module, and who writes what it reads."""
+
+    module: Any
+    writer: Query
+
+
+MERGING = {
+    Query.SUMMARIES: Merging(summaries, Query.SILVER),
+    Query.PROFILES: Merging(current_profiles, Query.SILVER),
+    Query.ACTIVITY: Merging(current, Query.GOLD),
+}
+
+
+class Crash(Exception):
+    """Raised at a fail point, as if the process had ended there."""
+
+
+def crash(at: FailPoint, times: int) -> Callable[[FailPoint], None]:
+    """Return what ends a batch at the so-many-th time that it comes to a place."""
+    left = times
+
+    def reach(point: FailPoint) -> None:
+        nonlocal left
+        left -= point is at
+        if not left:
+            raise Crash
+
+    return reach
+
+
+@pytest.fixture
+def lake(settings: Settings) -> str:
+    delta.ensure_tables(settings.lake)
+    return settings.lake
+
+
+@pytest.fixture
+def a_version_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "PART_ROWS", 1)
+
+
+def append(lake: str, query: Query, rows: Rows) -> None:
+    """Append rows to what a query reads, as their writer does."""
+    module, writer = MERGING[query]
+    tables.append(lake, module.SOURCE, *rows, query=writer)
+
+
+def take(
+    settings: Settings,
+    query: Query,
+    after: int,
+    reach: Callable[[FailPoint], None] = nowhere,
+    generation: str = "generation-1",
+    batch_id: int = 0,
+) -> MicroBatch:
+    """Let a query take what is there after a version as one batch."""
+    module = MERGING[query].module
+    newest = DeltaTable(table_path(settings.lake, module.SOURCE)).version()
+    batch = MicroBatch(query, generation, batch_id, versions={module.SOURCE: (after, newest)}, reach=reach)
+    module.merge_batch(None, batch, settings=settings)
+    return batch
+
+
+def merged(lake: str, query: Query) -> dict[str, dict[str, Any]]:
+    rows = DeltaTable(table_path(lake, MERGING[query].module.TARGET)).to_pyarrow_table().to_pylist()
+    found = {row["customer_id"]: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def commits(lake: str, query: Query) -> int:
+    return DeltaTable(table_path(lake, MERGING[query].module.TARGET)).version()
+
+
+def at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def bought(customer: str, amount: str, second: int) -> dict[str, Any]:
+    return {
+        "customer_id": customer,
+        "amount": Decimal(amount),
+        "occurred_at": at(second),
+        "kafka_timestamp": at(second),
+    }
+
+
+def fill(lake: str, query: Query) -> None:
+    """Append four versions; C-1 changes in each, D-0 comes with the first and goes with the third."""
+    for number in range(4):
+        if query is Query.SUMMARIES:
+            append(lake, query, [bought("C-1", "1.10", number * 10 + n) for n in range(3)])
+            continue
+        rows = [(customer, False) for customer in ("C-1", f"D-{number}")] + [("D-0", True)] * (number == 2)
+        append(
+            lake,
+            query,
+            [
+                {"customer_id": customer, "address": f"{number}"}
+                | (
+                    {"is_tombstone": is_gone, "landing": number, "partition": n % 2, "offset": 9 - number}
+                    if query is Query.PROFILES
+                    else {"is_gone": is_gone, "existed": is_gone, "view_version": number + 1}
+                )
+                for n, (customer, is_gone) in enumerate(rows)
+            ],
+        )
+
+
+def assert_right(lake: str, query: Query) -> None:
+    rows = merged(lake, query)
+    if query is Query.SUMMARIES:
+        assert rows.keys() == {"C-1"}
+        assert (rows["C-1"]["purchase_count"], rows["C-1"]["total_amount"]) == (12, Decimal("13.20"))
+    else:
+        assert rows.keys() == {"C-1", "D-1", "D-2", "D-3"}
+        assert rows["C-1"]["address"] == "3"
+
+
+@pytest.mark.usefixtures("a_version_a_part")
+@pytest.mark.parametrize("query", MERGING)
+@pytest.mark.parametrize("place", [FailPoint.STAGED, FailPoint.COMMITTED])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_batch_is_merged_part_by_part_each_once(
+    settings: Settings, lake: str, query: Query, place: FailPoint, times: int
+) -> None:
+    fill(lake, query)
+    with pytest.raises(Crash):
+        take(settings, query, -1, crash(place, times))
+    assert commits(lake, query) == times - (place is FailPoint.STAGED)
+
+    take(settings, query, -1)
+    assert commits(lake, query) == 4
+    take(settings, query, -1)
+
+    assert commits(lake, query) == 4
+    assert_right(lake, query)
+
+
+@pytest.mark.parametrize("query", MERGING)
+def test_a_batch_that_fits_is_one_commit(settings: Settings, lake: str, query: Query) -> None:
+    fill(lake, query)
+    batch = take(settings, query, -1)
+    assert (commits(lake, query), batch.commits) == (1, 1)
+    assert_right(lake, query)
+
+
+@pytest.mark.usefixtures("a_version_a_part")
+@pytest.mark.parametrize("reached", [1, 2, 4])
+def test_a_checkpoint_that_is_made_anew_adds_nothing_twice(settings: Settings, lake: str, reached: int) -> None:
+    fill(lake, Query.SUMMARIES)
+    with pytest.raises(Crash):
+        take(settings, Query.SUMMARIES, -1, crash(FailPoint.COMMITTED, reached))
+    take(settings, Query.SUMMARIES, -1, generation="generation-2")
+    assert_right(lake, Query.SUMMARIES)
+
+
+def test_what_the_release_before_has_added_is_not_added_again(settings: Settings, lake: str) -> None:
+    fill(lake, Query.SUMMARIES)
+    take(settings, Query.SUMMARIES, -1)
+    table_id = delta.table_id(lake, Table.PURCHASES)
+    end = json.dumps({"reservoirId": table_id, "reservoirVersion": 5, "index": -1})
+    note = {"query": "summaries", "generation": "before", "batch_id": 7, "cut": {"begin": None, "end": [end]}}
+    write_deltalake(
+        table_path(lake, Table.SUMMARIES),
+        arrow_schema(Table.SUMMARIES).empty_table(),
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
+    )
+    take(settings, Query.SUMMARIES, -1, generation="before", batch_id=7)
+    assert_right(lake, Query.SUMMARIES)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "total"),
+    [
+        pytest.param([["0.10", "0.20"]], Decimal("0.30"), id="cents"),
+        pytest.param([[MOST]], Decimal(MOST), id="the most"),
+        pytest.param([[MOST, "0.01"]], None, id="a cent more in one batch"),
+        pytest.param([[MOST], ["0.01"]], None, id="a cent more in two batches"),
+        pytest.param([[MOST] * 2], None, id="twice the most"),
+        pytest.param([[MOST] * 19], None, id="more than 64 bits hold"),
+        pytest.param([[MOST], [MOST], ["0.00"]], None, id="it stays out of range"),
+    ],
+)
+def test_a_total_that_the_table_cannot_hold_is_null_and_count_and_times_go_on(
+    settings: Settings, lake: str, amounts: Sequence[Sequence[str]], total: Decimal | None
+) -> None:
+    second = 0
+    for number, batch in enumerate(amounts):
+        rows = [bought("C-2", "1.00", number)]
+        for amount in batch:
+            second += 1
+            rows.append(bought("C-1", amount, second))
+        append(lake, Query.SUMMARIES, rows)
+        take(settings, Query.SUMMARIES, number, batch_id=number)
+
+    rows_by_id = merged(lake, Query.SUMMARIES)
+
+    row = rows_by_id["C-1"]
+    assert (row["purchase_count"], row["total_amount"], row["last_purchase_at"]) == (second, total, at(second))
+    assert rows_by_id["C-2"]["total_amount"] == len(amounts)

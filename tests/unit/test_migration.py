@@ -1,0 +1,201 @@
+"""A lake of the release before is refused by name, brought up in place, and the same rows are in it afterwards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from deltalake import DeltaTable, write_deltalake
+from typer.testing import CliRunner
+
+from customer_activity import delta, generations, layout, migration
+from customer_activity.catalog import CURRENT, Table, table_path
+from customer_activity.checksums import write_checksum
+from customer_activity.commands import migrate as command
+from customer_activity.errors import EXIT_TERMINAL, LakeOfAnotherRelease, SettingsError
+from customer_activity.migration import migrate
+from customer_activity.settings import Settings
+from customer_activity.verification import lake as reading
+from support import old_lake
+
+NUMBERED = (
+    Table.PURCHASE_EVENTS,
+    Table.PROFILE_EVENTS,
+    Table.QUARANTINE,
+    Table.PURCHASES,
+    Table.PROFILE_CHANGES,
+    Table.PROFILES,
+)
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the lake that the release before left; nobody changes it."""
+    folder = tmp_path_factory.mktemp("before")
+    old_lake.unpack(folder, "lake")
+    return folder / "lake"
+
+
+@pytest.fixture
+def before(unpacked: Path, tmp_path: Path) -> str:
+    """Return a copy of it."""
+    shutil.copytree(unpacked, tmp_path / "lake")
+    return str(tmp_path / "lake")
+
+
+def rows(lake: str, table: Table, columns: list[str]) -> list[tuple[Any, ...]]:
+    return sorted(reading.rows(DeltaTable(table_path(lake, table)), columns), key=repr)
+
+
+def columns_of(lake: str, table: Table) -> list[str]:
+    return [field.name for field in DeltaTable(table_path(lake, table)).schema().fields]
+
+
+def say(lake: str, table: Table, version: str) -> None:
+    """Have a table say the version of its layout."""
+    log = DeltaTable(table_path(lake, table))
+    log.alter.set_table_properties({layout.PROPERTY: version}, raise_if_not_exists=False)
+    write_checksum(table_path(lake, table), log.version())
+
+
+@pytest.mark.parametrize("use", [delta.ensure_tables, delta.require_tables], ids=["start", "command"])
+def test_an_older_lake_is_refused_by_name(use: Callable[[str], None], before: str) -> None:
+    with pytest.raises(
+        LakeOfAnotherRelease, match=r"older release: bronze\.purchase_events.*\n.*activity migrate"
+    ) as told:
+        use(before)
+    assert told.value.exit_code == EXIT_TERMINAL
+    migrate(before)
+    use(before)
+
+
+@pytest.mark.parametrize("version", ["3", "next"])
+def test_a_newer_lake_is_refused_and_left_alone(version: str, tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    delta.ensure_tables(lake)
+    say(lake, Table.PROFILES, version)
+    for use in (delta.ensure_tables, delta.require_tables, migrate):
+        with pytest.raises(LakeOfAnotherRelease, match=r"newer release: silver\.customer_profiles \(version 3\)"):
+            use(lake)
+
+
+def test_a_new_lake_needs_nothing(tmp_path: Path) -> None:
+    delta.ensure_tables(str(tmp_path))
+    assert migrate(str(tmp_path)).steps == []
+
+
+def test_no_lake_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no tables"):
+        migrate(str(tmp_path))
+
+
+def test_columns_are_added_and_no_row_is_rewritten(before: str) -> None:
+    had = {table: columns_of(before, table) for table in Table}
+    content = {table: rows(before, table, had[table]) for table in Table}
+    files = {table: DeltaTable(table_path(before, table)).file_uris() for table in Table}
+
+    done = migrate(before)
+
+    assert {step.table for step in done.steps if step.columns == ("landing",)} == set(NUMBERED)
+    for table in Table:
+        assert columns_of(before, table) == had[table] + ["landing"] * (table in NUMBERED)
+        assert rows(before, table, had[table]) == content[table]
+        assert DeltaTable(table_path(before, table)).file_uris() == files[table]
+    assert {row[0] for row in rows(before, Table.PURCHASES, ["landing"])} == {None}
+    assert migrate(before).steps == []
+    (note,) = (Path(before) / "_audit").iterdir()
+    assert json.loads(note.read_text(encoding="utf-8"))["steps"][0] == {
+        "table": "bronze.purchase_events",
+        "columns": ["landing"],
+        "from": 1,
+    }
+
+
+def test_checksums_stay_right(before: str) -> None:
+    migrate(before)
+    for table in (table for table in Table if table not in CURRENT):  # what merges write to has none
+        log = DeltaTable(table_path(before, table))
+        path = Path(table_path(before, table)) / "_delta_log" / f"{log.version():020}.crc"
+        checksum = json.loads(path.read_text(encoding="utf-8"))
+        assert json.loads(checksum["metadata"]["schemaString"]) == json.loads(log.schema().to_json())
+        assert checksum["metadata"]["configuration"][layout.PROPERTY] == "2"
+        assert checksum["numFiles"] == len(log.file_uris())
+        assert checksum["setTransactions"], "what tells a batch that it is in the table"
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_an_interrupted_migration_is_finished_by_the_next(
+    place: int, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """End it before or after each checksum: after a commit without its checksum, and between two commits."""
+    passed = iter(range(100))
+
+    def end(path: str, version: int) -> None:
+        number = next(passed)
+        if number == place // 2 and not place % 2:
+            raise KeyboardInterrupt
+        write_checksum(path, version)
+        if number == place // 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(migration, "write_checksum", end)
+        with pytest.raises(KeyboardInterrupt):
+            migrate(before)
+    with pytest.raises(LakeOfAnotherRelease):
+        delta.ensure_tables(before)
+    migrate(before)
+    delta.ensure_tables(before)
+    test_checksums_stay_right(before)
+
+
+def test_kept_generations_come_up_with_it(before: str) -> None:
+    kept = generations.folder(before, "20260101T000000Z")
+    shutil.copytree(Path(before) / "silver", kept / "silver")
+    told = {"name": kept.name, "taken_out": "2026-01-01T00:00:00+00:00", "reason": "", "versions": {}, "landed": {}}
+    (kept / "generation.json").write_text(json.dumps(told))
+    migrate(before)
+    assert columns_of(str(kept), Table.PURCHASES)[-1] == "landing"
+
+
+@pytest.fixture
+def run(before: str, settings: Settings) -> Callable[..., str]:
+    """Run the command; return what it prints."""
+
+    def run_with(*arguments: str) -> str:
+        app = typer.Typer()
+        app.command()(command.migrate)
+        result = CliRunner().invoke(app, list(arguments), obj=settings.model_copy(update={"lake": before}))
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run_with
+
+
+def test_a_dry_run_shows_and_does_nothing(run: Callable[..., str], before: str) -> None:
+    told = json.loads(run("--dry-run", "--json"))
+    assert (told["version"], told["is_done"]) == (2, False)
+    assert [step["columns"] for step in told["steps"] if step["table"] == Table.QUARANTINE] == [["landing"]]
+    assert "nothing was done" in run("--dry-run")
+    assert not (Path(before) / "_audit").exists()
+    with pytest.raises(LakeOfAnotherRelease):
+        delta.ensure_tables(before)
+
+
+def test_it_says_what_it_did(run: Callable[..., str]) -> None:
+    assert "silver.purchases: add landing (null in the rows of before), then note version 2" in run()
+    assert "nothing to do" in run()
+
+
+def test_what_is_written_afterwards_reads_with_what_was_there(before: str) -> None:
+    migrate(before)
+    path = table_path(before, Table.PURCHASES)
+    had = DeltaTable(path).to_pyarrow_table()
+    write_deltalake(path, had.slice(0, 1).set_column(had.num_columns - 1, "landing", [[7]]), mode="append")
+    landings = [row[0] for row in rows(before, Table.PURCHASES, ["landing"])]
+    assert sorted(landings, key=lambda number: number or 0) == [None] * had.num_rows + [7]

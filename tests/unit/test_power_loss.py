@@ -1,0 +1,68 @@
+"""What outlasts a loss of power: a data file before a commit names it, and a commit before anything relies on it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from customer_activity import delta, deltalog, maintenance, storage
+from customer_activity.catalog import Table, table_path
+from customer_activity.datafiles import FileWriter, arrow_schema
+from customer_activity.settings import Settings
+
+TABLE = Table.PURCHASES
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note what is brought to the disk, by name."""
+    names: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        names.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return names
+
+
+@pytest.fixture
+def lake(settings: Settings) -> str:
+    delta.ensure_tables(settings.lake)
+    return settings.lake
+
+
+def rows(number: int) -> pa.Table:
+    return pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(TABLE))
+
+
+def test_a_data_file_is_on_the_disk_before_it_can_be_committed(lake: str, settled: list[str]) -> None:
+    writer = FileWriter(lake, TABLE)
+    writer.write(rows(1))
+    file = writer.close()
+    assert file is not None
+    assert settled == [file.path, "purchases"]
+
+
+def test_what_others_commit_for_us_is_brought_to_the_disk(lake: str, settled: list[str]) -> None:
+    for number in range(2):
+        write_deltalake(table_path(lake, TABLE), rows(number), mode="append")
+    assert maintenance.compact(lake, TABLE) == 3
+    (added,) = (Path(uri).name for uri in DeltaTable(table_path(lake, TABLE)).file_uris())
+    assert {added, f"{3:020}.json"} <= set(settled)
+
+
+def test_small_files_of_ours_are_whole_after_a_loss_of_power(tmp_path: Path, settled: list[str]) -> None:
+    storage.write_whole(str(tmp_path / "gate.json"), b"{}")
+    assert settled == ["gate.json.draft"]
+
+
+def test_a_version_that_is_not_there_is_nothing_to_bring_there(lake: str, settled: list[str]) -> None:
+    deltalog.settle(lake, TABLE, 9)
+    storage.settle("s3a://bucket/object")
+    assert settled == []

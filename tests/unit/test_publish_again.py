@@ -1,0 +1,159 @@
+"""Publishing goes on where it was: behind the marker, after another gold has come, and not on a gold of before."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from customer_activity import delta
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.errors import TerminalError
+from customer_activity.microbatch import MicroBatch
+from customer_activity.publish import parts, stream
+from customer_activity.publish.marker import Marker, parse
+from customer_activity.settings import Settings
+from support import tables
+
+GOLD = Table.ACTIVITY_CHANGES
+FORMER = Marker("the gold before", 12)
+NO_CHANGES: Any = None  # asked for Spark's session alone, where a row is too large
+
+
+class Crash(Exception):
+    """The driver ends here."""
+
+
+@dataclass
+class View:
+    """The view topic; the driver may end after some transactions."""
+
+    marker: Marker | None = None
+    max_bytes: int = 1_000_000
+    sent: list[bytes] = field(default_factory=list)
+    markers: list[Marker | None] = field(default_factory=list)
+    values: dict[bytes, bytes | None] = field(default_factory=dict)
+    left: int = 1_000
+
+    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
+        if not self.left:
+            raise Crash
+        self.left -= 1
+        found = list(records)
+        self.sent += [key for key, _ in found]
+        self.values |= dict(found)
+        self.marker = marker
+        self.markers.append(marker)
+        return len(found)
+
+    def on_topic(self) -> dict[bytes, bytes | None]:
+        return dict(self.values)
+
+
+@pytest.fixture
+def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    delta.ensure_tables(settings.lake)
+    monkeypatch.setattr(parts, "PART_RECORDS", 2)
+    return settings
+
+
+def changes(version: int, *customers: str, **columns: Any) -> list[dict[str, Any]]:
+    row = {"address": "1 Old Street", "view_version": version, "existed": False, "is_gone": False, **columns}
+    return [{"customer_id": customer, **row} for customer in customers]
+
+
+def add(settings: Settings, *rows: dict[str, Any]) -> None:
+    tables.append(settings.lake, GOLD, *rows, query=Query.GOLD)
+
+
+def publish(settings: Settings, view: View, instead_of: Iterable[str] = ()) -> None:
+    newest = DeltaTable(table_path(settings.lake, GOLD)).version()
+    batch = MicroBatch(Query.PUBLISH, "g", 0, versions={GOLD: (-1, newest)})
+    stream.publish_batch(
+        NO_CHANGES,
+        batch,
+        settings=settings,
+        publisher=view,  # type: ignore[arg-type]
+        table_id=delta.table_id(settings.lake, GOLD),
+        instead_of=list(instead_of),
+    )
+
+
+@pytest.mark.parametrize("crash_after", range(5))
+def test_another_gold_sends_what_differs_once_and_is_marked_with_the_last(settings: Settings, crash_after: int) -> None:
+    add(settings, *changes(5, "A", "B", "C", "D"))
+    add(settings, *changes(6, "E", "F"))
+    before = View()
+    publish(settings, before)
+    add(settings, *changes(7, "G", "A", address="2 New Street"))
+    alike = {key: value for key, value in before.values.items() if key in (b"B", b"E")}
+    view = View(FORMER, values=alike, left=crash_after)
+    if crash_after < 4:
+        with pytest.raises(Crash):
+            publish(settings, view, [FORMER.table_id])
+        assert set(view.markers) <= {FORMER}
+        view.left = 1_000
+    publish(settings, view, [FORMER.table_id])
+
+    assert sorted(set(view.sent)) == [b"A", b"C", b"D", b"F", b"G"]
+    assert len(view.sent) == len(set(view.sent)) + 1  # A has changed in between
+    assert b"2 New Street" in (view.values[b"A"] or b"")
+    assert view.marker is not None
+    assert view.marker.table_id == delta.table_id(settings.lake, GOLD)
+    assert all(marker == FORMER for marker in view.markers[:-1])
+
+
+def test_the_marker_names_the_commit_of_its_version(settings: Settings) -> None:
+    add(settings, *changes(5, "A", "B", "C"))
+    view = View()
+    publish(settings, view)
+    assert view.marker is not None
+    assert [marker and (marker.version, marker.rows) for marker in view.markers] == [(0, 2), (1, 0)]
+    assert view.marker.commit
+    assert parse(view.marker.text()) == view.marker
+
+
+@pytest.mark.parametrize("grown", [0, 1, 2], ids=["shorter", "as long again", "longer than before"])
+def test_a_gold_that_was_put_back_to_before_the_marker_is_refused(
+    settings: Settings, tmp_path: Path, grown: int
+) -> None:
+    add(settings, *changes(5, "A"))
+    shutil.copytree(table_path(settings.lake, GOLD), tmp_path / "backup")
+    add(settings, *changes(6, "B"))
+    view = View()
+    publish(settings, view)
+    publisher = SimpleNamespace(marker=view.marker)
+    assert stream.begins(settings, publisher) == {GOLD: 2}  # type: ignore[arg-type]
+
+    shutil.rmtree(table_path(settings.lake, GOLD))
+    shutil.copytree(tmp_path / "backup", table_path(settings.lake, GOLD))
+    for number in range(grown):
+        add(settings, *changes(7 + number, "C"))
+
+    with pytest.raises(TerminalError, match=r"gold\.activity_changes was put back to an earlier time"):
+        stream.begins(settings, publisher)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "marker"),
+    [
+        pytest.param(b'{"table_id": "t", "version": 3}', Marker("t", 3), id="of the release before"),
+        pytest.param(b'{"table_id": "t", "version": 3, "rows": 7}', Marker("t", 3, 7), id="inside a version"),
+        pytest.param(b'{"table_id": "t", "version": 0, "more": 1}', Marker("t", 0), id="of a release to come"),
+        pytest.param(None, None, id="none"),
+    ],
+)
+def test_a_marker_is_read(value: bytes | None, marker: Marker | None) -> None:
+    assert parse(value) == marker
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"table_id": "t"}', b'{"table_id": "t", "version": "x"}'])
+def test_what_is_no_marker_is_refused_by_name(value: bytes) -> None:
+    with pytest.raises(TerminalError, match="no marker of a publisher"):
+        parse(value)
