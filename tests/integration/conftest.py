@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -11,26 +10,20 @@ import pytest
 
 from customer_activity.broker import process, topics
 from customer_activity.settings import Settings
-from support import s3_server
+from support import addresses, s3_server
 
 
 @pytest.fixture
 def free_address() -> str:
     """Return an address that nothing listens on."""
-    return _free_address()
-
-
-def _free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return addresses.free()
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Start the embedded broker once; its settings name no topics of any test."""
     settings = Settings(
-        kafka_bootstrap_servers=_free_address(), kafka_config=None, broker_dir=tmp_path_factory.mktemp("kafka")
+        kafka_bootstrap_servers=addresses.free(), kafka_config=None, broker_dir=tmp_path_factory.mktemp("kafka")
     )
     process.start(settings)
     yield settings

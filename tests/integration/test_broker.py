@@ -53,38 +53,44 @@ def test_the_topics_of_brokers_that_others_run_are_made_by_a_command(settings: S
     assert topics.check(missing, create=False) == []
 
 
-def test_another_partition_count_is_refused_with_both_values(settings: Settings) -> None:
-    name = f"{settings.purchase_topic}-two"
-    create(settings, name, 2, cleanup_policy="delete", retention_ms="-1")
-    with pytest.raises(
-        TopicMismatch, match=rf"topic {name} has 2 partitions, infra/kafka/topics\.yaml says 4"
-    ) as raised:
-        topics.check(settings.model_copy(update={"purchase_topic": name}), create=True)
-    assert ";" not in raised.value.what  # nothing else differs
-
-
-def test_another_cleanup_policy_is_refused_with_both_values(settings: Settings) -> None:
+def test_a_view_that_is_not_compacted_is_refused_by_its_setting(settings: Settings) -> None:
     name = f"{settings.view_topic}-deletes"
     create(settings, name, 4, cleanup_policy="delete", delete_retention_ms="604800000")
-    with pytest.raises(
-        TopicMismatch,
-        match=rf"topic {name} has cleanup\.policy=delete, infra/kafka/topics\.yaml says cleanup\.policy=compact",
-    ):
+    with pytest.raises(TopicMismatch, match=rf"topic {name} has cleanup\.policy=delete: it must be compact") as raised:
         topics.check(settings.model_copy(update={"view_topic": name}), create=True)
+    assert ";" not in raised.value.what  # nothing else is wrong
 
 
-def test_a_topic_that_somebody_just_made_otherwise_is_refused(settings: Settings) -> None:
-    topic = topics.Topic(f"{settings.purchase_topic}-raced", 4, {"cleanup.policy": "delete"})
-    create(settings, topic.name, 2)
-    admin = clients.admin(settings)
-    topics._create(admin, [topic])  # it was not there when this start looked
-    with pytest.raises(TopicMismatch, match="has 2 partitions"):
-        topics._compare(admin, [topic])
+def test_topics_that_somebody_just_made_otherwise_are_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raced = settings.model_copy(update={"purchase_topic": f"{settings.purchase_topic}-raced"})
+    make = topics._create
+
+    def make_too_late(admin: AdminClient, missing: list[topics.Topic]) -> None:
+        create(settings, raced.purchase_topic, 2, cleanup_policy="compact")  # it was not there when this start looked
+        make(admin, missing)
+
+    monkeypatch.setattr(topics, "_create", make_too_late)
+    with pytest.raises(TopicMismatch, match=rf"{raced.purchase_topic} has cleanup\.policy=compact"):
+        topics.check(raced, create=True)
+
+
+def test_inputs_as_kafka_makes_them_can_be_used_and_are_told_once(settings: Settings) -> None:
+    own = {"purchase_topic": f"{settings.purchase_topic}-own", "profile_topic": f"{settings.profile_topic}-own"}
+    for name, partitions in zip(own.values(), (3, 2), strict=True):
+        create(settings, name, partitions)
+    theirs = settings.model_copy(update=own)
+    assert topics.warning(settings) == ""  # as the file says
+    assert topics.check(theirs, create=True) == []
+    assert topics.warning(theirs).count("keeps records for 7 days") == 2
+    (found,) = (finding for finding in doctor.diagnose(theirs) if finding.check == "topics")
+    assert (found.ok, found.found.count("keeps records for 7 days"), bool(found.remedy)) == (True, 2, True)
 
 
 def test_nothing_is_made_while_something_differs(settings: Settings) -> None:
     wrong, missing = f"{settings.view_topic}-one", f"{settings.profile_topic}-missing"
-    create(settings, wrong, 1, cleanup_policy="compact", delete_retention_ms="604800000")
+    create(settings, wrong, 1, cleanup_policy="delete")
     with pytest.raises(TopicMismatch):
         topics.check(settings.model_copy(update={"view_topic": wrong, "profile_topic": missing}), create=True)
     assert missing not in clients.admin(settings).list_topics(timeout=10).topics

@@ -58,7 +58,8 @@ def transaction(settings: Settings, *values: bytes, commits: bool) -> int:
 def fetch(fetcher: Fetcher, begin: int, upto: int) -> pa.Table:
     """Fetch the partition's records, as a batch that has nothing of the others."""
     topic = fetcher.settings.purchase_topic
-    return fetcher.fetch({topic: {0: (0, 0), PARTITION: (begin, upto)}})
+    parts = fetcher.fetch({topic: {0: (0, 0), PARTITION: (begin, upto)}})
+    return pa.Table.from_batches(parts, fetching.RECORDS)
 
 
 def values(table: pa.Table) -> list[bytes | None]:

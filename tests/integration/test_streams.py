@@ -18,7 +18,8 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 from customer_activity import application, kafka, maintenance, recovery, upkeep
 from customer_activity.catalog import PROFILES_ROLE, Kept, Query, Table, checkpoint_path, table_path
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
-from customer_activity.publish.transaction import Marker, Publisher
+from customer_activity.publish.marker import Marker
+from customer_activity.publish.transaction import Publisher
 from customer_activity.settings import Settings
 from customer_activity.traffic import poison
 from customer_activity.verification.verify import verify

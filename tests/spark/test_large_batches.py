@@ -51,12 +51,10 @@ def outcome(pipeline: Pipeline) -> dict[str, Any]:
     return {"rows": {label: sorted(found, key=str) for label, found in rows.items()}, "counts": counts, "view": view}
 
 
-@pytest.mark.parametrize("knows_versions", [True, False], ids=["from files", "from Spark"])
 def test_large_batches_end_in_the_rows_of_small_ones(
     spark: SparkSession,
     settings: Settings,
     pipeline: Pipeline,
-    knows_versions: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = outcome(pipeline)
@@ -64,8 +62,6 @@ def test_large_batches_end_in_the_rows_of_small_ones(
     delta.ensure_tables(large_settings.lake)
     monkeypatch.setattr(microbatch, "SMALL_BATCH_BYTES", -1)
     monkeypatch.setattr(microbatch, "SMALL_BATCH_ROWS", -1)  # where Spark does not know the bytes
-    if not knows_versions:
-        monkeypatch.setattr(Pipeline, "_versions", lambda *_: {})
 
     large = outcome(Pipeline(spark, large_settings))
 

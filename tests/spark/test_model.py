@@ -1,319 +1,128 @@
-"""Whatever is sent, in whatever order the hops take it, and wherever they crash: what is in the tables is right.
+"""Whatever is sent, in whatever order the hops take it, wherever they crash and whatever happens: the tables are right.
 
-Hypothesis sends records, lets hops take batches, ends batches at fail points and repeats them as Spark would, and looks
-at the tables after every step. The hops, their commits and the Delta tables are the real ones; Kafka is a list.
+A life is a list of steps: records come, hops take batches, a batch ends at a fail point, something happens to the lake
+or the machine, and the next driver repeats the batch as Spark would. The hops, their commits, the Delta tables and the
+starts are the real ones; Kafka is a list. After each step the tables are looked at, and at the end all is through.
+Where lives are many, Delta's transaction is replaced by one of a few lines, so that no step waits for a JVM.
+
+Hypothesis makes up lives, and shrinks one that fails. Beside them guided lives come to each fail point with each event
+and each kind of record: `--lives 2000` is the long form, which the table in docs/RELIABILITY.md is of.
 """
 
 from __future__ import annotations
 
-import shutil
+import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterable
-from decimal import Decimal
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from deltalake import DeltaTable
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Query, Table, table_path
-from customer_activity.failpoints import FailPoint
-from customer_activity.microbatch import metadata_of
-from customer_activity.settings import Settings
-from support.quick_pipeline import QuickPipeline
-from support.records import PROFILES, PURCHASES, Record, profile, purchase, tombstone
+from customer_activity import delta
+from support import visits as counted
+from support.found import FOUND
+from support.life import Life
+from support.lives import Crash, Step, lives
+from support.visits import ENOUGH, ROUND, Visits
+from support.without_jvm import NoSpark, without_jvm
 
-EXAMPLES, STEPS = 200, 12
-CUSTOMERS, PURCHASE_IDS = ("C-1", "C-2", "C-3"), ("P-1", "P-2", "P-3", "P-4", "P-5")
-BRONZE = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
+FAST = Path("/dev/shm")  # noqa: S108 - a life is hundreds of small files, which need not outlive it
+LIVES = 45  # the short form's: some minutes
+LONG_ROUNDS = 10
+LONG = 1_000  # from so many on each triple has to be visited often enough
+BEGIN, END = "<!-- visits: begin -->\n", "<!-- visits: end -->\n"
 
-purchases = st.builds(
-    purchase, st.sampled_from(PURCHASE_IDS), st.sampled_from(CUSTOMERS), st.sampled_from(("1.10", "2.20"))
-)
-profiles = st.builds(profile, st.sampled_from(CUSTOMERS), st.integers(1, 4), address=st.sampled_from(("Old", "New")))
-bad = st.sampled_from((Record(PURCHASES, b"P-9", b"{"), Record(PROFILES, b"C-9", b"[]")))
-records = st.one_of(purchases, purchases, profiles, st.builds(tombstone, st.sampled_from(CUSTOMERS)), bad)
+Live = Callable[[list[Step]], None]
 
 
-class Crash(Exception):
-    """Raised at a fail point, as if the process had ended there."""
+@pytest.fixture(scope="module")
+def visits() -> Visits:
+    """Count what the lives of all tests here came to."""
+    return Visits()
 
 
-class Row(NamedTuple):
-    """What the view says of a customer."""
-
-    address: str
-    purchase_count: int
-    total: Decimal
+@pytest.fixture
+def number_of_lives(pytestconfig: pytest.Config) -> int:
+    """Return how many lives to live."""
+    return int(pytestconfig.getoption("--lives")) or LIVES
 
 
-# Where a query's batch can end. The others of the fail points are Spark's and upkeep's.
-POINTS = dict.fromkeys(Query, (FailPoint.STAGED, FailPoint.COMMITTED))
-POINTS[Query.PUBLISH] = (FailPoint.SENDING, FailPoint.PUBLISHED)
-WRITES = {Query.BRONZE: 3, Query.SILVER: 3}  # tables that a batch may write to; of the other queries one
-places = st.sampled_from(Query).flatmap(
-    lambda query: st.tuples(st.just(query), st.sampled_from(POINTS[query]), st.integers(1, WRITES.get(query, 1)))
-)
+MORE_ROUNDS = 3  # that are looked through for lives with what one round has missed
 
 
-class Expected(NamedTuple):
-    """What follows from records, told from the contracts' rules alone."""
-
-    purchases: set[str]
-    summaries: dict[str, tuple[int, Decimal]]
-    view: dict[str, Row]
+def guided_lives(lives: int) -> int:
+    """Return how many of some lives are guided: one round, or enough rounds for each triple to be there three times."""
+    return ROUND if lives < LONG else LONG_ROUNDS * ROUND
 
 
-def expected(sent: Iterable[tuple[str, int, int, Record]]) -> Expected:
-    """Recompute the view: a purchase counts by its first record, a profile by the newest update since a tombstone."""
-    counted: dict[str, dict[str, Any]] = {}
-    current: dict[str, tuple[int, str]] = {}
-    for _, _, _, record in sorted(sent, key=lambda entry: entry[:3]):
-        key = (record.key or b"").decode()
-        if record.topic == PROFILES and record.value is None:
-            current.pop(key, None)
-        elif key not in ("P-9", "C-9"):
-            fields = record.fields()
-            if record.topic == PURCHASES:
-                counted.setdefault(key, fields)
-            elif key not in current or fields["updatedAtEpochMillis"] >= current[key][0]:
-                current[key] = (fields["updatedAtEpochMillis"], fields["address"])
-    bought: dict[str, list[Decimal]] = {}
-    for fields in counted.values():
-        bought.setdefault(fields["customerId"], []).append(fields["amount"])
-    summaries = {customer: (len(amounts), sum(amounts, Decimal(0))) for customer, amounts in bought.items()}
-    view = {
-        customer: Row(address, *summaries.get(customer, (0, Decimal(0)))) for customer, (_, address) in current.items()
-    }
-    return Expected(set(counted), summaries, view)
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Return a folder for lives, in memory where there is one."""
+    with tempfile.TemporaryDirectory(prefix="lives-", dir=FAST if FAST.is_dir() else None) as folder:
+        yield Path(folder)
 
 
-class Life(RuleBasedStateMachine):
-    """A pipeline's life: records come, hops take them, drivers crash and come back."""
+def living(spark: SparkSession | NoSpark, empty_lake: Path, home: Path, visits: Visits) -> Live:
+    """Return what lives a life on a lake of its own."""
 
-    spark: ClassVar[SparkSession]
-    empty_lake: ClassVar[Path]
+    def live(steps: list[Step]) -> None:
+        Life(spark, empty_lake, Path(tempfile.mkdtemp(dir=home)), visits).live(steps)
 
-    @initialize()
-    def begin(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="life-"))
-        shutil.copytree(self.empty_lake, self.folder / "lake")
-        lake = Settings(lake=str(self.folder / "lake"), run_dir=self.folder / "run")
-        self.pipeline = QuickPipeline(self.spark, lake)
-        self.sent: list[tuple[str, int, int, Record]] = []
-        self.unfinished: set[Query] = set()
-        self.view_versions: dict[str, int] = {}
-        self.seen = 0
-
-    @rule(batch=st.lists(records, min_size=1, max_size=6))
-    def send(self, batch: list[Record]) -> None:
-        self._send(batch)
-
-    def _send(self, batch: list[Record]) -> None:
-        before = len(self.pipeline.sent)
-        self.pipeline.send(*batch)
-        self.sent += self.pipeline.sent[before:]
-
-    @rule(query=st.sampled_from(Query))
-    def take(self, query: Query) -> None:
-        self._finish(query)
-        self.pipeline.hop(query)
-
-    @rule(place=places, news=st.lists(records, max_size=6))
-    def crash(self, place: tuple[Query, FailPoint, int], news: list[Record]) -> None:
-        """Take a batch and end where it comes to a fail point for the nth time; one that does not come there ends well.
-
-        The later a query is on the way, the rarer it has anything to take: those before it bring it the news.
-        """
-        query, point, left = place
-        self._send(news)
-        for before in list(Query)[: list(Query).index(query)] if news else ():
-            self.take(before)
-        self._finish(query)
-
-        def reach(at: FailPoint) -> None:
-            nonlocal left
-            left -= at is point
-            if at is point and left == 0:
-                raise Crash
-
-        try:
-            self.pipeline.hop(query, reach)
-        except Crash:
-            self.unfinished.add(query)
-
-    @rule(loses_indexes=st.booleans())
-    def restart(self, loses_indexes: bool) -> None:
-        self.pipeline.restart(loses_indexes=loses_indexes)
-
-    def _finish(self, query: Query) -> None:
-        """A new driver begins with the batch that the last one did not end; its indexes are read anew."""
-        if query in self.unfinished:
-            self.pipeline.repeat(query)
-            self.unfinished.discard(query)
-
-    @invariant()
-    def every_record_lands_once_and_in_order(self) -> None:
-        """I1, I2: coordinates are unique; those of a finished bronze are all that were sent and taken."""
-        landed = [at for table in BRONZE for at in self._rows(table, "topic", "partition", "offset")]
-        conflicts = self._conflicts()
-        assert len(landed) - conflicts == len({*landed})
-        if Query.BRONZE not in self.unfinished:
-            taken = {entry[:3] for entry in self.sent} - {entry[:3] for entry in self.pipeline.sent}
-            assert {*landed} == taken
-
-    @invariant()
-    def a_purchase_counts_once(self) -> None:
-        """I3: no purchase id is in silver twice."""
-        counted = Counter(self._rows(Table.PURCHASES, "purchase_id"))
-        assert not [key for key, times in counted.items() if times > 1]
-
-    @invariant()
-    def gold_is_that_of_one_pair_of_silver_versions(self) -> None:
-        """I4, I8: every state of gold is the join of silver as it was at the versions that gold names."""
-        log = DeltaTable(self._path(Table.ACTIVITY_CHANGES))
-        if log.version() == 0:
-            return
-        note = metadata_of(log.history(1)[0].get("userMetadata"))
-        at = {table: note[table.label] for table in (Table.PURCHASES, Table.PROFILE_CHANGES)}
-        assert self._gold() == self._joined(at)
-
-    @invariant()
-    def view_versions_grow(self) -> None:
-        """I6: on the topic a customer's versions grow."""
-        for customer, value in self.pipeline.view.records[self.seen :]:
-            if value is not None:
-                assert value["viewVersion"] > self.view_versions.get(customer, 0)
-                self.view_versions[customer] = value["viewVersion"]
-        self.seen = len(self.pipeline.view.records)
-
-    def teardown(self) -> None:
-        """Let everything through: all tables and the topic say what follows from the records."""
-        if not hasattr(self, "pipeline"):
-            return
-        for query in Query:
-            self._finish(query)
-            self.pipeline.hop(query)
-        wanted = expected(self.sent)
-        assert {key for (key,) in self._rows(Table.PURCHASES, "purchase_id")} == wanted.purchases
-        self._current_rows_follow(wanted)
-        gold = {
-            customer: Row(address, count, total)
-            for customer, address, count, total in self._rows(
-                Table.ACTIVITY, "customer_id", "address", "purchase_count", "total_amount"
-            )
-        }
-        assert gold == wanted.view
-        view = {
-            customer: Row(value["address"], value["purchaseCount"], Decimal(str(value["totalAmount"])))
-            for customer, value in self.pipeline.view.latest().items()
-        }
-        assert view == wanted.view
-        self._either_side_changes_the_view(view)
-        self._every_record_has_one_outcome()
-        self.pipeline.index.close()
-        self.pipeline.state.close()
-        shutil.rmtree(self.folder)
-
-    def _current_rows_follow(self, wanted: Expected) -> None:
-        """I3: what was merged is there once: sums that are added to would show it first."""
-        sums = self._rows(Table.SUMMARIES, "customer_id", "purchase_count", "total_amount")
-        assert {customer: (count, total) for customer, count, total in sums} == wanted.summaries
-        addresses = {customer: row.address for customer, row in wanted.view.items()}
-        assert dict(self._rows(Table.PROFILES, "customer_id", "address")) == addresses
-
-    def _either_side_changes_the_view(self, view: dict[str, Row]) -> None:
-        """I5: a profile alone changes a customer's row and sends one record, and so does a purchase alone."""
-        concerned = sorted(view)[:2]
-        alone = [profile(customer, 9, address="Elsewhere") for customer in concerned[:1]]
-        self._send(alone + [purchase("P-new", customer) for customer in concerned[1:]])
-        before = len(self.pipeline.view.records)
-        for query in (Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH):
-            self.pipeline.hop(query)
-        after = expected(self.sent).view
-        assert self._gold() == after
-        assert sorted(customer for customer, _ in self.pipeline.view.records[before:]) == concerned
-        assert all(after[customer] != view[customer] for customer in concerned)
-
-    def _every_record_has_one_outcome(self) -> None:
-        """I7: by topic, what the commits count as read is what was sent, and each of it ended in one way."""
-        batches: dict[tuple[str, int, str], Counter[str]] = {}
-        for table in (*BRONZE, Table.PURCHASES, Table.PROFILE_CHANGES):
-            for entry in DeltaTable(self._path(table)).history():
-                note = metadata_of(entry.get("userMetadata"))
-                for topic, counts in note.get("counts", {}).items():
-                    batch = note["query"], note["batch_id"], topic
-                    known = batches.get(batch, Counter[str]())
-                    batches[batch] = known | Counter[str](counts)  # of a batch's commits the last counts most
-        for topic in (PURCHASES, PROFILES):
-            of_topic = {query: Counter[str]() for query in Query}
-            for (query, _, counted), counts in batches.items():
-                of_topic[Query(query)] += counts if counted == topic else Counter()
-            bronze, silver = of_topic[Query.BRONZE], of_topic[Query.SILVER]
-            assert bronze["read"] == sum(record.topic == topic for *_, record in self.sent)
-            assert bronze["read"] == bronze["quarantined"] + silver.total()
-
-    def _path(self, table: Table) -> str:
-        return table_path(self.pipeline.settings.lake, table)
-
-    def _rows(self, table: Table, *columns: str, version: int | None = None) -> list[tuple[Any, ...]]:
-        if version is not None and version < 0:  # gold had seen nothing of it yet
-            return []
-        rows = DeltaTable(self._path(table), version=version).to_pyarrow_table(columns=list(columns))
-        return list(zip(*(rows.column(name).to_pylist() for name in columns), strict=True))
-
-    def _conflicts(self) -> int:
-        """Records that bronze accepted and silver quarantined: they are in two tables."""
-        return sum(reason == "conflicting_duplicate" for (reason,) in self._rows(Table.QUARANTINE, "reason"))
-
-    def _gold(self) -> dict[str, Row]:
-        """The newest change of each customer."""
-        newest: dict[str, tuple[Any, ...]] = {}
-        for change in sorted(
-            self._rows(
-                Table.ACTIVITY_CHANGES,
-                *("view_version", "customer_id", "is_gone", "address", "purchase_count", "total_amount"),
-            )
-        ):
-            newest[change[1]] = change
-        return {customer: Row(*change[3:]) for customer, change in newest.items() if not change[2]}
-
-    def _joined(self, at: dict[Table, int]) -> dict[str, Row]:
-        bought: dict[str, list[Decimal]] = {}
-        for customer, amount in self._rows(Table.PURCHASES, "customer_id", "amount", version=at[Table.PURCHASES]):
-            bought.setdefault(customer, []).append(amount)
-        current: dict[str, tuple[Any, ...]] = {}
-        for change in sorted(
-            self._rows(
-                Table.PROFILE_CHANGES,
-                *("partition", "offset", "customer_id", "is_tombstone", "address"),
-                version=at[Table.PROFILE_CHANGES],
-            ),
-            key=lambda change: change[:2],
-        ):
-            current[change[2]] = change
-        return {
-            customer: Row(change[4], len(bought.get(customer, [])), sum(bought.get(customer, []), Decimal(0)))
-            for customer, change in current.items()
-            if not change[3]
-        }
+    return live
 
 
-@pytest.mark.timeout(1200)
-def test_every_life_ends_in_the_right_view(spark: SparkSession, empty_lake: Path) -> None:
-    Life.spark, Life.empty_lake = spark, empty_lake
-    run_state_machine_as_test(
-        Life,
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=STEPS,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-        ),
-    )
+@pytest.fixture
+def live(home: Path, visits: Visits) -> Iterator[Live]:
+    """Return what lives a life without a JVM: ten times as fast."""
+    delta.ensure_tables(str(home / "empty"))
+    with without_jvm() as nobody:
+        yield living(nobody, home / "empty", home, visits)
+
+
+@pytest.mark.parametrize("steps", [pytest.param(steps, id=name) for name, steps in FOUND.items()])
+def test_a_life_that_once_ended_wrong_ends_right(
+    steps: list[Step], spark: SparkSession, empty_lake: Path, home: Path
+) -> None:
+    """With Delta's own transactions."""
+    living(spark, empty_lake, home, Visits())(steps)
+
+
+@pytest.mark.timeout(7200)
+def test_every_life_ends_in_the_right_view(live: Live, number_of_lives: int) -> None:
+    made_up = given(lives())(live)
+    settings(
+        max_examples=max(1, number_of_lives - guided_lives(number_of_lives)),
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[*HealthCheck],
+    )(made_up)()
+
+
+@pytest.mark.timeout(7200)
+def test_each_kind_of_record_is_at_each_fail_point_when_each_event_happens(
+    live: Live, visits: Visits, number_of_lives: int, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A round of guided lives has each two of them together, the long form all three, three times at least."""
+    made = counted.guided(seed=1)
+    for steps in islice(made, guided_lives(number_of_lives)):
+        live(steps)
+    # What one event ends well the next one finds done: pairs that were missed so come once more.
+    for steps in islice(made, MORE_ROUNDS * ROUND):
+        if not (rare := visits.rare_pairs()):
+            break
+        if any(isinstance(step, Crash) and counted.brings(step, rare) for step in steps):
+            live(steps)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{counted.table(visits)}\n")
+    if page := pytestconfig.getoption("--visits-page"):
+        text = Path(page).read_text(encoding="utf-8")
+        before, _, rest = text.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        Path(page).write_text(f"{before}{BEGIN}{counted.table(visits)}{END}{after}", encoding="utf-8")
+    assert visits.unexpected() == [], "listed as impossible, and visited"
+    assert visits.rare_pairs() == []
+    if number_of_lives >= LONG:
+        assert [f"{rare}: {visits.seen[rare]} times" for rare in visits.rare(ENOUGH)] == []

@@ -23,7 +23,7 @@ from customer_activity.settings import Settings
 from support.damages import DAMAGES, HISTORY, VIEW_DAMAGES, set_, without
 from support.pipeline import Pipeline
 from support.quality import Rows, Topics, rewrite, tell
-from support.records import PURCHASES
+from support.records import NOW_MS, PURCHASES, profile, purchase
 
 PERSONAL = ("Ada", "Old Street", "New Street")
 
@@ -248,3 +248,21 @@ def test_an_error_inside_is_no_pass(case: Case, monkeypatch: pytest.MonkeyPatch)
     report = case.judge("gold")
     assert {verdict.judged.outcome for verdict in report.verdicts} == {Outcome.ERROR}
     assert len(report.held) == len([verdict for verdict in report.verdicts if verdict.rule.severity == "hold"])
+
+
+def test_a_total_that_cannot_be_told_and_a_key_on_two_partitions_fail_no_rule(
+    pipeline: Pipeline, streaming: Callable[[], set[str]]
+) -> None:
+    most = "9999999999999999.99"
+    pipeline.send(*[profile(f"C-{n}") for n in range(9)], purchase("P-1", "C-1", most), purchase("P-2", "C-2"))
+    pipeline.run()
+    for partition, address in ((0, "first"), (1, "second")):
+        pipeline.sent.append(pipeline.log.append(profile("C-3", updated=2_000 + partition, address=address), partition))
+        pipeline.send(
+            purchase(f"P-1-{partition}", "C-1", most, sent=NOW_MS + 10_000_000),
+            profile("C-1", updated=9_000 + partition, address="not shown"),
+        )
+        pipeline.run()
+        assert streaming() == set()
+    assert pipeline.gold()["C-3"]["address"] == "second"
+    assert pipeline.gold()["C-1"]["purchase_count"] == 1

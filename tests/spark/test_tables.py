@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from customer_activity import commits, delta, maintenance, session
+from customer_activity import commits, maintenance, session
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import FileWriter
 from customer_activity.gold.stream import ViewClock
-from customer_activity.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
@@ -46,45 +43,6 @@ def is_valid(spark: SparkSession, lake: str, table: Table) -> bool:
 @pytest.mark.parametrize("table", Table, ids=lambda table: table.label)
 def test_delta_accepts_the_checksum_of_a_new_table(spark: SparkSession, settings: Settings, table: Table) -> None:
     assert is_valid(spark, settings.lake, table)
-
-
-@pytest.mark.parametrize(
-    ("whole_commits", "expected"),
-    [(True, [[(1, 2), (2, 2), (3, 2)]]), (False, [[(1, 2)], [(2, 1)], [(2, 1)], [(3, 1)], [(3, 1)]])],
-    ids=["whole", "bounded"],
-)
-def test_who_notes_versions_gets_whole_commits(
-    pipeline: Pipeline,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    whole_commits: bool,
-    expected: list[list[tuple[int, int]]],
-) -> None:
-    """A limit cuts a commit of several files in two: a reader that knows by version what it has would lose a half."""
-    spark, settings = pipeline.spark, pipeline.settings
-    monkeypatch.setattr(delta, "MOST_BYTES_A_BATCH", 1)
-    table = Table.PURCHASE_EVENTS
-    pipeline.send(*[purchase(f"P-{n}") for n in range(2)])
-    pipeline.hop(Query.BRONZE)
-    rows = DeltaTable(table_path(settings.lake, table)).to_pyarrow_table()
-    files = []
-    for number in range(rows.num_rows):
-        writer = FileWriter(settings.lake, table)
-        writer.write(rows.slice(number, 1))
-        files.append(writer.close())
-    for number in (1, 2):
-        commits.commit(spark, settings.lake, table, files, MicroBatch(Query.BRONZE, "g", number))
-
-    batches: list[list[tuple[int, int]]] = []
-
-    def note(frame: DataFrame, _: int) -> None:
-        batches.append(sorted(map(tuple, frame.groupBy("_commit_version").count().collect())))
-
-    changes = delta.read_changes(spark, settings.lake, table, whole_commits=whole_commits)
-    stream = changes.writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    stream.trigger(availableNow=True).start().awaitTermination()
-
-    assert [batch for batch in batches if batch] == expected
 
 
 @pytest.mark.parametrize("loses_indexes", [False, True], ids=["indexes kept", "indexes lost"])

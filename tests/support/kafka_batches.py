@@ -15,6 +15,7 @@ PURCHASES = "purchase-events"
 PROFILES = "customer-profile-state"
 KAFKA_TIME = datetime(2017, 7, 14, 2, 40, tzinfo=UTC)
 KAFKA_MILLIS = 1_500_000_000_000
+LANDED = datetime(2017, 7, 14, 2, 50, tzinfo=UTC)  # ten minutes later
 FIVE_MINUTES = 300_000
 PURCHASE_COLUMNS = ("purchase_id", "customer_id", "product_id", "amount", "currency", "occurred_at")
 PROFILE_COLUMNS = ("customer_id", "name", "email", "address", "loyalty_status", "updated_at", "is_tombstone")
@@ -34,7 +35,7 @@ KAFKA_SCHEMA = pa.schema(
 )
 
 # Known by silver and by publish, not by the record alone.
-LATER_REASONS = {Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH}
+LATER_REASONS = {Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE}
 
 
 class Record(NamedTuple):
@@ -61,8 +62,14 @@ def kafka_batch(records: Sequence[Record]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=KAFKA_SCHEMA)
 
 
-def parse(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return parse_batch(batch, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR")
+def at(batch: pa.RecordBatch, millis: int | None) -> pa.RecordBatch:
+    """Give all records of a batch a Kafka timestamp, as the fetcher does: milliseconds hold whatever it may be."""
+    stamped = pa.array([millis] * batch.num_rows, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+    return batch.set_column(5, "timestamp", stamped)
+
+
+def parse(batch: pa.RecordBatch, landed_at: datetime = LANDED) -> pa.RecordBatch:
+    return parse_batch(batch, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR", landed_at=landed_at)
 
 
 def parse_one(record: Record) -> dict[str, Any]:

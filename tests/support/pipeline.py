@@ -27,7 +27,7 @@ from customer_activity.gold import stream as gold
 from customer_activity.gold.state import GoldState
 from customer_activity.microbatch import MicroBatch
 from customer_activity.publish import stream as publish
-from customer_activity.publish.transaction import Marker
+from customer_activity.publish.marker import Marker
 from customer_activity.settings import Settings
 from customer_activity.silver import current_profiles, summaries
 from customer_activity.silver import stream as silver
@@ -74,17 +74,19 @@ class ViewTopic:
     """The view topic as a list; it stands in for the transactional publisher."""
 
     marker: Marker | None = None
+    transactions: list[tuple[int, Marker | None]] = field(default_factory=list)
     records: list[tuple[str, dict[str, Any] | None]] = field(default_factory=list)
     values: dict[bytes, bytes | None] = field(default_factory=dict)
     max_bytes: int = 1_000_000
 
-    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker) -> int:
-        """Take a batch and its marker together."""
+    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
+        """Take records and their marker together."""
         records = list(records)
         self.values |= dict(records)
         batch = [(key.decode(), None if value is None else json.loads(value)) for key, value in records]
         self.records += batch
         self.marker = marker
+        self.transactions.append((len(batch), marker))
         return len(batch)
 
     def on_topic(self) -> dict[bytes, bytes | None]:
@@ -126,10 +128,9 @@ class Pipeline:
             self.state.close()
         if loses_indexes:
             shutil.rmtree(self.settings.index_dir)
-        silvers = (Table.PURCHASES, Table.PROFILE_CHANGES)
         self.ids = {table: delta.table_id(self.settings.lake, table) for table in Table}
-        self.index = SilverIndex(self.settings, {table: self.ids[table] for table in silvers})
-        self.state = GoldState(self.settings, {table: self.ids[table] for table in (*silvers, Table.ACTIVITY_CHANGES)})
+        self.index = SilverIndex(self.settings, self.ids)
+        self.state = GoldState(self.settings, self.ids)
 
     def send(self, *records: Record) -> None:
         """Put records on their topics."""
@@ -209,6 +210,7 @@ class Pipeline:
         """Take note that a query reads a table up to its newest version; return the first version of that and this."""
         newest = DeltaTable(f"{self.settings.lake}/{table.value}").version()
         start = self.cursors.get((query, table), -1) + 1
+        newest = max(newest, start - 1)  # of a table that was put back nothing is new
         self.cursors[query, table] = newest
         self.versions[query, table] = start - 1, newest
         return start, newest

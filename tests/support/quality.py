@@ -13,12 +13,12 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity import kafka
 from customer_activity.catalog import Table, table_path
-from customer_activity.publish.transaction import Marker
+from customer_activity.publish.marker import Marker
 from customer_activity.quality import outside
 from customer_activity.quality.outside import View
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
-from customer_activity.verification.oracle import RawRecord
+from customer_activity.verification.records import RawRecord
 from support.pipeline import Pipeline
 
 Rows = list[dict[str, Any]]

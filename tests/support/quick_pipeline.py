@@ -24,9 +24,10 @@ class Fetched:
 
     rows: pa.Table = field(default_factory=lambda: kafka_rows([]))
 
-    def fetch(self, _ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> pa.Table:
+    def fetch(self, _ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> list[pa.RecordBatch]:
         """Return them, as often as they are asked for."""
-        return self.rows
+        found: list[pa.RecordBatch] = self.rows.to_batches()
+        return found
 
 
 @dataclass

@@ -20,7 +20,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     timestamp_ms: int = NOW_MS
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
     def fields(self) -> dict[str, Any]:
         """Return the value's fields, amounts as decimals."""
@@ -70,14 +70,15 @@ def tombstone(customer_id: str = "C-1", *, sent: int = NOW_MS) -> Record:
 
 @dataclass
 class Log:
-    """Topics that only remember: a key is always in the same partition, offsets count up."""
+    """Topics that only remember: offsets count up, and a key is in the partition that its hash or its producer says."""
 
     partitions: int = 2
     entries: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
 
-    def append(self, record: Record) -> tuple[str, int, int, Record]:
-        """Give a record its coordinates."""
-        partition = zlib.crc32(record.key or b"") % self.partitions
+    def append(self, record: Record, partition: int | None = None) -> tuple[str, int, int, Record]:
+        """Give a record its coordinates, in the partition that is asked for."""
+        if partition is None:
+            partition = zlib.crc32(record.key or b"") % self.partitions
         log = self.entries.setdefault((record.topic, partition), [])
         log.append(record)
         return record.topic, partition, len(log) - 1, record

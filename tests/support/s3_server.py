@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,12 +20,19 @@ KEYS = {
 
 
 @contextmanager
-def serve(address: str) -> Iterator[str]:
-    """Start the server; yield its URL once it answers; end it."""
+def serve(address: str, *, calls_of_anybody: int | None = None) -> Iterator[str]:
+    """Start the server; yield its URL once it answers; end it.
+
+    After so many `calls_of_anybody` it asks who calls, and keeps to policies; with None it never does.
+    """
+    asks = {} if calls_of_anybody is None else {"INITIAL_NO_AUTH_ACTION_COUNT": str(calls_of_anybody)}
     host, _, port = address.rpartition(":")
     program = Path(sys.executable).with_name("moto_server")
     with subprocess.Popen(
-        [program, "-H", host, "-p", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [program, "-H", host, "-p", port],
+        env={**os.environ, **asks},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as server:
         try:
             for attempt in Retrying(stop=stop_after_delay(30), wait=wait_fixed(0.1), reraise=True):

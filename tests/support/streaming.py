@@ -32,9 +32,9 @@ class StreamingPipeline(QuickPipeline):
         self.send(*records)
         self.hop(Query.BRONZE)
 
-    def stream(self) -> None:
-        """Let silver, gold and what is behind them take what is there, and end."""
-        application.host(self.spark, self.settings, STREAMS, threading.Event(), available_now=True)
+    def stream(self, *queries: Query) -> None:
+        """Let queries take what is there, and end: silver, gold and what is behind them when none is named."""
+        application.host(self.spark, self.settings, queries or STREAMS, threading.Event(), available_now=True)
 
     def publish(self) -> dict[str, dict[str, Any] | None]:
         """Publish what gold has; return what went out, by key."""

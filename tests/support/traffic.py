@@ -25,7 +25,7 @@ from customer_activity.traffic.record import (
 decode_exactly: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
 
 # Known by silver and by publish, not by the record alone.
-LATER_REASONS = {Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH}
+LATER_REASONS = {Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE}
 
 
 def contract(name: str) -> Draft202012Validator:

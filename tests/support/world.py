@@ -17,7 +17,7 @@ from deltalake import CommitProperties, write_deltalake
 from customer_activity.catalog import Table, table_path
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input, oracle
-from customer_activity.verification.oracle import RawRecord
+from customer_activity.verification.records import NEWEST_RULES, Log, Place, RawRecord
 from customer_activity.verification.verify import Report
 from support.world_rows import (
     C1,
@@ -37,17 +37,20 @@ from support.world_rows import (
     VIEW,
     Row,
     activity,
+    at,
+    bought,
     landed,
     on_kafka,
     placed,
     published,
+    purchase,
     stamp,
     summary,
 )
 
 
-def commit(query: str, batch_id: int, counts: Mapping[str, Mapping[str, int]]) -> Row:
-    return {"query": query, "generation": "g1", "batch_id": batch_id, "counts": counts}
+def commit(query: str, batch_id: int, counts: Mapping[str, Mapping[str, int]], **more: Any) -> Row:
+    return {"query": query, "generation": "g1", "batch_id": batch_id, "counts": counts, **more}
 
 
 @dataclass
@@ -156,6 +159,16 @@ class World:
     end: dict[str, int] = field(default_factory=dict)
     largest: int = 1_000_000
 
+    def landed_in(self, landing: int, rules: int = NEWEST_RULES) -> World:
+        """Have all of it landed in one landing, by a version of the rules."""
+        for rows in self.tables.values():
+            for row in rows:
+                if "landing" in row:
+                    row["landing"] = landing
+        for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS):
+            self.commits[table][0] |= {"landing": landing, "rules": rules}
+        return self
+
     def write(self, lake: str, right_lake: Path | None = None) -> None:
         """Write the Delta tables: one commit for each metadata, the first with the rows. Copy those that are right."""
         right = World()
@@ -212,14 +225,42 @@ class World:
         self.kafka[VIEW][partition].append(RawRecord(partition, offset, NOW, content[0], content[1], ()))
 
 
+LANDED = Place(1, None, NEWEST_RULES)
+
+
 def expect(purchases: list[tuple[str, bytes]] = [], profiles: list[tuple[str, bytes | None]] = []) -> oracle.Expected:  # noqa: B006 - not changed
     """Fold records of one partition; a record's Kafka timestamp is NOW plus its offset, profiles 100 later."""
-    logs: list[oracle.Log] = [{0: {}}, {0: {}}]
+    logs: list[Log] = [{0: {}}, {0: {}}]
     for offset, (key, value) in enumerate(purchases):
-        logs[0][0][offset] = oracle.judge_purchase(RawRecord(0, offset, NOW + offset, key.encode(), value, ()), "EUR")
+        logs[0][0][offset] = oracle.judge_purchase(
+            RawRecord(0, offset, NOW + offset, key.encode(), value, ()), LANDED, "EUR"
+        )
     for offset, (key, maybe) in enumerate(profiles):
-        logs[1][0][offset] = oracle.judge_profile(RawRecord(0, offset, NOW + 100 + offset, key.encode(), maybe, ()))
+        logs[1][0][offset] = oracle.judge_profile(
+            RawRecord(0, offset, NOW + 100 + offset, key.encode(), maybe, ()), LANDED
+        )
     return oracle.expect(*logs, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR")
+
+
+def overflowing(said_of: list[str]) -> World:
+    """A world in which C1 buys for more than a total can say, once more after what gold has of the two purchases."""
+    world = World()
+    values = {"purchaseId": "P4", "amount": b"9999999999999999.99"}
+    key, value = b"P4", purchase(**values)
+    world.kafka[PURCHASES][1].append(RawRecord(1, 2, stamp(1, 2), key, value, ()))
+    row = bought("P4", "C1", "X", "9999999999999999.99")
+    raw = landed(PURCHASES, 1, 1) | {"key": key, "value": value, "offset": 2, "kafka_timestamp": at(stamp(1, 2))}
+    world.tables[Table.PURCHASE_EVENTS].append(raw | row)
+    world.tables[Table.PURCHASES].append(placed(row, 1, 2))
+    world.tables[Table.SUMMARIES][0] = summary("C1", 3, "0", NOW - 50, NOW, stamp(1, 2)) | {"total_amount": None}
+    nothing = dict.fromkeys(world.tables[Table.QUARANTINE][0])
+    world.tables[Table.QUARANTINE] += [
+        nothing | {"reason": "total_out_of_range", "topic": VIEW, "key": customer.encode()} for customer in said_of
+    ]
+    for table, notes in ((Table.PURCHASE_EVENTS, "bronze"), (Table.PURCHASES, "silver")):
+        counts = {"read": 1, "accepted": 1} if notes == "bronze" else {"accepted": 1}
+        world.commits[table].append(commit(notes, 7, {PURCHASES: counts}))
+    return world
 
 
 def failing(report: Report) -> set[str]:

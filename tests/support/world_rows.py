@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from customer_activity.verification.oracle import Headers, RawRecord
+from customer_activity.verification.records import Headers, RawRecord
 
 NOW = 1_700_000_000_000  # Kafka timestamp of most records, milliseconds
 PURCHASES, PROFILES, VIEW = "purchase-events", "customer-profile-state", "customer-activity-view"
@@ -95,6 +95,9 @@ def landed(topic: str, partition: int, offset: int, **columns: Any) -> Row:
         "partition": partition,
         "offset": offset,
         "kafka_timestamp": at(stamp(partition, offset)),
+        "ingested_at": at(NOW + 1_000),
+        "quarantined_at": at(NOW + 1_000),
+        "landing": None,
     }
 
 
@@ -135,7 +138,8 @@ def person(
 
 
 def placed(columns: Row, partition: int, offset: int) -> Row:
-    return columns | {"partition": partition, "offset": offset, "kafka_timestamp": at(stamp(partition, offset))}
+    position = {"partition": partition, "offset": offset, "kafka_timestamp": at(stamp(partition, offset))}
+    return columns | position | {"landing": None}
 
 
 P1, P2, P3 = (
@@ -209,6 +213,9 @@ RAW = {
     "partition": pa.int32(),
     "offset": pa.int64(),
     "kafka_timestamp": pa.timestamp("us", "UTC"),
+    "ingested_at": pa.timestamp("us", "UTC"),
+    "quarantined_at": pa.timestamp("us", "UTC"),
+    "landing": pa.int64(),
 }
 TYPES = RAW | {
     "amount": pa.decimal128(18, 2),

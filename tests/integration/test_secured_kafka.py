@@ -1,0 +1,323 @@
+"""The whole pipeline on a broker that asks everybody's name, over TLS, and keeps to infra/kafka/acls.yaml."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from customer_activity import kafka
+from customer_activity.broker import acls, topics
+from customer_activity.broker.acls import Right
+from customer_activity.bronze.fetching import Fetcher
+from customer_activity.errors import EXIT_TERMINAL, TerminalError
+from customer_activity.publish.marker import Marker, identity
+from customer_activity.publish.transaction import Publisher
+from customer_activity.settings import PREFIX, Settings
+from support import addresses, secured_broker
+from support.secured_broker import MARK, SecuredBroker
+from support.waiting import until
+
+PATIENCE_SECONDS = 45.0  # what is refused is told before anybody thinks that it hangs; most of it is Java's start
+# Kafka's client says at this level what it is told; the root's own, pyspark sets.
+TALKATIVE = """
+rootLogger.level = warn
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = info
+logger.connector.name = org.apache.spark.sql.kafka010
+logger.connector.level = debug
+logger.streaming.name = org.apache.spark.sql.execution.streaming
+logger.streaming.level = info
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c %m%n
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker.serve(addresses.free(), tmp_path_factory.mktemp("secured")) as serving:
+        yield serving
+
+
+def deployment(broker: SecuredBroker, folder: Path) -> Settings:
+    """Return settings with topics of their own, which are made; each role is its user's."""
+    test = uuid4().hex[:8]
+    own = broker.settings.model_copy(
+        update={
+            "purchase_topic": f"purchases-{test}",
+            "profile_topic": f"profiles-{test}",
+            "view_topic": f"view-{test}",
+            "progress_topic": f"progress-{test}",
+            "lake": str(folder / "lake"),
+            "run_dir": folder / "run",
+            "driver_memory": "1g",
+        }
+    )
+    broker.prepare(own)
+    return own
+
+
+@pytest.fixture
+def deployed(broker: SecuredBroker, tmp_path: Path) -> Settings:
+    return deployment(broker, tmp_path)
+
+
+def run(settings: Settings, *command: str, log: Path, is_talkative: bool = False) -> tuple[int, str]:
+    """Run a command as whom the settings sign in; return its exit code and what it printed; its log is kept."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "AWS_"))}
+    told = log.with_name("log4j2.properties")
+    told.write_text(TALKATIVE, encoding="utf-8")
+    level = f"session.LOG4J = Path({str(told)!r})" if is_talkative else "pass"
+    program = (
+        f"from pathlib import Path; from customer_activity import cli, session; {level}; cli.main({list(command)})"
+    )
+    with log.open("ab") as errors:
+        answer = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**inherited, **settings.environment(), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            check=False,
+        )
+    with log.open("a", encoding="utf-8") as printed:
+        printed.write(answer.stdout)
+    return answer.returncode, answer.stdout
+
+
+def assert_no_secret_in(folder: Path) -> None:
+    """No file below a folder has any of the passwords in it."""
+    assert [path for path in folder.rglob("*") if path.is_file() and MARK.encode() in path.read_bytes()] == []
+
+
+def test_the_whole_pipeline(broker: SecuredBroker, deployed: Settings, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    traffic, pipeline, reader = (broker.of(user, deployed) for user in ("traffic", "pipeline", "reader"))
+    produced = run(traffic, "produce", "--customers", "300", "--purchases", "600", "--seed", "7", log=log)
+    assert produced[0] == 0, log.read_text(encoding="utf-8")[-2000:]
+    streamed = run(pipeline, "stream", "--available-now", log=log, is_talkative=True)
+    text = log.read_text(encoding="utf-8")
+    assert streamed[0] == 0, text[-4000:]
+    assert "sasl.jaas.config = [hidden]" in text  # it was said, and not what it is
+    code, printed = run(reader, "verify", "--json", log=log)
+    assert code == 0, printed
+    report = json.loads(printed)
+    assert report["checks"]
+    assert all(check["ok"] for check in report["checks"])
+    assert run(reader, "status", "--json", log=log)[0] == 0
+    findings = {
+        finding["check"]: finding for finding in json.loads(run(reader, "doctor", "--json", log=log)[1])["findings"]
+    }
+    assert [findings[name]["ok"] for name in ("settings", "broker", "topics")] == [True, True, True], findings
+    assert len(followed(broker.of("portal", deployed))) > 0
+    turned_away = deployed.model_copy(update={"kafka_config": broker.file("reader", name="refused", password=MARK)})
+    code, _ = run(turned_away, "verify", log=log)
+    assert (code, "invalid credentials" in log.read_text(encoding="utf-8")) == (EXIT_TERMINAL, True)
+    assert_no_secret_in(tmp_path)
+
+
+def followed(settings: Settings) -> set[bytes]:
+    """Follow the view as a service does, in a group; return the customers of the first records."""
+    consumer = Consumer(
+        kafka.client_config(
+            settings, group_id="portal-pages", auto_offset_reset="earliest", isolation_level="read_committed"
+        )
+    )
+    consumer.subscribe([settings.view_topic])
+    keys: set[bytes] = set()
+
+    def has_some() -> bool:
+        keys.update(key for m in consumer.consume(100, 1.0) if m.error() is None and isinstance(key := m.key(), bytes))
+        return bool(keys)
+
+    try:
+        until(has_some, 60)
+    finally:
+        consumer.close()
+    return keys
+
+
+@pytest.mark.parametrize("command", [["produce", "--purchases", "10"], ["broker", "topics"]], ids=lambda c: c[0])
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        pytest.param(("pipeline", "ca", f"{MARK}-wrong"), "cannot be signed in to", id="a wrong password"),
+        pytest.param(("pipeline", "stranger", None), "certificate verify failed", id="an unknown CA"),
+        pytest.param(("nobody", "ca", None), "Topic authorization failed", id="no rights"),
+    ],
+)
+def test_who_is_refused_learns_why_at_once(
+    who: tuple[str, str, str | None],
+    words: str,
+    command: list[str],
+    broker: SecuredBroker,
+    supplied: Settings,
+    tmp_path: Path,
+) -> None:
+    user, ca, password = who
+    file = broker.file(user, name="refused", ca=ca, password=password)
+    refused = supplied.model_copy(update={"kafka_config": file})
+    started = time.monotonic()
+    code, _ = run(refused, *command, log=tmp_path / "log")
+    said = (tmp_path / "log").read_text(encoding="utf-8")
+    assert (code, words in said, "→" in said) == (EXIT_TERMINAL, True, True), said
+    assert time.monotonic() - started < PATIENCE_SECONDS
+    assert_no_secret_in(tmp_path)
+
+
+def test_who_may_not_write_anywhere_learns_it(broker: SecuredBroker, supplied: Settings, tmp_path: Path) -> None:
+    code, _ = run(broker.of("reader", supplied), "produce", "--purchases", "10", log=tmp_path / "log")
+    said = (tmp_path / "log").read_text(encoding="utf-8")
+    assert (code, "infra/kafka/acls.yaml" in said) == (EXIT_TERMINAL, True), said
+
+
+def test_the_doctor_says_who_is_refused(broker: SecuredBroker, supplied: Settings, tmp_path: Path) -> None:
+    file = broker.file("reader", name="refused", password=f"{MARK}-wrong")
+    refused = supplied.model_copy(update={"kafka_config": file})
+    code, printed = run(refused, "doctor", "--json", log=tmp_path / "log")
+    found = {finding["check"]: finding for finding in json.loads(printed)["findings"]}["broker"]
+    assert (code, found["ok"]) == (EXIT_TERMINAL, False)
+    assert "invalid credentials" in found["found"]
+    assert str(refused.kafka_config) in found["remedy"]
+
+
+def test_a_stream_that_may_not_read_a_topic_says_so(broker: SecuredBroker, deployed: Settings, tmp_path: Path) -> None:
+    send_some(broker, deployed)
+    rights = [right for right in acls.declared(deployed, "pipeline", "nobody") if right.name != deployed.purchase_topic]
+    less = Right("topic", deployed.purchase_topic, "LITERAL", "DESCRIBE")
+    configs = Right("topic", deployed.purchase_topic, "LITERAL", "DESCRIBE_CONFIGS")
+    with granted(broker, deployed, [*rights, less, configs]) as own:
+        code, _ = run(own, "stream", "bronze", "--available-now", log=tmp_path / "log")
+    said = (tmp_path / "log").read_text(encoding="utf-8")
+    assert code == EXIT_TERMINAL, said[-3000:]
+    assert deployed.purchase_topic in said
+    assert "uthoriz" in said
+    assert "infra/kafka/acls.yaml" in said
+    assert_no_secret_in(tmp_path)
+
+
+def send_some(broker: SecuredBroker, settings: Settings) -> None:
+    """Put a record on each topic of the input, and one on the view."""
+    producer = kafka.producer(broker.of("traffic", settings))
+    for topic in (settings.purchase_topic, settings.profile_topic):
+        producer.produce(topic, b"{}", b"key")
+    assert producer.flush(30) == 0
+    with Publisher(broker.of("pipeline", settings)) as publisher:
+        publisher.publish([(b"key", b"{}")], Marker("table", 0))
+
+
+class granted:  # noqa: N801 - used as a function
+    """The user `nobody` with some rights, for a while."""
+
+    def __init__(self, broker: SecuredBroker, settings: Settings, rights: list[Right]) -> None:
+        self.settings = broker.of("nobody", settings)
+        self.rights = rights
+        self.admin_settings = settings
+        self.admin: AdminClient = kafka.admin(settings)
+
+    def held(self) -> int:
+        return len(self.admin.describe_acls(self.filter(), request_timeout=20).result())
+
+    def filter(self) -> AclBindingFilter:
+        return AclBindingFilter(
+            ResourceType.ANY,
+            None,  # type: ignore[arg-type]  # a filter may, as its documentation says
+            ResourcePatternType.ANY,
+            "User:nobody",
+            None,  # type: ignore[arg-type]  # likewise
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+
+    def __enter__(self) -> Settings:
+        acls.grant(self.admin_settings, self.rights, "nobody")
+        until(lambda: self.held() == len(set(self.rights)), 20)
+        return self.settings
+
+    def __exit__(self, *_: object) -> None:
+        for answer in self.admin.delete_acls([self.filter()], request_timeout=20).values():
+            answer.result()
+        until(lambda: self.held() == 0, 20)
+
+
+def exercise(settings: Settings) -> None:
+    """Do all that a driver does with Kafka, without Spark."""
+    topics.check(settings, create=False)
+    for topic in (settings.purchase_topic, settings.profile_topic):
+        fetcher = Fetcher(settings)
+        try:
+            parts = list(fetcher.fetch({topic: kafka.offset_range(settings, topic)}))
+            assert sum(part.num_rows for part in parts)
+        finally:
+            fetcher.close()
+    with Publisher(settings) as publisher:
+        assert publisher.on_topic()
+        publisher.publish([(b"key", b"{}")], Marker("table", 1))
+    kafka.topic_ids(settings, [settings.purchase_topic])
+
+
+NAMES = Settings(kafka_config=None)
+PIPELINE = acls.declared(NAMES, "pipeline", "nobody")
+# Where they are hidden, the settings of the inputs are taken for Kafka's own defaults, and nothing can be said of them.
+FOR_ADVICE = {("DESCRIBE_CONFIGS", name) for name in (NAMES.purchase_topic, NAMES.profile_topic)}
+NEEDED = [number for number, right in enumerate(PIPELINE) if (right.operation, right.name) not in FOR_ADVICE]
+
+
+@pytest.fixture(scope="module")
+def supplied(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A deployment with something on each topic."""
+    own = deployment(broker, tmp_path_factory.mktemp("supplied"))
+    send_some(broker, own)
+    return own
+
+
+def test_the_rights_of_the_pipeline_are_enough(broker: SecuredBroker, supplied: Settings) -> None:
+    with granted(broker, supplied, acls.declared(supplied, "pipeline", "nobody")) as own:
+        exercise(own)
+
+
+@pytest.mark.parametrize("lacking", NEEDED, ids=[f"{PIPELINE[n].operation} {PIPELINE[n].name}" for n in NEEDED])
+def test_each_right_of_the_pipeline_is_needed(lacking: int, broker: SecuredBroker, supplied: Settings) -> None:
+    rights = acls.declared(supplied, "pipeline", "nobody")
+    with granted(broker, supplied, rights[:lacking] + rights[lacking + 1 :]) as own, pytest.raises(TerminalError):
+        exercise(own)
+
+
+def test_the_transactional_id_is_the_publishers() -> None:
+    assert [right.name for right in PIPELINE if right.kind == "transactional_id"] == [identity(NAMES)]
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        pytest.param("traffic", id="who produces does not write the view"),
+        pytest.param("reader", id="who looks writes nothing"),
+        pytest.param("portal", id="a service that follows the view does not write it"),
+    ],
+)
+def test_only_the_pipeline_writes_the_view(who: str, broker: SecuredBroker, supplied: Settings) -> None:
+    refusals: list[object] = []
+    producer = Producer(kafka.client_config(broker.of(who, supplied)))
+    producer.produce(supplied.view_topic, b"{}", b"key", on_delivery=lambda error, _: refusals.append(error))
+    producer.flush(30)
+    assert [error.code() in kafka.UNAUTHORIZED for error in refusals] == [True]  # type: ignore[attr-defined]

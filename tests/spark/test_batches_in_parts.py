@@ -1,0 +1,257 @@
+"""Batches that are worked on in parts, or that Spark's limits cut inside a version, end in the tables of whole ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count, groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from customer_activity import checkpoints, commits, delta, feeds
+from customer_activity.catalog import Query, Table, checkpoint_path, table_path
+from customer_activity.datafiles import FileWriter
+from customer_activity.failpoints import FailPoint
+from customer_activity.microbatch import MicroBatch
+from customer_activity.quality import accounting
+from customer_activity.settings import Settings
+from customer_activity.silver import stream as silver
+from support.pipeline import SOURCES
+from support.quick_pipeline import QuickPipeline
+from support.records import PROFILES, PURCHASES, profile, purchase, tombstone
+from support.streaming import StreamingPipeline
+
+MOST = "9999999999999999.99"
+HISTORY = [
+    [profile("C-1"), profile("C-2"), profile("C-3"), purchase("P-1", "C-1", "1.00"), purchase("P-2", "C-2", "2.00")],
+    [purchase("P-1", "C-1", "9.00"), purchase("P-3", "C-4", "3.00"), profile("C-1", updated=2_000, address="2")],
+    [purchase("P-2", "C-2", "2.00"), purchase("P-3", "C-4", "3.30"), purchase("P-4", "C-3", MOST), tombstone("C-2")],
+    [purchase("P-5", "C-3", "0.01"), profile("C-4"), profile("C-2", updated=500), purchase("P-4", "C-3", "0.04")],
+    [purchase("P-5", "C-3", "5.00"), purchase("P-6", "C-1", "6.00"), profile("C-1", updated=1), tombstone("C-3")],
+]
+NOTED = {"quarantined_at", "ingested_at", "view_version", "as_of"}
+
+
+class Crash(Exception):
+    """Raised at a fail point, as if the process had ended there."""
+
+
+def crash_at(number: int) -> Callable[[FailPoint], None]:
+    """Return what ends a batch at the so-many-th place where it can end."""
+    left = count(1 - number)
+
+    def reach(_point: FailPoint) -> None:
+        if next(left) == 0:
+            raise Crash
+
+    return reach
+
+
+def rows(lake: str, table: Table) -> list[dict[str, Any]]:
+    return list(DeltaTable(table_path(lake, table)).to_pyarrow_table().to_pylist())
+
+
+def plain(found: Iterable[dict[str, Any]]) -> list[str]:
+    """Return rows without what differs between two runs of anything."""
+    return sorted(str({name: value for name, value in row.items() if name not in NOTED}) for row in found)
+
+
+def newest(lake: str, table: Table, order: Sequence[str], ends: str) -> list[str]:
+    """Return the newest of each customer's changes, of those whom it does not end; how many there are is the parts'."""
+    found = {row["customer_id"]: row for row in sorted(rows(lake, table), key=lambda row: [row[o] for o in order])}
+    return plain({**row, "existed": None} for row in found.values() if not row[ends])
+
+
+def told(lake: str, table: Table, topic: str) -> Counter[str]:
+    """Return what silver's commits to a table count of a topic."""
+    batches = accounting._told(lake, table, DeltaTable(table_path(lake, table))).batches
+    counts = [of_batch.get(topic, {}) for (query, *_), of_batch in batches.items() if query == Query.SILVER]
+    return sum(map(Counter, counts), Counter[str]())
+
+
+def result(lake: str) -> dict[str, Any]:
+    """Return what must not depend on parts."""
+    return {
+        "purchases": plain(rows(lake, Table.PURCHASES)),
+        "quarantine": plain(rows(lake, Table.QUARANTINE)),
+        "profiles": newest(lake, Table.PROFILE_CHANGES, ("landing", "partition", "offset"), "is_tombstone"),
+        "gold": newest(lake, Table.ACTIVITY_CHANGES, ("view_version",), "is_gone"),
+        "counts": [
+            told(lake, Table.PURCHASES, PURCHASES),
+            told(lake, Table.PROFILE_CHANGES, PROFILES),
+        ],
+    }
+
+
+def changes_follow_each_other(lake: str) -> bool:
+    """Whether each customer's rows begin, change and end as `existed` and `is_gone` say, and no change is none."""
+    found = sorted(rows(lake, Table.ACTIVITY_CHANGES), key=lambda row: (row["customer_id"], row["view_version"]))
+    for _, of_customer in groupby(found, key=lambda row: row["customer_id"]):
+        before: dict[str, Any] = {"is_gone": True}
+        for row in of_customer:
+            same = before.keys() >= row.keys() and plain([{**before, "existed": 0}]) == plain([{**row, "existed": 0}])
+            if row["existed"] == before["is_gone"] or same:
+                return False
+            before = row
+    return True
+
+
+@pytest.fixture(scope="module")
+def landed(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> QuickPipeline:
+    """Land rounds of records; the hops behind bronze have taken the first of them."""
+    folder = tmp_path_factory.mktemp("landed")
+    shutil.copytree(empty_lake, folder / "lake")
+    pipeline = QuickPipeline(spark, Settings(lake=str(folder / "lake"), run_dir=folder / "run"))
+    for number, records in enumerate(HISTORY):
+        pipeline.send(*records)
+        pipeline.hop(Query.BRONZE)
+        if number == 0:
+            pipeline.hop(Query.SILVER)
+            pipeline.hop(Query.GOLD)
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def judged(landed: QuickPipeline, tmp_path_factory: pytest.TempPathFactory) -> QuickPipeline:
+    """Have silver take one version of bronze after the other, so that gold has as many before it."""
+    pipeline = copied(landed, tmp_path_factory.mktemp("judged"))
+    newest = {table: DeltaTable(table_path(pipeline.settings.lake, table)).version() for table in silver.SIDES}
+    for _ in HISTORY[1:]:
+        begin = {table: pipeline.cursors[Query.SILVER, table] for table in silver.SIDES}
+        versions = {table: (after, min(after + 1, newest[table])) for table, after in begin.items()}
+        cut = {"begin": None, "end": None}
+        batch = MicroBatch(
+            Query.SILVER, "generation-1", len(pipeline.batches[Query.SILVER]), versions=versions, cut=cut
+        )
+        pipeline.batches[Query.SILVER].append(batch)
+        pipeline._write(Query.SILVER, batch)
+        pipeline.cursors |= {(Query.SILVER, table): upto for table, (_, upto) in versions.items()}
+    return pipeline
+
+
+def copied(pipeline: QuickPipeline, folder: Path) -> QuickPipeline:
+    """Return one like it, indexes and all, of its own."""
+    settings = pipeline.settings.model_copy(update={"lake": str(folder / "lake"), "run_dir": folder / "run"})
+    pipeline.index.close()  # the indexes are in a local lake: their files are whole now
+    pipeline.state.close()
+    shutil.copytree(pipeline.settings.lake, settings.lake)
+    pipeline.restart()
+    other = QuickPipeline(pipeline.spark, settings)
+    other.last_input = dict.fromkeys(Query, other.unread)
+    other.cursors, other.versions = dict(pipeline.cursors), dict(pipeline.versions)
+    other.batches = {query: list(batches) for query, batches in pipeline.batches.items()}
+    return other
+
+
+def closed(pipeline: QuickPipeline) -> None:
+    pipeline.index.close()
+    pipeline.state.close()
+    shutil.rmtree(Path(pipeline.settings.lake).parent)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("query", [Query.SILVER, Query.GOLD], ids=str)
+@pytest.mark.parametrize(
+    ("files", "loses_indexes"),
+    [((1, 3), False), ((2, 1), True), ((1, 1), True), ((3, 2), False)],
+    ids=["larger parts at the repeat", "smaller ones, index lost", "the same, index lost", "smaller ones"],
+)
+def test_a_crash_in_any_part_of_a_batch_changes_nothing(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    query: Query,
+    files: tuple[int, int],
+    loses_indexes: bool,
+) -> None:
+    begun: QuickPipeline = request.getfixturevalue("landed" if query is Query.SILVER else "judged")
+    whole = copied(begun, tmp_path / "whole")
+    for hop in (Query.SILVER, Query.GOLD):
+        whole.hop(hop)
+    expected = result(whole.settings.lake)
+    assert changes_follow_each_other(whole.settings.lake)
+    assert Counter(row["reason"] for row in rows(whole.settings.lake, Table.QUARANTINE)) == {
+        "conflicting_duplicate": 4,
+        "total_out_of_range": 1,
+    }
+
+    for number in count(1):
+        pipeline = copied(begun, tmp_path / f"{number}")
+        monkeypatch.setattr(feeds, "PART_FILES", files[0])
+        try:
+            pipeline.hop(query, crash_at(number))
+            break
+        except Crash:
+            pass
+        monkeypatch.setattr(feeds, "PART_FILES", files[1])
+        pipeline.repeat(query, loses_indexes=loses_indexes)
+        monkeypatch.undo()
+        if query is Query.SILVER:
+            pipeline.hop(Query.GOLD)
+        assert result(pipeline.settings.lake) == expected, f"ended at place {number}"
+        assert changes_follow_each_other(pipeline.settings.lake), f"ended at place {number}"
+        closed(pipeline)
+    assert number > 2 * len(HISTORY) / files[0], "a batch of several parts has several places"
+
+
+def in_several_files(pipeline: QuickPipeline, table: Table, query: Query, number: int) -> None:
+    """Commit three files at once: the first row of a table, with three other purchase ids."""
+    lake = pipeline.settings.lake
+    first = DeltaTable(table_path(lake, table)).to_pyarrow_table().slice(0, 1)
+    written = []
+    for key in range(3):
+        names = {"purchase_id": f"Q-{number}-{key}", "offset": 1_000 + 3 * number + key}
+        row = first
+        for name, value in names.items():
+            at = row.column_names.index(name)
+            row = row.set_column(at, name, pa.array([value], row.schema.field(name).type))
+        writer = FileWriter(lake, table)
+        writer.write(row)
+        written.append(writer.close())
+    commits.commit(pipeline.spark, lake, table, written, MicroBatch(query, "by hand", number))
+
+
+@pytest.mark.parametrize(
+    ("table", "writer", "reader"),
+    [(Table.PURCHASE_EVENTS, Query.BRONZE, Query.SILVER), (Table.PURCHASES, Query.SILVER, Query.GOLD)],
+    ids=["silver", "gold"],
+)
+def test_every_row_counts_once_where_sparks_limits_end_inside_a_version(
+    spark: SparkSession,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    table: Table,
+    writer: Query,
+    reader: Query,
+) -> None:
+    monkeypatch.setattr(delta, "MOST_FILES_A_BATCH", 2)
+    pipeline = StreamingPipeline(spark, settings)
+    pipeline.land(profile("C-1"), purchase("P-1", "C-1", "1.00"))
+    if writer is Query.SILVER:
+        pipeline.hop(Query.SILVER)
+    for number in range(4):
+        in_several_files(pipeline, table, writer, number)
+
+    pipeline.stream(*[query for query in (Query.SILVER, Query.GOLD, Query.ACTIVITY) if query is not writer])
+
+    offsets = Path(checkpoint_path(settings.lake, reader), "offsets")
+    batches = sorted(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
+    ends = [json.loads((offsets / str(batch)).read_text().splitlines()[2]) for batch in batches]
+    assert any(end["index"] >= 0 for end in ends), "no batch ended inside a version"
+    cuts = [checkpoints.cut(settings.lake, reader, batch) for batch in batches]
+    begins = delta.begins(settings.lake, SOURCES[reader])
+    found = [cut.versions(begins)[table] for cut in cuts if cut is not None]
+    assert all(upto == after for (_, upto), (after, _) in pairwise(found))
+    assert found[-1][1] == DeltaTable(table_path(settings.lake, table)).version()
+
+    wanted = {"P-1", *(f"Q-{number}-{key}" for number in range(4) for key in range(3))}
+    assert sorted(row["purchase_id"] for row in rows(settings.lake, Table.PURCHASES)) == sorted(wanted)
+    ((row,),) = [rows(settings.lake, Table.ACTIVITY)]
+    assert (row["purchase_count"], str(row["total_amount"])) == (13, "13.00")

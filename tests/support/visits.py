@@ -1,0 +1,136 @@
+"""How often each fail point, event and kind of record came together; lives that bring them together; a table of it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import product
+from random import Random
+from typing import NamedTuple
+
+from customer_activity.catalog import Query
+from support.expected import MEETS, Kind, meets
+from support.lives import NUMBERS, ONCE, PLACES, WRITES, Crash, Event, Happening, Place, Send, Step, Take
+from support.worlds import Everything
+
+ENOUGH = 3
+AT_REST = 0.4  # how often something happens at rest, too
+# What may happen between the same two drivers without hiding each other; "nothing else" is alone.
+TOGETHER = (
+    (Event.RESTARTED,),
+    (Event.INDEX_LOST, Event.COMPACTED, Event.GATE_SHUT),
+    (Event.INDEX_OLD, Event.VACUUMED, Event.OFF_FOR_LONG),
+    (Event.MACHINE_CHANGED, Event.LOG_SHORTENED, Event.FOREIGN_COMMIT),
+    (Event.LAYER_BACK, Event.DISK_FULL),
+)
+CRASHES_A_LIFE = 5
+ROUND = -(-len(PLACES) * len(TOGETHER) // CRASHES_A_LIFE)  # lives in which each of them was everywhere once
+
+
+class Triple(NamedTuple):
+    """A fail point of a query, what happened before its batch was repeated, and a kind of record in that batch."""
+
+    place: str
+    event: Event
+    kind: Kind
+
+
+def impossible(place: Place, kind: Kind) -> str:
+    """Return why a query's batch cannot die with a kind of record in it; empty where it can."""
+    return "" if place.query in meets(kind) else MEETS[kind][1]
+
+
+POSSIBLE = tuple(
+    Triple(place.name, event, kind)
+    for place, event, kind in product(PLACES, Event, Kind)
+    if not impossible(place, kind)
+)
+
+
+class Visits:
+    """How often each triple was visited."""
+
+    def __init__(self) -> None:
+        """Count from nothing."""
+        self.seen: Counter[Triple] = Counter()
+
+    def add(self, place: Place, event: Event, kinds: frozenset[Kind]) -> None:
+        """A batch with these kinds of records died at a place, and this happened before it was repeated."""
+        self.seen.update(Triple(place.name, event, kind) for kind in kinds)
+
+    def rare(self, enough: int = ENOUGH) -> list[Triple]:
+        """Return the triples that were visited less often."""
+        return [triple for triple in POSSIBLE if self.seen[triple] < enough]
+
+    def rare_pairs(self) -> list[tuple[str, str]]:
+        """Return what of two never came together: fail point and event, fail point and kind, event and kind."""
+        return sorted(_pairs(POSSIBLE) - _pairs(self.seen))
+
+    def unexpected(self) -> list[Triple]:
+        """Return visited triples that are listed as impossible."""
+        return sorted(set(self.seen) - set(POSSIBLE))
+
+
+def _pairs(triples: Iterable[Triple]) -> set[tuple[str, str]]:
+    return {pair for place, event, kind in triples for pair in ((place, event), (place, kind), (event, kind))}
+
+
+def guided(seed: int) -> Iterator[list[Step]]:
+    """Yield lives that come to every fail point with every group of events and nearly every kind of record, and again.
+
+    One round has each fail point with each group once, in another order and with other records each time. What hides
+    among many records shows when one comes alone: now and then something happens at rest, and one record after it.
+    """
+    random = Random(seed)
+    everything = Everything(random)
+    while True:
+        crashes = [*product(PLACES, TOGETHER)]
+        random.shuffle(crashes)
+        for start in range(0, len(crashes), CRASHES_A_LIFE):
+            everything.begin()
+            steps: list[Step] = []
+            for place, events in crashes[start : start + CRASHES_A_LIFE]:
+                times = random.randint(1, 1 if place.point in ONCE else WRITES.get(place.query, 1))
+                then = tuple(Happening(event, random.randrange(NUMBERS)) for event in events)
+                steps.append(Crash(place._replace(times=times), tuple(everything.records()), then))
+                if random.random() < AT_REST:
+                    at_rest = Happening(random.choice([*Event]), random.randrange(NUMBERS))
+                    first, second = everything.alone()
+                    to_gold = Take(Query.GOLD, with_all_before=True)
+                    steps += [to_gold, Send((first,)), to_gold, at_rest, Send((second,)), to_gold]
+            yield steps
+
+
+def brings(crash: Crash, pairs: Iterable[tuple[str, str]]) -> bool:
+    """Whether a crash may visit one of these pairs; which kinds of records it has is not looked at."""
+    places, events = {place.name for place in PLACES}, {*Event}
+    here = {crash.place.name, *(happening.event for happening in crash.then)}
+    return any(all(part in here or part not in places | events for part in pair) for pair in pairs)
+
+
+def table(visits: Visits) -> str:
+    """Return Markdown: a line an event, a column a query, in it the least and the median visits of its triples."""
+    queries = list(dict.fromkeys(place.query for place in PLACES))
+    lines = [
+        "| what happened | " + " | ".join(str(query) for query in queries) + " |",
+        "|---" * (len(queries) + 1) + "|",
+    ]
+    for event in Event:
+        cells = []
+        for query in queries:
+            counts = sorted(
+                visits.seen[triple]
+                for triple in POSSIBLE
+                if triple.event is event and triple.place.startswith(f"{query}:")
+            )
+            cells.append(f"{counts[0]} / {counts[len(counts) // 2]}")
+        lines.append(f"| {event} | " + " | ".join(cells) + " |")
+    by_kind: dict[Kind, int] = defaultdict(int)
+    for triple, times in visits.seen.items():
+        by_kind[triple.kind] += times
+    lines += ["", "| kind of record | batches that died with it | not met by |", "|---|---|---|"]
+    for kind in Kind:
+        missing = [query for query in queries if query not in meets(kind)]
+        why = f"{', '.join(missing)}: {MEETS[kind][1]}" if missing else ""
+        lines.append(f"| {kind} | {by_kind[kind]} | {why} |")
+    return "\n".join(lines)
