@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from benchmarks.freshness import Numbers, ViewRecords
-from benchmarks.load import CUSTOMER_PREFIX
+from benchmarks.load import CUSTOMER, CUSTOMER_PREFIX
 from benchmarks.reading import Expected
 from customer_activity.catalog import Table, table_path
 from customer_activity.settings import Settings
@@ -73,9 +73,11 @@ def gold_records(settings: Settings) -> ViewRecords:
 
 
 def _current(settings: Settings, table: Table, *columns: str) -> pa.Table:
-    """Read columns of a table's present rows, and their customers."""
-    rows = DeltaTable(table_path(settings.lake, table)).to_pyarrow_table(columns=["customer_id", *columns])
-    return pa.table(rows)
+    """Read columns of a table's present rows of the load's customers, and these."""
+    rows = pa.table(DeltaTable(table_path(settings.lake, table)).to_pyarrow_table(columns=["customer_id", *columns]))
+    return rows.filter(
+        pc.match_substring_regex(rows["customer_id"].cast(pa.string()), f"^{CUSTOMER.pattern.decode()}$")
+    )
 
 
 def _customers(rows: pa.Table) -> Numbers:

@@ -6,6 +6,7 @@ byte templates, and it wakes up fifty times a second. Customers are numbers; `cu
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -27,6 +28,8 @@ QUEUE_RECORDS = 200_000
 FLUSH_SECONDS = 60.0
 MAX_CENTS = 20_000
 CUSTOMER_PREFIX = b"C-"
+CUSTOMER = re.compile(rb"C-\d{8}")
+PURCHASE_PREFIX = b"p-"
 PRELOADED_AT_MS = 1_700_000_000_000  # profiles that were there before: any update of a run is newer
 
 PURCHASE = (
@@ -88,6 +91,11 @@ def customer_number(identity: bytes | str) -> int:
     return int(identity[len(CUSTOMER_PREFIX) :])
 
 
+def is_customer(identity: bytes) -> bool:
+    """Whether it is the id of one of the load's customers: others may send, too."""
+    return bool(CUSTOMER.fullmatch(identity))
+
+
 class Sender:
     """A Kafka producer that makes and sends purchases and profile updates, and never loses one silently."""
 
@@ -118,7 +126,7 @@ class Sender:
         draws = self.random.integers(MAX_CENTS, size=customers.size).tolist()
         now_ms = time.time_ns() // 1_000_000
         for customer, cents in zip(customers.tolist(), draws, strict=True):
-            purchase_id = b"p-%b-%d" % (self.label, self.purchases)
+            purchase_id = b"%b%b-%d" % (PURCHASE_PREFIX, self.label, self.purchases)
             product = cents * 7 % 99_991
             amount = (cents // 100, cents % 100)
             value = PURCHASE % (purchase_id, customer, product, *amount, self.currency, now_ms)

@@ -16,7 +16,7 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from benchmarks.freshness import Numbers, Purchases, ViewRecords
-from benchmarks.load import customer_number
+from benchmarks.load import PURCHASE_PREFIX, customer_number, is_customer
 from customer_activity import kafka
 from customer_activity.settings import Settings
 
@@ -45,19 +45,25 @@ _decode_purchase = msgspec.json.Decoder(_Purchase).decode
 _decode_profile = msgspec.json.Decoder(_Profile).decode
 _decode_view = msgspec.json.Decoder(_View).decode
 
-# What is kept of a record: the customer's number, a count of purchases, a time of a profile.
-Kept = tuple[int, int, int]
+# What is kept of a record: the customer's number, a count of purchases, a time of a profile; None: of somebody else's.
+Kept = tuple[int, int, int] | None
 
 
 def _of_purchase(record: Message) -> Kept:
+    if not (record.key() or b"").startswith(PURCHASE_PREFIX):
+        return None
     return customer_number(_decode_purchase(record.value() or b"").customer_id), 1, 0
 
 
 def _of_profile(record: Message) -> Kept:
+    if not is_customer(record.key() or b""):
+        return None
     return customer_number(record.key() or b""), 0, _decode_profile(record.value() or b"").updated_at_epoch_millis
 
 
 def _of_view(record: Message) -> Kept:
+    if not is_customer(record.key() or b""):
+        return None
     view = _decode_view(record.value() or b"")
     return customer_number(record.key() or b""), view.purchase_count, view.profile_updated_at_epoch_millis
 
@@ -112,7 +118,7 @@ class TopicReader:
         }
 
     def read_on(self) -> int:
-        """Read what has come since the last call, up to where the topic ends now; return the number of records.
+        """Read what has come since the last call, up to where the topic ends now; return how many of it are the load's.
 
         Raises:
             KafkaException: Kafka does not answer.
@@ -146,12 +152,14 @@ class TopicReader:
             # The end lies behind the last record where a transaction's marker stands there.
             self.next_offset[partition] = offset
             return
-        customer, count, profile_time = self.keep(record)
+        self.next_offset[partition] = offset + 1
+        if (kept := self.keep(record)) is None:
+            return
+        customer, count, profile_time = kept
         self.customers.append(customer)
         self.counts.append(count)
         self.profile_times.append(profile_time)
         self.timestamps.append(record.timestamp()[1])
-        self.next_offset[partition] = offset + 1
 
 
 class Input(NamedTuple):

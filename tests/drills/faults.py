@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +66,15 @@ class Outcome(NamedTuple):
     seconds: float
 
 
+class Index(StrEnum):
+    """What becomes of the local index while the driver is dead."""
+
+    KEPT = "index as it was"
+    REMOVED = "index removed"
+    EARLIER = "index of earlier put back"
+    ELSEWHERE = "new run folder, and no index"
+
+
 class FaultMissed(Exception):
     """Raised when a fault did not happen, or did not end as it has to: the drill has shown nothing."""
 
@@ -75,11 +86,13 @@ class ProxiedTrial(Trial):
         """Start nothing yet."""
         super().__init__(settings, OURS, CUSTOMERS, folder)
         self.proxy = proxy
+        self.run_dir = settings.run_dir
 
     def start(self) -> Pipeline:
         """Start the pipeline, on the lake that is there or not."""
         self.starts += 1
-        proxied = self.settings.model_copy(update={"kafka_bootstrap_servers": self.proxy.address})
+        changes = {"kafka_bootstrap_servers": self.proxy.address, "run_dir": self.run_dir}
+        proxied = self.settings.model_copy(update=changes)
         return self.resources.enter_context(Pipeline(OURS, proxied, self.folder / f"ours-{self.starts}.log"))
 
 
@@ -90,6 +103,7 @@ class Drill:
         """Fill the lake and start; from here on the view says everything between two faults."""
         self.trial = trial
         self.sender = load.Sender(trial.settings, f"drill{seed}", seed)
+        self.saved_index = trial.folder / "index-of-earlier"
         trial.preload()
         self.pipeline = trial.start()
         self._expect_covered()
@@ -101,9 +115,9 @@ class Drill:
         self.sender.send_profiles(random.integers(CUSTOMERS, size=PROFILES_A_LOT))
         self.sender.flush()
 
-    def kill_at(self, place: str) -> Outcome:
-        """End the driver at a fail point."""
-        order = self.trial.settings.run_dir / ORDER
+    def kill_at(self, place: str, index: Index = Index.KEPT) -> Outcome:
+        """End the driver at a fail point; something may become of its index before the next one starts."""
+        order = self.trial.run_dir / ORDER
         reached = order.with_name(REACHED)
         reached.unlink(missing_ok=True)
         order.write_text(place, encoding="utf-8")
@@ -115,7 +129,22 @@ class Drill:
             time.sleep(PAUSE_SECONDS)
         if not reached.exists() or self.pipeline.process.returncode != -signal.SIGKILL:
             raise FaultMissed(f"{place}: the driver ended by itself: {self.pipeline.last_lines()}")
-        return self._go_on(place)
+        self.pipeline.kill()
+        self._change_index(index)
+        return self._go_on(place if index is Index.KEPT else f"{place}, {index}")
+
+    def _change_index(self, index: Index) -> None:
+        """Do what becomes of the index; keep a copy for one who comes back with it later."""
+        folder = self.trial.settings.index_dir
+        if index is Index.KEPT:
+            if not self.saved_index.exists():
+                shutil.copytree(folder, self.saved_index)
+            return
+        shutil.rmtree(folder)
+        if index is Index.EARLIER:
+            shutil.copytree(self.saved_index, folder)
+        if index is Index.ELSEWHERE:
+            self.trial.run_dir = self.trial.settings.run_dir.with_name(f"run-{self.trial.starts}")
 
     def kill_somewhen(self) -> Outcome:
         """End the driver and all its processes at a random moment of its work."""

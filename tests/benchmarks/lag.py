@@ -1,0 +1,185 @@
+"""A hop that was off while the one above it made many commits: seconds, peak memory, and the log short again after.
+
+    .venv/bin/python tests/benchmarks/lag.py --hop gold [--commits 170000] [--out FOLDER]
+
+170,000 commits are a day at two a second. They are made by this script, which writes log entries and files as the hop
+above would; the hop and what merges beside it then drain them by the real command. At the end the table below is
+compared with what was committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+if not __package__:  # run as a file: only its own folder is searched, and the package lies in the one above
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from deltalake import DeltaTable
+
+from benchmarks import environment
+from benchmarks.trial import say
+from benchmarks.usage import MEGABYTE, Sampler
+from customer_activity import history
+from customer_activity.catalog import Query, Stage, Table, table_path
+from customer_activity.datafiles import arrow_schema
+from customer_activity.settings import PROJECT, Settings
+
+CHECKPOINT_EVERY = 20_000  # commits: as upkeep does, so that opening a table stays cheap
+CUSTOMERS = 1_000
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+AMOUNT = Decimal("1.25")
+
+
+class Hop(StrEnum):
+    """Which hop was off."""
+
+    SILVER = "silver"
+    GOLD = "gold"
+    PUBLISH = "publish"
+
+
+def event(number: int) -> dict[str, Any]:
+    """Return a purchase as bronze has it."""
+    return {
+        "purchase_id": f"lag-{number}",
+        "customer_id": f"C-{number % CUSTOMERS}",
+        "product_id": "X",
+        "amount": AMOUNT,
+        "currency": "EUR",
+        "occurred_at": NOON,
+        "key": f"lag-{number}".encode(),
+        "value": b"{}",
+        "topic": "purchase-events",
+        "partition": 0,
+        "offset": 1_000_000 + number,
+        "kafka_timestamp": NOON + timedelta(seconds=number),
+        "ingested_at": NOON,
+        "landing": 1_000 + number,
+    }
+
+
+def change(number: int) -> dict[str, Any]:
+    """Return a change of gold's."""
+    return {
+        "customer_id": f"C-{number % CUSTOMERS}",
+        "name": "Ada",
+        "profile_updated_at": NOON,
+        "purchase_count": number // CUSTOMERS + 1,
+        "total_amount": AMOUNT * (number // CUSTOMERS + 1),
+        "currency": "EUR",
+        "view_version": 4_000_000_000_000 + number,
+        "as_of": NOON,
+        "existed": number >= CUSTOMERS,
+        "is_gone": False,
+    }
+
+
+# By hop: the table that has grown, who wrote it, its rows, and the stages that drain it.
+WORLDS: dict[Hop, tuple[Table, Query, Callable[[int], dict[str, Any]], list[Stage]]] = {
+    Hop.SILVER: (Table.PURCHASE_EVENTS, Query.BRONZE, event, [Stage.SILVER]),
+    Hop.GOLD: (Table.PURCHASES, Query.SILVER, event, [Stage.GOLD, Stage.SILVER]),
+    Hop.PUBLISH: (Table.ACTIVITY_CHANGES, Query.GOLD, change, [Stage.PUBLISH, Stage.GOLD]),
+}
+
+
+def main(
+    *,
+    hop: Annotated[Hop, typer.Option()],
+    commits: Annotated[int, typer.Option(min=1)] = 170_000,
+    out: Annotated[Path, typer.Option()] = PROJECT / "var" / "lag",
+) -> None:
+    """Make the commits, drain them, and say what it cost."""
+    table, writer, row, stages = WORLDS[hop]
+    with environment.opened(out.resolve()) as settings:
+        run(settings, ["produce", "--customers", "50", "--purchases", "200", "--rate", "1000"])
+        run(settings, ["stream", "--available-now"])
+        started = time.monotonic()
+        first = DeltaTable(table_path(settings.lake, table)).version() + 1
+        grow(settings.lake, table, writer, row, range(first, first + commits))
+        say(f"{commits:,} commits to {table.label} in {time.monotonic() - started:.0f} s")
+        for stage in stages:
+            seconds, jvm, python = run(settings, ["stream", stage.value, "--available-now"])
+            say(f"  {stage}: {seconds:.0f} s, peak {jvm:,.0f} MB of the JVM, {python:,.0f} MB of Python")
+        run(settings, ["maintain"])
+        entries = len([*Path(table_path(settings.lake, table), "_delta_log").glob("*.json")])
+        say(f"  the log of {table.label} has {entries:,} entries after maintenance")
+        say(f"  {outcome(settings, hop, commits)}")
+
+
+def grow(lake: str, table: Table, writer: Query, row: Callable[[int], dict[str, Any]], versions: range) -> None:
+    """Write commits of one row each."""
+    path = Path(table_path(lake, table))
+    schema = arrow_schema(table)
+    before = history.newest_note(lake, table, writer)  # the writer's checkpoint knows that batch
+    for number, version in enumerate(versions):
+        values = {name: value for name, value in row(number).items() if name in schema.names}
+        name = f"part-lag-{number}.parquet"
+        pq.write_table(pa.Table.from_pylist([values], schema), path / name, compression="snappy")
+        note = {**before, "commit": f"lag-{number}", "counts": {}}
+        if writer is Query.BRONZE:
+            note["landing"] = 1_000 + number
+        now = int(time.time() * 1000)
+        info = {"timestamp": now, "operation": "WRITE", "userMetadata": json.dumps(note)}
+        add = {
+            "path": name,
+            "partitionValues": {},
+            "size": (path / name).stat().st_size,
+            "modificationTime": now,
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": 1}),
+        }
+        entry = "\n".join(json.dumps(action) for action in ({"commitInfo": info}, {"add": add}))
+        (path / "_delta_log" / f"{version:020}.json").write_text(entry, encoding="utf-8")
+        if number % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 or version == versions[-1]:
+            DeltaTable(path).create_checkpoint()
+
+
+def run(settings: Settings, arguments: list[str]) -> tuple[float, float, float]:
+    """Run a command; return seconds, and the JVM's and Python's peak memory in megabytes."""
+    log = settings.run_dir.parent / "lag.log"
+    started = time.monotonic()
+    command = [sys.executable, "-m", "customer_activity", *arguments]
+    with (
+        log.open("ab") as out,
+        subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **settings.environment()}) as process,
+    ):
+        sampler = Sampler(process.pid)
+        code = process.wait()
+        sampler.stop()
+    if code:
+        raise typer.Exit(code)
+    jvm = max(sample.jvm_memory for sample in sampler.samples) / MEGABYTE
+    python = max(sample.python_memory for sample in sampler.samples) / MEGABYTE
+    return time.monotonic() - started, jvm, python
+
+
+def outcome(settings: Settings, hop: Hop, commits: int) -> str:
+    """Compare the table below with what was committed."""
+    if hop is Hop.PUBLISH:
+        rows = DeltaTable(table_path(settings.lake, Table.ACTIVITY)).to_pyarrow_table()
+        counts = [r["purchase_count"] for r in rows.to_pylist() if r["view_version"] >= change(0)["view_version"]]
+        found, wanted = sum(counts), commits
+    else:
+        name = Table.PURCHASES if hop is Hop.SILVER else Table.SUMMARIES
+        rows = DeltaTable(table_path(settings.lake, name)).to_pyarrow_table()
+        ours = [r for r in rows.to_pylist() if r["customer_id"] in {f"C-{n}" for n in range(CUSTOMERS)}]
+        found = len(ours) if hop is Hop.SILVER else sum(r["purchase_count"] for r in ours)
+        wanted = commits
+    return f"{'equal' if found == wanted else 'DIFFERENT'}: {found:,} of {wanted:,}"
+
+
+if __name__ == "__main__":
+    typer.run(main)
