@@ -1,7 +1,7 @@
 # Every target does the set-up it needs; what is up to date is not done again.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test end-to-end check bench bench-check drills guards pictures stop clean preflight jars classes
+.PHONY: help setup run test end-to-end check bench bench-check drills guards model pictures stop clean preflight jars classes
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 
@@ -43,6 +43,10 @@ drills: setup ## kill, freeze and cut off the running pipeline over and over, an
 # GUARDS takes options: make guards GUARDS="--only VACUUM"
 guards: setup ## take out one guard after the other, and see the test that is about it fail (half an hour)
 	.venv/bin/python tests/drills/guards.py $(GUARDS)
+
+# MODEL takes options: make model MODEL="--lives 500"
+model: setup ## live 2,000 lives of the model, and note in docs/RELIABILITY.md what they came to (most of an hour)
+	.venv/bin/pytest tests/spark/test_model.py -p no:randomly --lives 2000 --visits-page docs/RELIABILITY.md $(MODEL)
 
 bench-check: .venv/.ready ## compare the last benchmark's ratios with the committed ones
 	.venv/bin/python tests/benchmarks/ratios.py
