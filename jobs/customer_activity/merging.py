@@ -128,16 +128,11 @@ def merge(
         if (target.transaction_version(batch.lease_id) or 0) > epoch:
             raise lease.lost(batch.query, epoch)
         transactions.append(Transaction(batch.lease_id, epoch))
+    properties = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": batch.metadata()})
     columns = {name: f"s.{name}" for name in SCHEMAS[table].fieldNames()}
+    before = target.version()
     merger = target.merge(
-        source,
-        f"t.{key} = s.{key}",
-        source_alias="s",
-        target_alias="t",
-        commit_properties=CommitProperties(
-            app_transactions=transactions,
-            custom_metadata={"userMetadata": batch.metadata()},
-        ),
+        source, f"t.{key} = s.{key}", source_alias="s", target_alias="t", commit_properties=properties
     )
     if delete_when is not None:
         merger = merger.when_matched_delete(delete_when)
@@ -145,6 +140,13 @@ def merge(
     merger = merger.when_not_matched_insert(columns, predicate=f"NOT ({delete_when})" if delete_when else None)
     batch.reach(FailPoint.STAGED)
     merger.execute()
+    if target.version() == before:
+        # No row differs (customers who came and went), and delta-rs commits nothing. Table and checkpoint are compared
+        # at every start, so each batch with changes leaves a commit.
+        target.create_write_transaction(
+            [], mode="append", schema=target.schema(), partition_by=None, commit_properties=properties
+        )
+        target.update_incremental()
     batch.reach(FailPoint.COMMITTED)
     footers.mend_commit(lake, table, target.version())
     deltalog.settle(lake, table, target.version())

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import delta, feeds
+from customer_activity import delta, deltalog, feeds, history
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import arrow_schema
 from customer_activity.failpoints import FailPoint, nowhere
@@ -171,6 +171,30 @@ def test_a_batch_that_fits_is_one_commit(settings: Settings, lake: str, query: Q
     batch = take(settings, query, -1)
     assert (commits(lake, query), batch.commits) == (1, 1)
     assert_right(lake, query)
+
+
+@pytest.mark.parametrize("query", [Query.PROFILES, Query.ACTIVITY])
+def test_changes_that_leave_no_trace_leave_a_commit(
+    settings: Settings, lake: str, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A customer who came and went within one batch: without a commit the next start would miss it."""
+    ended = (
+        {"is_tombstone": True, "landing": 1, "partition": 0, "offset": 7}
+        if query is Query.PROFILES
+        else {"is_gone": True, "existed": False, "view_version": 1}
+    )
+    append(lake, query, [{"customer_id": "C-1"} | ended])
+    settled: list[int] = []
+    monkeypatch.setattr(deltalog, "settle", lambda _lake, _table, version: settled.append(version))
+    batch = take(settings, query, -1)
+    assert settled == [1]
+    assert (commits(lake, query), batch.commits) == (1, 1)
+    assert merged(lake, query) == {}
+    note = history.newest_note(lake, MERGING[query].module.TARGET, query)
+    assert deltalog.noted(note)[MERGING[query].module.SOURCE].version == 1
+
+    take(settings, query, -1)
+    assert commits(lake, query) == 1
 
 
 @pytest.mark.usefixtures("a_version_a_part")
