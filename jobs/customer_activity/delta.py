@@ -19,7 +19,7 @@ from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import SettingsError
 from customer_activity.schemas import STATISTICS
-from customer_activity.storage import filesystem, keep_private
+from customer_activity.storage import filesystem, keep_private, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +82,7 @@ def create(lake: str, table: Table, instead_of: Sequence[str] = ()) -> None:
         raise_if_key_not_exists=False,  # our own is none of Delta's
     )
     write_checksum(path, 0)
+    settle(f"{path}/_delta_log/{0:020}.json")
 
 
 def instead_of(lake: str, table: Table) -> list[str]:

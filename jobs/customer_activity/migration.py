@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Schema
 
-from customer_activity import audit, generations, layout, lease
+from customer_activity import audit, deltalog, generations, layout, lease
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
@@ -112,10 +112,12 @@ def take(step: Step) -> None:
         fields = [field for field in Schema.from_arrow(arrow_schema(step.table)).fields if field.name in step.columns]
         log.alter.add_columns(fields, commit_properties=note)
         write_checksum(path, log.version())
+        deltalog.settle(step.place, step.table, log.version())
     if step.version < layout.CURRENT:
         properties = {layout.PROPERTY: str(layout.CURRENT)}
         log.alter.set_table_properties(properties, raise_if_not_exists=False, commit_properties=note)
         write_checksum(path, log.version())
+        deltalog.settle(step.place, step.table, log.version())
 
 
 def finish_checksums(place: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,11 +11,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from customer_activity import delta, deltalog, maintenance, storage
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import FileWriter, arrow_schema
+from customer_activity.quarantine.contents import Selection
+from customer_activity.quarantine.replay import replay
+from customer_activity.rebuild import building, moving
 from customer_activity.settings import Settings
+from support import tables
+from support.records import NOW_MS, PROFILES, profile
 
 TABLE = Table.PURCHASES
+REFUSED = {"reason": "timestamp_in_future", "topic": PROFILES, "partition": 0, "offset": 5, "landing": 1}
 
 
 @pytest.fixture
@@ -55,6 +62,39 @@ def test_what_others_commit_for_us_is_brought_to_the_disk(lake: str, settled: li
     assert maintenance.compact(lake, TABLE) == 3
     (added,) = (Path(uri).name for uri in DeltaTable(table_path(lake, TABLE)).file_uris())
     assert {added, f"{3:020}.json"} <= set(settled)
+
+
+def test_a_new_table_is_on_the_disk(settings: Settings, settled: list[str]) -> None:
+    delta.create(settings.lake, TABLE)
+    assert {f"{0:020}.json", "_delta_log"} <= set(settled)
+
+
+def test_a_replay_has_appended_what_it_removes(settings: Settings, lake: str, settled: list[str]) -> None:
+    sent = {"key": b"C-1", "value": profile("C-1").value, "kafka_timestamp": datetime.fromtimestamp(NOW_MS / 1000, UTC)}
+    tables.append(lake, Table.QUARANTINE, REFUSED | sent, query=Query.BRONZE, landing=1)
+    settled.clear()
+    replay(settings, Selection(), "clocks are set")
+    appended, removed = f"{1:020}.json", f"{2:020}.json"
+    assert {appended, removed} <= set(settled)
+    assert settled.index(appended) < settled.index(removed)
+
+
+def test_what_a_rebuild_commits_is_brought_to_the_disk(lake: str, settled: list[str]) -> None:
+    building.add(lake, TABLE, [])
+    assert f"{1:020}.json" in settled
+
+
+def test_what_a_swap_does_to_quarantine_is_brought_to_the_disk(
+    settings: Settings, lake: str, settled: list[str]
+) -> None:
+    place = {"partition": 0, "offset": 5}
+    tables.append(lake, Table.PURCHASE_EVENTS, {"purchase_id": "P-1"} | place, query=Query.BRONZE)
+    wanted = pa.Table.from_pylist([place], pa.schema([("partition", pa.int32()), ("offset", pa.int64())]))
+    settled.clear()
+    moving.settle(settings, wanted, "run")
+    assert f"{1:020}.json" in settled
+    moving.settle(settings, wanted.slice(1), "run")
+    assert f"{2:020}.json" in settled
 
 
 def test_small_files_of_ours_are_whole_after_a_loss_of_power(tmp_path: Path, settled: list[str]) -> None:

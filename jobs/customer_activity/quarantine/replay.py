@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import audit, delta, footers, lease
+from customer_activity import audit, delta, deltalog, footers, lease
 from customer_activity.bronze.numbering import BY_RULES, EPOCH, LANDING, MILLISECOND, Landing, Numbering
 from customer_activity.bronze.parsing import parse_batch
 from customer_activity.catalog import REPLAY, Query, Reason, Table, table_path
@@ -191,7 +191,7 @@ def _append(lake: str, table: Table, records: pa.Table, run: Run, topic: str) ->
     rows = rows.select(schema.names).cast(schema)
     path = table_path(lake, table)
     write_deltalake(path, rows, mode="append", commit_properties=_note(run, topic, {REPLAYED: records.num_rows}))
-    write_checksum(path, DeltaTable(path).version())
+    _finish(lake, table)
 
 
 def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
@@ -205,8 +205,16 @@ def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
         target_alias="t",
         commit_properties=_note(run, topic, {REMOVED: records.num_rows}),
     ).when_matched_delete().execute()
-    write_checksum(path, DeltaTable(path).version())
     footers.mend(lake, Table.QUARANTINE)
+    _finish(lake, Table.QUARANTINE)
+
+
+def _finish(lake: str, table: Table) -> None:
+    """Write the newest version's checksum, and have the commit outlast a loss of power before the next one."""
+    path = table_path(lake, table)
+    version = DeltaTable(path).version()
+    write_checksum(path, version)
+    deltalog.settle(lake, table, version)
 
 
 def _note(run: Run, topic: str, counts: Mapping[str, int]) -> CommitProperties:
