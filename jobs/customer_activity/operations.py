@@ -157,17 +157,32 @@ class Fence(NamedTuple):
         Raises:
             LeaseLost: another driver took one of the table's writers over.
         """
-        log = DeltaTable(table_path(self.lake, table))
-        transactions = []
-        for query in writers(table):
-            epoch = self.hold(query)
-            if (log.transaction_version(lease_id(query)) or 0) > epoch:
-                raise lease.lost(query, epoch)
-            transactions.append(Transaction(lease_id(query), epoch))
         note = {**details, "operation": self.operation.value, "id": self.run, "reason": self.reason}
         return CommitProperties(
-            app_transactions=transactions, custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)}
+            app_transactions=epochs_of(self.lake, table, self.hold),
+            custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)},
         )
+
+
+def epochs_of(lake: str, table: Table, hold: Callable[[Query], int]) -> list[Transaction]:
+    """Return what has a commit fail once another driver has taken one of a table's writers over.
+
+    Args:
+        lake: whose table.
+        table: which one.
+        hold: tells the epoch that is held of a query.
+
+    Raises:
+        LeaseLost: one has already.
+    """
+    log = DeltaTable(table_path(lake, table))
+    transactions = []
+    for query in writers(table):
+        epoch = hold(query)
+        if (log.transaction_version(lease_id(query)) or 0) > epoch:
+            raise lease.lost(query, epoch)
+        transactions.append(Transaction(lease_id(query), epoch))
+    return transactions
 
 
 def writers(table: Table) -> list[Query]:
