@@ -39,7 +39,7 @@ WRITTEN_FOR = (
     (Query.ACTIVITY, Table.ACTIVITY, Table.ACTIVITY_CHANGES),
 )
 QUARANTINE = Table.QUARANTINE
-NEWEST_COMMITS = 10_000  # quarantine's log has 8,640 at least
+NEWEST_COMMITS = 10_000  # of a table whose log is kept for a reader: no start looks through all of it
 TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
 ANEW = "`activity rebuild --swap always` makes silver and gold anew from bronze"
 
@@ -97,9 +97,28 @@ def _lack_of_quarantine(lake: str, query: Query, tables: Iterable[Table], ids: M
         if table is not QUARANTINE
     )
     for batch in filter(None, batches):
-        if batch not in map(_batch, _newest_notes(lake, QUARANTINE, query)):
+        if not _is_in_quarantine(lake, query, batch):
             return f"{QUARANTINE.label} lacks what batch {batch[1]} of {query} has put there: it was put back"
     return ""
+
+
+def _is_in_quarantine(lake: str, query: Query, batch: tuple[Any, Any]) -> bool:
+    """Whether quarantine has a commit of a batch: in its log, or in what was kept of older ones.
+
+    History is told from only where the log begins behind it: a table that was put back may have a longer log, and less
+    than its history.
+    """
+    oldest = newest = deltalog.newest_version(lake, QUARANTINE)
+    for said in history.told(lake, QUARANTINE, newest):
+        oldest = said["version"]
+        if _is_of(said, query, batch):
+            return True
+    return any(said["version"] < oldest and _is_of(said, query, batch) for said in history.kept(lake, QUARANTINE))
+
+
+def _is_of(said: Mapping[str, Any], query: Query, batch: tuple[Any, Any]) -> bool:
+    note = metadata_of(said.get("userMetadata"))
+    return note.get("query") == query and _batch(note) == batch
 
 
 def _newest_notes(lake: str, table: Table, query: Query) -> Iterator[Mapping[str, Any]]:

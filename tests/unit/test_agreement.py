@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import agreement, checkpoints, delta, deltalog, recovery
+from customer_activity import agreement, checkpoints, delta, deltalog, history, recovery
 from customer_activity.catalog import CURRENT, Query, Table, checkpoint_path, table_path
 from customer_activity.checkpoints import Cut
 from customer_activity.datafiles import arrow_schema
@@ -198,6 +198,38 @@ def test_quarantine_put_back_lacks_what_a_batch_has_put_there(lake: Lake, query:
     newest = DeltaTable(table_path(lake.path, Table.QUARANTINE)).version()
     Path(table_path(lake.path, Table.QUARANTINE), "_delta_log", f"{newest:020}.json").unlink()
     with pytest.raises(CheckpointMismatch, match=f"bronze.quarantine lacks what batch {lake.days} of {query}"):
+        check(lake)
+
+
+@pytest.mark.parametrize("is_of_today", [True, False], ids=["shortened", "put back"])
+def test_what_quarantine_s_log_has_no_longer_is_told_by_its_history(lake: Lake, *, is_of_today: bool) -> None:
+    """Others have written there since, and silver has not: its commit is in the history alone."""
+    lake.day()
+    table = Table.QUARANTINE
+    for number in range(2):
+        lake.append(table, {"query": "publish", "batch_id": number})
+    note = {"query": "silver", "generation": "g-1", "batch_id": lake.days, "commit": "an attempt"}
+    refused: dict[str, object] = {
+        **note,
+        **deltalog_read(lake, Query.SILVER),
+        "counts": {"purchase-events": {"read": 1, "quarantined": 1}},
+    }
+    backup = lake.backup()
+    lake.append(table, refused)
+    lake.append(Table.PURCHASES, refused)
+    lake.append(table, {"query": "publish", "batch_id": 9})
+    DeltaTable(table_path(lake.path, table)).create_checkpoint()
+    log = Path(table_path(lake.path, table), "_delta_log")
+    newest = DeltaTable(table_path(lake.path, table)).version()
+    gone = [(version, str(log / f"{version:020}.json")) for version in range(newest)]
+    history.keep(lake.path, table, gone)
+    for _, path in gone:
+        Path(path).unlink()
+    if is_of_today:
+        check(lake)
+        return
+    lake.put_back(backup, [table])
+    with pytest.raises(CheckpointMismatch, match=f"bronze.quarantine lacks what batch {lake.days} of silver"):
         check(lake)
 
 
