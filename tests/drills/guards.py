@@ -538,7 +538,7 @@ GUARDS = (
     ),
     Guard(
         "ids hold no control characters",
-        "bronze/parsing.py",
+        "bronze/refusals.py",
         "if pattern is None or (pattern == NO_CONTROL_CHARACTERS and not _may_hold_controls(texts)):",
         "if pattern is None or pattern == NO_CONTROL_CHARACTERS:",
         ("tests/unit/test_rules_of_landing.py",),

@@ -68,8 +68,8 @@ def test_an_older_lake_is_refused_before_anything_is_started(
 ) -> None:
     settings = Settings(lake=before, run_dir=tmp_path / "run")
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    for started in (application.topics.check, application.session.start):
-        monkeypatch.setattr(started.__module__ + "." + started.__name__, lambda *_, **__: pytest.fail("too early"))
+    for started in ("broker.topics.check", "session.start"):
+        monkeypatch.setattr(f"customer_activity.{started}", lambda *_, **__: pytest.fail("too early"))
     with pytest.raises(LakeOfAnotherRelease):
         application.run(settings, [Query.BRONZE])
 

@@ -22,7 +22,8 @@ from customer_activity.datafiles import arrow_schema, in_parts
 from customer_activity.errors import TerminalError
 from customer_activity.publish.marker import Marker
 from customer_activity.publish.parts import PART_BYTES, PART_RECORDS
-from customer_activity.publish.stream import COLUMNS, Record, oversized, records, version_of
+from customer_activity.publish.records import Record, oversized, records, version_of
+from customer_activity.publish.stream import COLUMNS
 from customer_activity.publish.transaction import Publisher
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem
