@@ -41,7 +41,7 @@ WRITTEN_FOR = (
 QUARANTINE = Table.QUARANTINE
 NEWEST_COMMITS = 10_000  # of a table whose log is kept for a reader: no start looks through all of it
 TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
-ANEW = "`activity rebuild --swap always` makes silver and gold anew from bronze"
+ANEW = "`activity rebuild --swap always` rebuilds silver and gold from bronze"
 
 RESYNC = (
     "let gold read on to where it was (`activity stream bronze silver gold --available-now`), then "
@@ -81,7 +81,7 @@ def find(lake: str, query: Query, state: State | None, ids: Mapping[Table, str])
 def _lack_of_quarantine(lake: str, query: Query, tables: Iterable[Table], ids: Mapping[Table, str]) -> str:
     """Say what a query's newest commits count as quarantined and quarantine does not have; empty when it has.
 
-    Nobody reads quarantine's feed, so no position tells. A batch writes there first: its commit must be there, unless
+    No query reads quarantine's feed, so no position tells. A batch writes there first: its commit must be there, unless
     it was made on another lake, beside this one, as a rebuild's are: that one read other tables.
     """
 
@@ -243,8 +243,8 @@ def _source_remedy(query: Query, table: Table) -> str:
     if query is Query.PUBLISH:
         return RESYNC
     if query.is_behind:
-        return f"`activity recover {query} --reason …` makes its table anew from {table.label}"
-    return f"put everything back of one moment; or, when {table.label.partition('.')[0]} is as it shall stay, {ANEW}"
+        return f"`activity recover {query} --reason …` builds its table again from {table.label}"
+    return f"put everything back of one moment; or, when {table.label.partition('.')[0]} is to stay as it is, {ANEW}"
 
 
 def _own_remedy(query: Query) -> str:

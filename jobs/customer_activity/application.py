@@ -76,7 +76,7 @@ def run(
         signal.signal(number, stop)
     for line in lines(settings):
         log.info("%s", line)
-    layout.refuse_others(settings.lake)  # again under the lease; here nobody waits for Spark to learn it
+    layout.refuse_others(settings.lake)  # before Spark is started, and once more under the lease
     topics.check(settings, create=create_topics)
     if words := topics.warning(settings):
         log.warning("%s", words)

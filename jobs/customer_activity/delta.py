@@ -34,8 +34,8 @@ PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
 }
 
-# The tables are for whoever may read the lake. The indexes have names and addresses by customer, outside of any table's
-# rights, and the others are nobody's but the driver's.
+# The tables are for everyone with access to the lake. The indexes have names and addresses by customer, outside of any
+# table's rights, and the others are the driver's alone.
 PRIVATE_FOLDERS = ("_index", "_checkpoints", "_history", "_audit")
 
 INSTEAD_OF = "instead_of"  # in a table's description

@@ -97,7 +97,7 @@ def reader_config(settings: Settings, **extra: Any) -> dict[str, Any]:
         enable_partition_eof=True,
         auto_offset_reset="error",  # an offset that is gone is an error, never a silent jump
         # Without it a damaged record is handed out as it is. With it the client skips the damaged batch and says so:
-        # whoever reads has to end at that error.
+        # a reader has to end at that error.
         check_crcs=True,
         **extra,
     )

@@ -51,7 +51,7 @@ def merge_changes(
 
     Raises:
         ChangeFeedLost: files or entries of the source are gone.
-        ForeignCommit: somebody else has changed the source.
+        ForeignCommit: the source has a commit that is not of the pipeline.
         LeaseLost: another driver has taken over.
     """
     table_id = delta.table_id(lake, source)

@@ -77,7 +77,7 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
     steps = list(plan(lake))
     if steps and not dry_run:
         with lease.kept_out(lake, list(Query)):
-            steps = list(plan(lake))  # as it is now that nobody works on it
+            steps = list(plan(lake))  # as it is now that no driver is at work
             now = datetime.now(UTC)
             done = [{"table": step.table.label, "columns": step.columns, "from": step.version} for step in steps]
             audit.note(lake, now, MIGRATE, Query.BRONZE, f"layout version {layout.CURRENT}", steps=done)

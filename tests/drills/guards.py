@@ -127,10 +127,18 @@ GUARDS = (
         ("tests/unit/test_merged_tables.py",),
     ),
     Guard(
-        "publish goes on from its marker (drill)", "publish/stream.py", MARKER, "begin = Marker(table_id, -1)", DRILL
+        "publish goes on from its marker (drill)",
+        "publish/stream.py",
+        MARKER,
+        "begin = Marker(table_id, -1)",
+        DRILL,
     ),
     Guard(
-        "publish goes on from its marker (model)", "publish/stream.py", MARKER, "begin = Marker(table_id, -1)", MODEL
+        "publish goes on from its marker (model)",
+        "publish/stream.py",
+        MARKER,
+        "begin = Marker(table_id, -1)",
+        MODEL,
     ),
     Guard(
         "a transaction has so many records at most",

@@ -36,7 +36,7 @@ class Landing(NamedTuple):
 
 
 class Numbering:
-    """Numbers bronze's batches; nobody else lands while it does.
+    """Numbers bronze's batches; nothing else lands meanwhile.
 
     Attributes:
         newest: the newest number of the lake; 0 where none was given yet.

@@ -38,7 +38,7 @@ CHUNK = 512  # records decoded before their fields are collected: they are still
 
 EMPTY = msgspec.Raw(b"")  # stands for the number of a record that has none
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-KAFKA_TIMESTAMP = pa.timestamp("ms", tz="UTC")  # holds whatever Kafka may say; microseconds do not
+KAFKA_TIMESTAMP = pa.timestamp("ms", tz="UTC")  # holds every value that Kafka allows; microseconds do not
 UNHELD = "Kafka timestamp"  # what is said of one that no column holds
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

@@ -61,7 +61,7 @@ def as_on_topic(rows: pa.Table, on_topic: Mapping[bytes, bytes | None]) -> pa.Ta
 
 
 def version_of(value: bytes | None) -> int:
-    """Return a record's version; 0 for one that is none of ours: whatever gold has is newer."""
+    """Return a record's version; 0 for one that is none of ours, so that every row of gold is newer."""
     try:
         return int(msgspec.json.decode(value or b"null")["viewVersion"])
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):

@@ -67,8 +67,8 @@ class Found(NamedTuple):
 def resync(settings: Settings, reason: str) -> Resynced:
     """Send what differs, with a marker at gold's newest version with the last of it; publish goes on after that.
 
-    It can be interrupted, and run again: what is out by then does not differ any more. It takes over from whoever has
-    published to the topic before.
+    It can be interrupted, and run again: what is out by then does not differ any more. It takes over from any
+    former publisher.
 
     Raises:
         SettingsError: there is no lake.

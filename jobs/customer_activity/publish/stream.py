@@ -146,7 +146,7 @@ def publish_batch(
                 rows = unlike(rows, on_topic)
             too_large = oversized(rows, publisher.max_bytes)
         if too_large:
-            # Before the transaction: once its marker is out, nobody looks at these rows again.
+            # Before the transaction: once its marker is out, these rows are not looked at again.
             with batch.phase("commit"):
                 keep(changes.sparkSession, settings, batch, part, rows.take(list(too_large)), publisher.max_bytes)
             rows = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
@@ -186,7 +186,7 @@ def with_last(found: Iterable[Part]) -> Iterator[tuple[Part, bool]]:
 def keep(
     spark: SparkSession, settings: Settings, batch: MicroBatch, part: Part, rows: pa.Table, max_bytes: int
 ) -> None:
-    """Put rows into quarantine that the topic does not take, each once, whatever part of whatever batch it is in."""
+    """Put rows into quarantine that the topic does not take, each once, however batches and parts are cut."""
     upto = position(part.marker.version + 1, part.marker.rows)
     own = replace(batch, generation=part.marker.table_id, batch_id=upto, versions={})
     quarantine = DeltaTable(table_path(settings.lake, Table.QUARANTINE))

@@ -1,7 +1,7 @@
 """The transactional publisher: records and their progress marker go out together or not at all.
 
 1. What the progress topic has is looked at: where another deployment publishes there, nothing is begun.
-2. `init_transactions` fences whoever held the transactional id before: a zombie's next call fails.
+2. `init_transactions` fences the former holder of the transactional id: a zombie's next call fails.
 3. The last marker is read back (read_committed): it names the gold version that is already out.
 4. Each part of a batch: begin, records, marker, commit. After a crash between commit and Spark's own checkpoint the
    repeated batch meets a marker that covers what is out, and goes on behind it.
@@ -57,19 +57,19 @@ class Publisher:
 
         Args:
             settings: which topics.
-            ours: ids of this lake's gold, the live one's and those whose place it has taken; None: whoever has
-                published there is succeeded.
+            ours: ids of this lake's gold, the live one's and those whose place it has taken; None: any
+                former publisher is succeeded.
             clock: counts seconds.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
             TerminalError: another deployment publishes there.
-            TransientError: somebody's open transaction hides what the topics have.
+            TransientError: another producer's open transaction hides what the topics have.
         """
         self.settings = settings
         self.clock = clock
         self.identity = markers.identity(settings)
-        if ours is not None:  # before anybody is fenced: the other deployment has done nothing wrong
+        if ours is not None:  # before fencing: the other deployment goes on undisturbed
             markers.refuse_others(settings, markers.readable(settings), ours)
         self.max_bytes = int(kafka.topic_setting(settings, settings.view_topic, "max.message.bytes")) - FRAME_BYTES
         self.producer: Producer = kafka.producer(
@@ -86,7 +86,7 @@ class Publisher:
             self.producer.init_transactions(TRANSACTION_TIMEOUT_SECONDS)
         except KafkaException as error:
             raise kafka.unavailable(settings, error) from None
-        # What a predecessor left open has ended now; what is open still is somebody else's.
+        # What a predecessor left open has ended now; what is open still is another producer's.
         found = markers.read(settings)
         if ours is not None:
             markers.refuse_others(settings, found, ours)
@@ -99,7 +99,7 @@ class Publisher:
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
-            TransientError: somebody's open transaction hides some.
+            TransientError: another producer's open transaction hides some.
         """
         markers.settle(self.settings, self.settings.view_topic)
         return kafka.last_values(self.settings, self.settings.view_topic)

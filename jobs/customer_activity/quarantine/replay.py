@@ -7,8 +7,8 @@ On restart a record that is in bronze already is not appended again; only its ro
 
 A replay is a landing of its own, with the next number: what it brings back is later than all that has landed. So a
 record that was overtaken stays: where another of the same key has landed since it was refused, the record would come
-after one that was sent later; a profile would come back that was replaced or deleted since. Who wants it all the same
-has it sent again.
+after one that was sent later; a profile would come back that was replaced or deleted since. To have it all the
+same, send it again.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _not_overtaken(records: pa.Table, landed: pa.Table, key: str) -> pa.Array:
 def _is_later(other: Place, place: Place) -> bool:
     """Whether one record landed after another one was refused; the same record, brought back before, did not.
 
-    Without numbers nobody knows which of two partitions was first.
+    Without numbers it is not known which of two partitions was first.
     """
     (landing, *at), (refused_in, *refused_at) = other, place
     if at == refused_at:

@@ -27,7 +27,7 @@ from customer_activity.settings import Settings
 from customer_activity.silver.stream import conflicting
 
 AFTER = {Step.OUT: Step.IN, Step.IN: Step.QUARANTINE, Step.QUARANTINE: Step.CLEAR}
-WHAT = "rebuild"  # what commits and deeds call themselves
+WHAT = "rebuild"  # what commits and audit entries call themselves
 
 
 def begin(lake: str, candidate: Path, kept: Kept, back: str = "") -> None:
@@ -133,7 +133,7 @@ def _note(run: str, topic: str, counts: dict[str, int]) -> CommitProperties:
 
 
 def _clear(lake: str, swap: Swap, reach: Callable[[str], None]) -> None:
-    """Remove what nobody needs any more, and note who did it."""
+    """Remove what is no longer needed, and note who did it."""
     for name in filter(None, (NEXT, swap.back)):  # what has come back is the live one now
         shutil.rmtree(folder(lake, name), ignore_errors=True)
         reach(f"removed {name}")

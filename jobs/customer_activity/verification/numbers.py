@@ -7,7 +7,7 @@ from functools import lru_cache
 
 WHOLE_DIGITS = 16
 MAX_CENTS = 10 ** (WHOLE_DIGITS + 2) - 1
-MAX_NUMBER_LENGTH = 100  # characters; a longer one is out of range, whatever it says
+MAX_NUMBER_LENGTH = 100  # characters; a longer one is out of range in any case
 MAX_EXPONENT_LENGTH = 18  # digits
 _NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
@@ -40,7 +40,7 @@ def _cents_of_unusual(text: str) -> int | None:
     digits = (whole + fraction).lstrip("0")
     significant = digits.rstrip("0")
     if not significant:
-        return 0  # zero, whatever its sign
+        return 0  # zero, with either sign
     shift = int(exponent) - len(fraction) + 2 + len(digits) - len(significant)
     if sign or shift < 0 or len(significant) + shift > len(str(MAX_CENTS)):
         return None
