@@ -68,7 +68,7 @@ class Verdict(StrEnum):
 ONCE = "    if _last_batch(transaction, application) >= number:\n        return None\n"
 MERGE_LEFT = "written.left(batch.versions, {source: target})"
 WHOLE = '    draft = place.with_name(f"{place.name}.draft")\n'
-MARKER = "begin = known if known is not None and known.table_id == table_id else Marker(table_id, -1)"
+MARKER = "begin = known if known is not None and known.table_id == table_id else Marker(table_id, BEFORE_THE_FIRST)"
 AS_READ = "    transaction.readTxn().addOne(application)\n"
 HELD = "        if newest.get(query) != epoch:\n            raise lost(query, epoch)\n"
 READERS = "    if behind := readers_behind(lake, table, retention):\n        return Vacuumed(0, 0, behind)\n"
@@ -130,14 +130,14 @@ GUARDS = (
         "publish goes on from its marker (drill)",
         "publish/stream.py",
         MARKER,
-        "begin = Marker(table_id, -1)",
+        "begin = Marker(table_id, BEFORE_THE_FIRST)",
         DRILL,
     ),
     Guard(
         "publish goes on from its marker (model)",
         "publish/stream.py",
         MARKER,
-        "begin = Marker(table_id, -1)",
+        "begin = Marker(table_id, BEFORE_THE_FIRST)",
         MODEL,
     ),
     Guard(

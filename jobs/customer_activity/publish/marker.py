@@ -20,6 +20,7 @@ from customer_activity.settings import Settings
 PREFIX = "customer-activity-publish-"
 SETTLE_SECONDS = 75.0  # longer than a broker lets a transaction of ours be open
 LOOK_SECONDS = 0.2
+BEFORE_THE_FIRST = -1  # the version of a marker that says whose the topics are, when nothing is out yet
 
 
 class Marker(NamedTuple):

@@ -31,7 +31,7 @@ from customer_activity.failpoints import FailPoint
 from customer_activity.microbatch import MicroBatch
 from customer_activity.observability import log
 from customer_activity.publish import parts, reading
-from customer_activity.publish.marker import Marker
+from customer_activity.publish.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.publish.parts import ROW, VERSION, Part
 from customer_activity.publish.records import FIELDS, Record, oversized, records, unlike
 from customer_activity.publish.transaction import Publisher
@@ -134,7 +134,7 @@ def publish_batch(
     with batch.phase("read"), resync_mends():
         feed = feeds.read(settings.lake, {Table.ACTIVITY_CHANGES: COLUMNS}, batch.versions)
     known = publisher.marker
-    begin = known if known is not None and known.table_id == table_id else Marker(table_id, -1)
+    begin = known if known is not None and known.table_id == table_id else Marker(table_id, BEFORE_THE_FIRST)
     former = known if known is not None and known.table_id in instead_of else None
     on_topic: Mapping[bytes, bytes | None] | None = None
     rows_read = reading.rows(feed, COLUMNS)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Self
 
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from customer_activity import kafka
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.publish import marker as markers
-from customer_activity.publish.marker import Marker
+from customer_activity.publish.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.settings import Settings
 
 TRANSACTION_TIMEOUT_SECONDS = 60.0  # the broker aborts what a dead publisher left open after this
@@ -46,18 +46,18 @@ class Publisher:
     """One producer with one transactional id, and the marker of what it has published.
 
     Attributes:
-        marker: how far gold is out; None before the first batch.
+        marker: how far gold is out; None where that is not known.
         max_bytes: what the key and the value of a record may have together for the topic to take it.
     """
 
     def __init__(
-        self, settings: Settings, ours: Collection[str] | None = None, clock: Callable[[], float] = time.monotonic
+        self, settings: Settings, ours: Sequence[str] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Fence any predecessor and read the marker.
 
         Args:
             settings: which topics.
-            ours: ids of this lake's gold, the live one's and those whose place it has taken; None: any
+            ours: ids of this lake's gold, the live one's first and then those whose place it has taken; None: any
                 former publisher is succeeded.
             clock: counts seconds.
 
@@ -93,6 +93,9 @@ class Publisher:
             if self.identity not in found:
                 markers.refuse_unmarked(settings)
         self.marker = found.get(self.identity)
+        if self.marker is None and ours:
+            # Before anything is out: a deployment that comes later sees whose the topics are.
+            self.publish([], Marker(ours[0], BEFORE_THE_FIRST))
 
     def on_topic(self) -> dict[bytes, bytes | None]:
         """Return the last value of each key of the view topic.
