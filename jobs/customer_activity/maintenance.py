@@ -284,6 +284,6 @@ def compact(
         return None
     reach(FailPoint.COMPACTED)
     write_checksum(path, log.version())
-    footers.mend(lake, table)
+    footers.mend_commit(lake, table, log.version())
     deltalog.settle(lake, table, log.version())
     return log.version()
