@@ -26,7 +26,7 @@ from customer_activity.catalog import FLOWS, Query, Table, table_path
 from customer_activity.checkpoints import State
 from customer_activity.deltalog import Position
 from customer_activity.microbatch import QUARANTINED, metadata_of
-from customer_activity.operations import Kind, classify
+from customer_activity.operations import Kind, classify, writers
 
 # Which table a query writes for what it reads: where a batch has rows of the one, it leaves a commit in the other.
 WRITTEN_FOR = (
@@ -39,7 +39,7 @@ WRITTEN_FOR = (
     (Query.ACTIVITY, Table.ACTIVITY, Table.ACTIVITY_CHANGES),
 )
 QUARANTINE = Table.QUARANTINE
-NEWEST_COMMITS = 10_000  # of a table whose log is kept for a reader: no start looks through all of it
+NEWEST_COMMITS = 1_000  # of a table whose log is kept for a reader: no start looks through all of it
 TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
 ANEW = "`activity rebuild --swap always` rebuilds silver and gold from bronze"
 
@@ -73,7 +73,7 @@ def find(lake: str, query: Query, state: State | None, ids: Mapping[Table, str])
             return Fault(f"{query} has read {table.label} {what}", _source_remedy(query, table))
     if state is not None and state.committed is not None and (what := _lack(lake, query, state.committed, notes)):
         return Fault(what, _own_remedy(query))
-    if what := _lack_of_quarantine(lake, query, notes, ids):
+    if query in writers(QUARANTINE) and (what := _lack_of_quarantine(lake, query, notes, ids)):
         return Fault(what, TOGETHER)
     return None
 

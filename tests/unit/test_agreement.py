@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from pyarrow import fs
 
 from customer_activity import agreement, checkpoints, delta, deltalog, history, recovery
 from customer_activity.catalog import CURRENT, Query, Table, checkpoint_path, table_path
@@ -238,6 +239,29 @@ def deltalog_read(lake: Lake, query: Query) -> dict[str, object]:
     log = DeltaTable(table_path(lake.path, WRITES[query][0]))
     noted = json.loads(log.history(1)[0]["userMetadata"])
     return {name: noted[name] for name in ("read", "cut") if name in noted}
+
+
+@pytest.mark.parametrize("query", WRITES)
+def test_a_start_does_not_look_through_long_logs(tmp_path: Path, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of current rows keeps some thousand commits, and none of them tells of quarantine."""
+    monkeypatch.setattr(agreement, "NEWEST_COMMITS", 5)
+    lake = Lake(tmp_path)
+    for _ in range(9):
+        lake.days += 1
+        for each in (query, *([Query.BRONZE] if query is not Query.BRONZE else [])):
+            lake.batch(each)
+    looked: list[int] = []
+    said_of = history._said
+
+    def said(files: fs.FileSystem, path: str) -> dict[str, object]:
+        looked.append(1)
+        return said_of(files, path)
+
+    monkeypatch.setattr(history, "_said", said)
+    recovery.check_agreement(lake.path, [query])
+    assert len(looked) <= 5 * len(WRITES[query]) + 8
+    if query.is_behind:
+        assert len(looked) <= 4
 
 
 def test_a_lake_at_work_belongs_together(lake: Lake) -> None:
