@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from customer_activity.catalog import Query
 
@@ -18,6 +19,7 @@ IDLE_SECONDS = 5.0
 IDLE_BRONZE_SECONDS = 1.0
 LARGE_SECONDS = 2.0  # a batch that has run for so long is not a small one
 MERGES_WAIT_SECONDS = 60.0  # so long the current rows may stay behind for a large batch's sake
+TELL_SECONDS = 5.0  # how often one that waits for another merge says so
 LOOK_SECONDS = 0.25  # how often one that waits looks at the clock, and whether to stop
 
 
@@ -89,3 +91,27 @@ class Rounds:
         if waits_for not in self.through:
             return True
         return self.through[waits_for] >= (through if query is Query.BRONZE else through + 1)
+
+
+class Turn:
+    """One turn between all queries that merge behind the path: two cores are few."""
+
+    def __init__(self) -> None:
+        """Give the turn to nobody."""
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self, progress: Callable[[str], None]) -> Iterator[None]:
+        """Wait for the turn, and hold it.
+
+        Args:
+            progress: told every few seconds of waiting, and when the turn is there: supervision counts from then on. A
+                merge that hangs is found by its own silence, not by that of those behind it.
+        """
+        while not self._lock.acquire(timeout=TELL_SECONDS):
+            progress("waits for another merge")
+        try:
+            progress("begins")
+            yield
+        finally:
+            self._lock.release()

@@ -9,7 +9,7 @@ import pytest
 
 from customer_activity import rounds as turns
 from customer_activity.catalog import Query
-from customer_activity.rounds import Rounds
+from customer_activity.rounds import Rounds, Turn
 
 PATH = [Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH]
 
@@ -115,3 +115,25 @@ def test_nobody_waits_when_the_application_stops() -> None:
     stopping.set()
     silver.join(10)
     assert not silver.is_alive()
+
+
+def test_a_merge_that_waits_for_another_says_so_for_as_long_as_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TELL_SECONDS", 0.01)
+    turn, told, has_said_so_twice = Turn(), [], threading.Event()
+
+    def progress(words: str) -> None:
+        told.append(words)
+        if told.count("waits for another merge") == 2:
+            has_said_so_twice.set()
+
+    def second() -> None:
+        with turn.taken(progress):
+            pass
+
+    with turn.taken(lambda _: None):
+        waiting = threading.Thread(target=second, daemon=True)
+        waiting.start()
+        assert has_said_so_twice.wait(10)
+        assert "begins" not in told
+    waiting.join(10)
+    assert told[-1] == "begins"
