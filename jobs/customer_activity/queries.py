@@ -80,7 +80,7 @@ class RunningQuery:
         self.status.moved("begins")
         if self.query is Query.PUBLISH:
             self._pass_gate()
-        through = self.rounds.begin(self.query) if self.rounds is not None else 0
+        through = self.rounds.begin(self.query, self.status.moved) if self.rounds is not None else 0
         with self._in_turn(), self.at_work:
             if self.stopping.is_set():
                 raise Stopping
@@ -115,7 +115,7 @@ class RunningQuery:
                 pa.default_memory_pool().release_unused()  # Arrow would keep what a large batch took
         if self.rounds is not None:
             ended = time.monotonic()
-            self.rounds.finish(self.query, through)
+            self.rounds.finish(self.query, through, self.status.moved)
             waited = round((time.monotonic() - ended) * 1000, 1)
             self.status.phases = {**self.status.phases, "turn": waited}
 

@@ -137,3 +137,25 @@ def test_a_merge_that_waits_for_another_says_so_for_as_long_as_it_waits(monkeypa
         assert "begins" not in told
     waiting.join(10)
     assert told[-1] == "begins"
+
+
+def test_a_hop_says_that_it_waits_for_as_long_as_the_hop_above_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its batch is noted as done when the wait is over: until then it has something to read and no batch."""
+    monkeypatch.setattr(turns, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(turns, "LOOK_SECONDS", 0.01)
+    stopping, told, has_said_so_twice = threading.Event(), [], threading.Event()
+    rounds = Rounds(PATH, stopping)
+
+    def progress(words: str) -> None:
+        told.append(words)
+        if len(told) == 2:
+            has_said_so_twice.set()
+
+    rounds.begin(Query.SILVER)
+    through = rounds.begin(Query.GOLD)
+    gold = threading.Thread(target=rounds.finish, args=(Query.GOLD, through, progress), daemon=True)
+    gold.start()
+    assert has_said_so_twice.wait(10)
+    stopping.set()
+    gold.join(10)
+    assert set(told) == {"waits for the path"}
