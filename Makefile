@@ -46,7 +46,7 @@ guards: setup ## take out one guard after the other, and see the test that is ab
 
 # MODEL takes options: make model MODEL="--lives 500"
 model: setup ## live 2,000 lives of the model, and note in docs/RELIABILITY.md what they came to (most of an hour)
-	.venv/bin/pytest tests/spark/test_model.py -p no:randomly --lives 2000 --visits-page docs/RELIABILITY.md $(MODEL)
+	TOKIO_WORKER_THREADS=1 .venv/bin/pytest tests/spark/test_model.py -p no:randomly --lives 2000 --visits-page docs/RELIABILITY.md $(MODEL)
 
 bench-check: .venv/.ready ## compare the last benchmark's ratios with the committed ones
 	.venv/bin/python tests/benchmarks/ratios.py
