@@ -359,9 +359,16 @@ GUARDS = (
     Guard(
         "a table that lacks what its checkpoint has read is refused",
         "agreement.py",
-        "            if commit.kind is Kind.APPEND and commit.adds:\n",
+        "            if commit.kind is Kind.APPEND and commit.adds and (deltalog.COMMIT in commit.note or not with_ids):\n",
         "            if False:\n",
         ("tests/unit/test_agreement.py", "-k", "refused_by_name"),
+    ),
+    Guard(
+        "gold that names none of its reads lacks what this release has brought to silver",
+        "agreement.py",
+        "after = None if done is None else range(",
+        "after = None if done is None or of_before else range(",
+        ("tests/unit/test_agreement.py", "-k", "before_this_release"),
     ),
     Guard(
         "current rows are made anew where the log does not reach back",

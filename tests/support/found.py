@@ -129,4 +129,16 @@ FOUND: dict[str, list[Step]] = {
         Happening(Event.LAYER_BACK, OF_GOLD),
         _sent(purchase("P-3")),
     ],
+    "gold's changes are put back to nothing, and nobody has read what is gone": [
+        _sent(profile(), purchase("P-1")),
+        TO_GOLD,
+        Happening(Event.LAYER_BACK, OF_GOLD),
+    ],
+    "an index that is lost already is lost again, and its machine changed": [
+        Crash(
+            Place(Query.BRONZE, FailPoint.PLANNED),
+            (),
+            (Happening(Event.INDEX_LOST), Happening(Event.INDEX_LOST), Happening(Event.MACHINE_CHANGED, 1)),
+        ),
+    ],
 }

@@ -161,7 +161,8 @@ class LivingPipeline(QuickPipeline):
         here, folder = self.settings.index_dir, Path(self.settings.lake).parent
         if number == self.machine:
             return
-        here.rename(folder / f"index-{self.machine}")
+        if here.exists():
+            here.rename(folder / f"index-{self.machine}")
         if (left := folder / f"index-{number}").exists():
             left.rename(here)
         self.machine = number
