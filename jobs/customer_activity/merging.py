@@ -129,22 +129,22 @@ def merge(
             raise lease.lost(batch.query, epoch)
         transactions.append(Transaction(batch.lease_id, epoch))
     columns = {name: f"s.{name}" for name in SCHEMAS[table].fieldNames()}
-    merger = target.merge(
-        source,
-        f"t.{key} = s.{key}",
-        source_alias="s",
-        target_alias="t",
-        commit_properties=CommitProperties(
-            app_transactions=transactions,
-            custom_metadata={"userMetadata": batch.metadata()},
-        ),
-    )
+    note = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": batch.metadata()})
+    merger = target.merge(source, f"t.{key} = s.{key}", source_alias="s", target_alias="t", commit_properties=note)
     if delete_when is not None:
         merger = merger.when_matched_delete(delete_when)
     merger = merger.when_matched_update(dict(update or columns))
     merger = merger.when_not_matched_insert(columns, predicate=f"NOT ({delete_when})" if delete_when else None)
+    before = target.version()
     batch.reach(FailPoint.STAGED)
     merger.execute()
+    if target.version() == before:
+        # delta-rs leaves no commit with what changes no row, such as the end of a profile that was never in the table;
+        # but a start looks for a note of all that the checkpoint has read.
+        target.create_write_transaction(
+            [], mode="append", schema=target.schema(), partition_by=None, commit_properties=note
+        )
+        target.update_incremental()
     batch.reach(FailPoint.COMMITTED)
     footers.mend_commit(lake, table, target.version())
     deltalog.settle(lake, table, target.version())

@@ -141,4 +141,12 @@ FOUND: dict[str, list[Step]] = {
             (Happening(Event.INDEX_LOST), Happening(Event.INDEX_LOST), Happening(Event.MACHINE_CHANGED, 1)),
         ),
     ],
+    "a batch of current profiles is the end of one that was never among them": [
+        _sent(profile()),
+        TO_SILVER,
+        _sent(tombstone()),
+        TO_SILVER,
+        Take(Query.PROFILES),
+        Happening(Event.RESTARTED),
+    ],
 }

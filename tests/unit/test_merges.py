@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import delta, feeds
+from customer_activity import delta, deltalog, feeds, history
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import arrow_schema
 from customer_activity.failpoints import FailPoint, nowhere
@@ -171,6 +171,29 @@ def test_a_batch_that_fits_is_one_commit(settings: Settings, lake: str, query: Q
     batch = take(settings, query, -1)
     assert (commits(lake, query), batch.commits) == (1, 1)
     assert_right(lake, query)
+
+
+@pytest.mark.parametrize("query", [Query.PROFILES, Query.ACTIVITY])
+@pytest.mark.parametrize("is_empty", [True, False], ids=["of nobody", "of others"])
+def test_a_batch_that_changes_no_row_says_how_far_it_has_read(
+    settings: Settings, lake: str, query: Query, is_empty: bool
+) -> None:
+    """delta-rs leaves no commit with such a merge."""
+    if not is_empty:
+        fill(lake, query)
+        take(settings, query, -1)
+    gone = {"is_tombstone": True, "landing": 9} if query is Query.PROFILES else {"is_gone": True, "view_version": 9}
+    rows, before = merged(lake, query), commits(lake, query)
+    after = DeltaTable(table_path(lake, MERGING[query].module.SOURCE)).version()
+    append(lake, query, [{"customer_id": "X-1", **gone}])
+
+    for _ in range(2):
+        take(settings, query, after, batch_id=1)
+        module = MERGING[query].module
+        read = deltalog.noted(history.newest_note(lake, module.TARGET, query))
+        assert read[module.SOURCE].version == after + 1
+        assert commits(lake, query) == before + 1
+    assert merged(lake, query) == rows
 
 
 @pytest.mark.usefixtures("a_version_a_part")
