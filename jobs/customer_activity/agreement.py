@@ -39,7 +39,7 @@ WRITTEN_FOR = (
     (Query.ACTIVITY, Table.ACTIVITY, Table.ACTIVITY_CHANGES),
 )
 QUARANTINE = Table.QUARANTINE
-NEWEST_COMMITS = 10_000  # quarantine's log has 8,640 at least
+NEWEST_COMMITS = 10_000
 TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
 ANEW = "`activity rebuild --swap always` makes silver and gold anew from bronze"
 
@@ -97,9 +97,27 @@ def _lack_of_quarantine(lake: str, query: Query, tables: Iterable[Table], ids: M
         if table is not QUARANTINE
     )
     for batch in filter(None, batches):
-        if batch not in map(_batch, _newest_notes(lake, QUARANTINE, query)):
+        if not _is_in_quarantine(lake, query, batch):
             return f"{QUARANTINE.label} lacks what batch {batch[1]} of {query} has put there: it was put back"
     return ""
+
+
+def _is_in_quarantine(lake: str, query: Query, batch: tuple[Any, Any]) -> bool:
+    """Whether quarantine has a commit of a query's batch: its log tells, and history of what is before its log.
+
+    Of a table that was put back history may know versions that are gone; those are not before its log.
+    """
+
+    def is_it(said: Mapping[str, Any]) -> bool:
+        note = metadata_of(said.get("userMetadata"))
+        return note.get("query") == query and _batch(note) == batch
+
+    begin = 0
+    for said in history.told(lake, QUARANTINE, deltalog.newest_version(lake, QUARANTINE)):
+        if is_it(said):
+            return True
+        begin = said["version"]
+    return any(said["version"] < begin and is_it(said) for said in history.kept(lake, QUARANTINE))
 
 
 def _newest_notes(lake: str, table: Table, query: Query) -> Iterator[Mapping[str, Any]]:

@@ -378,6 +378,20 @@ GUARDS = (
         ("tests/unit/test_agreement.py", "-k", "before_this_release"),
     ),
     Guard(
+        "history tells what quarantine's log has no longer",
+        "agreement.py",
+        "for said in history.kept(lake, QUARANTINE))",
+        "for said in ())",
+        ("tests/unit/test_agreement.py", "-k", "no_longer"),
+    ),
+    Guard(
+        "history does not tell of what a quarantine that was put back has no longer",
+        "agreement.py",
+        'any(said["version"] < begin and is_it(said)',
+        "any(is_it(said)",
+        ("tests/unit/test_agreement.py", "-k", "no_longer"),
+    ),
+    Guard(
         "current rows are made anew where the log does not reach back",
         "recovery.py",
         "if query.is_behind and written is not None and not _reaches(lake, query, written):",

@@ -13,12 +13,14 @@ TO_SILVER = Take(Query.SILVER, with_all_before=True)
 EVERYBODY = tuple(Take(query) for query in Query)
 # What an event is about follows from its number: silver.purchases, and its rows deleted, changed, inserted.
 PURCHASES_DELETED, PURCHASES_CHANGED, PURCHASES_INSERTED = 12, 7, 2
-OF_PURCHASES, OF_PROFILE_CHANGES, OF_GOLD = 2, 3, 4
+OF_PURCHASES, OF_PROFILE_CHANGES, OF_GOLD, OF_QUARANTINE = 2, 3, 4, 14
 
 
 def _sent(*records: Record, partition: int | None = None) -> Send:
     return Send(tuple(Sent(record, partition) for record in records))
 
+
+BAD = Send((Sent(purchase("P-\x00"), None, Reason.OUT_OF_RANGE),))
 
 FOUND: dict[str, list[Step]] = {
     "a profile comes alone after purchases that gold read and the index lost": [
@@ -148,5 +150,15 @@ FOUND: dict[str, list[Step]] = {
         TO_SILVER,
         Take(Query.PROFILES),
         Happening(Event.RESTARTED),
+    ],
+    "quarantine's log has what gold put there no longer": [
+        _sent(profile(), purchase("H-1", amount=HUGE), purchase("H-2", amount=HUGE)),
+        TO_GOLD,
+        BAD,
+        Take(Query.BRONZE),
+        Happening(Event.LOG_SHORTENED, OF_QUARANTINE),
+        BAD,
+        Take(Query.BRONZE),
+        Happening(Event.LOG_SHORTENED, OF_QUARANTINE),
     ],
 }

@@ -258,7 +258,8 @@ class Life:
                 self.everything()
             except TerminalError as refusal:
                 refused = str(refusal)
-            assert table.label in refused, f"somebody's {('DELETE', 'UPDATE', 'INSERT')[how]} of {table.label} passed"
+            what = f"somebody's {('DELETE', 'UPDATE', 'INSERT')[how]} of {table.label}"
+            assert table.label in refused, f"{what} passed, or was refused by another name: {refused}"
             undo()
 
     @contextmanager

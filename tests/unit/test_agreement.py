@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import agreement, checkpoints, delta, deltalog, recovery
+from customer_activity import agreement, checkpoints, delta, deltalog, maintenance, recovery
 from customer_activity.catalog import CURRENT, Query, Table, checkpoint_path, table_path
 from customer_activity.checkpoints import Cut
 from customer_activity.datafiles import arrow_schema
@@ -217,6 +217,24 @@ def test_quarantine_put_back_lacks_what_a_batch_has_put_there(lake: Lake, query:
     newest = DeltaTable(table_path(lake.path, Table.QUARANTINE)).version()
     Path(table_path(lake.path, Table.QUARANTINE), "_delta_log", f"{newest:020}.json").unlink()
     with pytest.raises(CheckpointMismatch, match=f"bronze.quarantine lacks what batch {lake.days} of {query}"):
+        check(lake)
+
+
+def test_what_quarantines_log_has_no_longer_is_not_lacking_unless_it_was_put_back(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.day()
+    backup = lake.backup()
+    note = {"query": "silver", "generation": "g-1", "batch_id": lake.days, **deltalog_read(lake, Query.SILVER)}
+    refused: dict[str, object] = {**note, "counts": {"purchase-events": {"read": 1, "quarantined": 1}}}
+    for table in (Table.QUARANTINE, Table.PURCHASES):
+        lake.append(table, refused)
+    for _ in range(3):
+        lake.append(Table.QUARANTINE, {"query": "publish"})
+    DeltaTable(table_path(lake.path, Table.QUARANTINE)).create_checkpoint()
+    assert maintenance.shorten(lake.path, Table.QUARANTINE, 0), "the log has that commit no longer"
+    check(lake)
+    lake.put_back(backup, [Table.QUARANTINE])
+    with pytest.raises(CheckpointMismatch, match=f"bronze.quarantine lacks what batch {lake.days} of silver"):
         check(lake)
 
 
