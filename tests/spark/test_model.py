@@ -73,9 +73,18 @@ class Many:
 
 
 @pytest.fixture(scope="module")
-def visits() -> Visits:
-    """Count what the lives of all tests here came to."""
-    return Visits()
+def visits(pytestconfig: pytest.Config) -> Iterator[Visits]:
+    """Count what the lives of all tests here came to, and show it at the end."""
+    visits = Visits()
+    yield visits
+    table = counted.table(visits)
+    if terminal := pytestconfig.pluginmanager.get_plugin("terminalreporter"):
+        terminal.write(f"\n{table}\n")
+    if page := pytestconfig.getoption("--visits-page"):
+        text = Path(page).read_text(encoding="utf-8")
+        before, _, rest = text.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        Path(page).write_text(f"{before}{BEGIN}{table}\n{END}{after}", encoding="utf-8")
 
 
 @pytest.fixture
@@ -100,16 +109,7 @@ def test_a_life_that_once_ended_wrong_ends_right(
 
 
 @pytest.mark.timeout(7200)
-def test_every_life_ends_in_the_right_view(many: Many) -> None:
-    guided = sum(share.lives for share in shares.guided_shares(many.rounds))
-    faults = many.live(shares.made_up_shares(max(1, many.lives - guided)))
-    assert not faults, "\n".join(faults)
-
-
-@pytest.mark.timeout(7200)
-def test_each_kind_of_record_is_at_each_fail_point_when_each_event_happens(
-    many: Many, visits: Visits, pytestconfig: pytest.Config
-) -> None:
+def test_each_kind_of_record_is_at_each_fail_point_when_each_event_happens(many: Many, visits: Visits) -> None:
     """A round of guided lives has each two of them together, the long form all three, three times at least."""
     faults = many.live(shares.guided_shares(many.rounds))
     # What one event ends well the next one finds done: what was missed so, or comes seldom, is aimed at.
@@ -117,14 +117,15 @@ def test_each_kind_of_record_is_at_each_fail_point_when_each_event_happens(
         if not (rare := visits.rare() if many.is_long else visits.unseen_of_pairs()):
             break
         faults += many.live(shares.aimed_shares(rare, number, many.processes))
-    many.say(f"{counted.table(visits)}\n")
-    if page := pytestconfig.getoption("--visits-page"):
-        text = Path(page).read_text(encoding="utf-8")
-        before, _, rest = text.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        Path(page).write_text(f"{before}{BEGIN}{counted.table(visits)}{END}{after}", encoding="utf-8")
     assert not faults, "\n".join(faults)
     assert visits.unexpected() == [], "listed as impossible, and visited"
     assert visits.rare_pairs() == []
     if many.is_long:
         assert [f"{rare}: {visits.seen[rare]} times" for rare in visits.rare(ENOUGH)] == []
+
+
+@pytest.mark.timeout(7200)
+def test_every_life_ends_in_the_right_view(many: Many) -> None:
+    guided = sum(share.lives for share in shares.guided_shares(many.rounds))
+    faults = many.live(shares.made_up_shares(max(1, many.lives - guided)))
+    assert not faults, "\n".join(faults)

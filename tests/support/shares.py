@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,12 +121,15 @@ def live_share(share: Share, live: Live, phases: Sequence[Phase] | None = None) 
         )()
         return
     steps_of = aimed(share.seed, share.aims) if share.aims else guided(share.seed)
-    for number, steps in zip(count(1), islice(steps_of, share.lives), strict=False):
+    faults = []
+    for number, steps in enumerate(islice(steps_of, share.lives), start=1):
         try:
             live(steps)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is; the others are lived none the less
             error.add_note(f"life {number} of the {share.name}")
-            raise
+            faults.append(error)
+    if faults:
+        raise ExceptionGroup(f"of {share.lives} {share.name}", faults)
 
 
 def _phases() -> tuple[Phase, ...]:
