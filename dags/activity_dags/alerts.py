@@ -66,5 +66,5 @@ def _as_html(text: str) -> str:
 
 
 def _without_markup(text: str) -> str:
-    """Escape what HTML, and chat services, take for tags, links and calls to everybody (`<!channel>`)."""
+    """Escape what HTML, and chat services, take for tags, links and mentions of a whole channel (`<!channel>`)."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

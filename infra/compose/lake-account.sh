@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The driver's own account in the object store, with the rights of lake-policy.json. Run again, it sets both anew.
+# The driver's own account in the object store, with the rights of lake-policy.json. Run again, it sets both once more.
 # The store's image has bash and mc, and hardly anything else.
 set -euo pipefail
 secrets=${SECRETS:-/run/secrets}

@@ -26,7 +26,7 @@ from customer_activity.catalog import FLOWS, Query, Table, table_path
 from customer_activity.checkpoints import State
 from customer_activity.deltalog import Position
 from customer_activity.microbatch import QUARANTINED, metadata_of
-from customer_activity.operations import Kind, classify
+from customer_activity.operations import Kind, classify, writers
 
 # Which table a query writes for what it reads: where a batch has rows of the one, it leaves a commit in the other.
 WRITTEN_FOR = (
@@ -39,9 +39,9 @@ WRITTEN_FOR = (
     (Query.ACTIVITY, Table.ACTIVITY, Table.ACTIVITY_CHANGES),
 )
 QUARANTINE = Table.QUARANTINE
-NEWEST_COMMITS = 10_000
+NEWEST_COMMITS = 1_000  # of a table whose log is kept for a reader: no start looks through all of it
 TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
-ANEW = "`activity rebuild --swap always` makes silver and gold anew from bronze"
+ANEW = "`activity rebuild --swap always` rebuilds silver and gold from bronze"
 
 RESYNC = (
     "let gold read on to where it was (`activity stream bronze silver gold --available-now`), then "
@@ -73,7 +73,7 @@ def find(lake: str, query: Query, state: State | None, ids: Mapping[Table, str])
             return Fault(f"{query} has read {table.label} {what}", _source_remedy(query, table))
     if state is not None and state.committed is not None and (what := _lack(lake, query, state.committed, notes)):
         return Fault(what, _own_remedy(query))
-    if what := _lack_of_quarantine(lake, query, notes, ids):
+    if query in writers(QUARANTINE) and (what := _lack_of_quarantine(lake, query, notes, ids)):
         return Fault(what, TOGETHER)
     return None
 
@@ -81,7 +81,7 @@ def find(lake: str, query: Query, state: State | None, ids: Mapping[Table, str])
 def _lack_of_quarantine(lake: str, query: Query, tables: Iterable[Table], ids: Mapping[Table, str]) -> str:
     """Say what a query's newest commits count as quarantined and quarantine does not have; empty when it has.
 
-    Nobody reads quarantine's feed, so no position tells. A batch writes there first: its commit must be there, unless
+    No query reads quarantine's feed, so no position tells. A batch writes there first: its commit must be there, unless
     it was made on another lake, beside this one, as a rebuild's are: that one read other tables.
     """
 
@@ -103,21 +103,22 @@ def _lack_of_quarantine(lake: str, query: Query, tables: Iterable[Table], ids: M
 
 
 def _is_in_quarantine(lake: str, query: Query, batch: tuple[Any, Any]) -> bool:
-    """Whether quarantine has a commit of a query's batch: its log tells, and history of what is before its log.
+    """Whether quarantine has a commit of a batch: in its log, or in what was kept of older ones.
 
-    Of a table that was put back history may know versions that are gone; those are not before its log.
+    History is told from only where the log begins behind it: a table that was put back may have a longer log, and less
+    than its history.
     """
-
-    def is_it(said: Mapping[str, Any]) -> bool:
-        note = metadata_of(said.get("userMetadata"))
-        return note.get("query") == query and _batch(note) == batch
-
-    begin = 0
-    for said in history.told(lake, QUARANTINE, deltalog.newest_version(lake, QUARANTINE)):
-        if is_it(said):
+    oldest = newest = deltalog.newest_version(lake, QUARANTINE)
+    for said in history.told(lake, QUARANTINE, newest):
+        oldest = said["version"]
+        if _is_of(said, query, batch):
             return True
-        begin = said["version"]
-    return any(said["version"] < begin and is_it(said) for said in history.kept(lake, QUARANTINE))
+    return any(said["version"] < oldest and _is_of(said, query, batch) for said in history.kept(lake, QUARANTINE))
+
+
+def _is_of(said: Mapping[str, Any], query: Query, batch: tuple[Any, Any]) -> bool:
+    note = metadata_of(said.get("userMetadata"))
+    return note.get("query") == query and _batch(note) == batch
 
 
 def _newest_notes(lake: str, table: Table, query: Query) -> Iterator[Mapping[str, Any]]:
@@ -247,8 +248,8 @@ def _source_remedy(query: Query, table: Table) -> str:
     if query is Query.PUBLISH:
         return RESYNC
     if query.is_behind:
-        return f"`activity recover {query} --reason …` makes its table anew from {table.label}"
-    return f"put everything back of one moment; or, when {table.label.partition('.')[0]} is as it shall stay, {ANEW}"
+        return f"`activity recover {query} --reason …` builds its table again from {table.label}"
+    return f"put everything back of one moment; or, when {table.label.partition('.')[0]} is to stay as it is, {ANEW}"
 
 
 def _own_remedy(query: Query) -> str:

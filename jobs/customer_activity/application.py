@@ -18,7 +18,7 @@ from types import FrameType
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from customer_activity import attention, delta, loss, recovery, session
+from customer_activity import attention, delta, layout, loss, recovery, session
 from customer_activity.broker import topics
 from customer_activity.catalog import Query
 from customer_activity.errors import ActivityError, PublishingHeld
@@ -76,6 +76,7 @@ def run(
         signal.signal(number, stop)
     for line in lines(settings):
         log.info("%s", line)
+    layout.refuse_others(settings.lake)  # before Spark is started, and once more under the lease
     topics.check(settings, create=create_topics)
     if words := topics.warning(settings):
         log.warning("%s", words)

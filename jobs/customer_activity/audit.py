@@ -1,4 +1,4 @@
-"""Who did what to a lake, when and why: one file a deed in its `_audit` folder."""
+"""Who did what to a lake, when and why: one file an action in its `_audit` folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from customer_activity.storage import write_whole
 
 
 def note(lake: str, now: datetime, what: str, query: Query, reason: str, **details: Any) -> None:
-    """Keep a deed."""
-    deed = {
+    """Record an action."""
+    entry = {
         "at": now.isoformat(timespec="milliseconds"),
         "by": getpass.getuser(),
         "what": what,
@@ -22,4 +22,4 @@ def note(lake: str, now: datetime, what: str, query: Query, reason: str, **detai
         **details,
     }
     name = f"{now:%Y%m%dT%H%M%S%fZ}-{what}-{query}.json"
-    write_whole(f"{lake}/_audit/{name}", json.dumps(deed, indent=2).encode())
+    write_whole(f"{lake}/_audit/{name}", json.dumps(entry, indent=2).encode())

@@ -26,7 +26,7 @@ KEPT = (*EMPTY, "metadata", "protocol")  # the rest (histograms, the list of fil
 
 
 def write_checksum(table: str, version: int) -> None:
-    """Write the checksum of a version that creates the table, or that only adds and removes files.
+    """Write the checksum of a version that creates the table, or adds and removes files and notes transaction ids.
 
     Nothing is written where the version before has none: a checksum is an accelerator, never needed.
 
@@ -46,6 +46,9 @@ def write_checksum(table: str, version: int) -> None:
             checksum["metadata"] = action["metaData"]
         elif "protocol" in action:
             checksum["protocol"] = action["protocol"]
+        elif "txn" in action and "setTransactions" in checksum:
+            others = [txn for txn in checksum["setTransactions"] if txn["appId"] != action["txn"]["appId"]]
+            checksum["setTransactions"] = [*others, action["txn"]]
         for name, sign in (("add", 1), ("remove", -1)):
             if name in action:
                 checksum["numFiles"] += sign

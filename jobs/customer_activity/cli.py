@@ -83,7 +83,7 @@ app = typer.Typer(
     cls=Commands,
     help="One current row per customer, in Delta tables and on a Kafka topic, that changes when either side changes.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # `main` tells what nobody foresaw; locals may hold records or secrets
+    pretty_exceptions_enable=False,  # `main` reports unexpected errors; locals may hold records or secrets
 )
 
 

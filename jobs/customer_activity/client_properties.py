@@ -1,4 +1,4 @@
-"""One file of Kafka's client settings, for two clients: Java's names as everybody has them, librdkafka's made of them.
+"""One file of Kafka's client settings, for two clients: Java's names as they are, librdkafka's derived from them.
 
 The file that `ACTIVITY_KAFKA_CONFIG` names is a Java properties file, such as Kafka's own tools take with
 `--command-config`. The JVM's client takes it as it is. librdkafka knows no JAAS line and no trust store: it is given

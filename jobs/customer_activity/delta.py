@@ -19,7 +19,7 @@ from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import SettingsError
 from customer_activity.schemas import STATISTICS
-from customer_activity.storage import filesystem, keep_private
+from customer_activity.storage import filesystem, keep_private, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,8 +34,8 @@ PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
 }
 
-# The tables are for whoever may read the lake. The indexes have names and addresses by customer, outside of any table's
-# rights, and the others are nobody's but the driver's.
+# The tables are for everyone with access to the lake. The indexes have names and addresses by customer, outside of any
+# table's rights, and the others are the driver's alone.
 PRIVATE_FOLDERS = ("_index", "_checkpoints", "_history", "_audit")
 
 INSTEAD_OF = "instead_of"  # in a table's description
@@ -82,6 +82,7 @@ def create(lake: str, table: Table, instead_of: Sequence[str] = ()) -> None:
         raise_if_key_not_exists=False,  # our own is none of Delta's
     )
     write_checksum(path, 0)
+    settle(f"{path}/_delta_log/{0:020}.json")
 
 
 def instead_of(lake: str, table: Table) -> list[str]:

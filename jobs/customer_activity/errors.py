@@ -59,7 +59,7 @@ class PublishingHeld(CheckFailed):
 
 
 class TerminalError(ActivityError):
-    """Raised when trying again cannot help; somebody has to change something first."""
+    """Raised when trying again cannot help; something has to be changed first."""
 
 
 class SettingsError(TerminalError):
@@ -75,7 +75,7 @@ class TopicMismatch(TerminalError):
 
 
 class KafkaRefused(TerminalError):
-    """Raised when Kafka refuses who signs in, shows a certificate that nobody vouches for, or lacks a right for us."""
+    """Raised when Kafka refuses who signs in, shows a certificate without a trusted issuer, or denies us a right."""
 
 
 class BadShareExceeded(TerminalError):
@@ -107,7 +107,7 @@ class ForeignCommit(TerminalError):
 
 
 class TransientError(ActivityError):
-    """Raised when the same call may succeed later without anybody's doing."""
+    """Raised when the same call may succeed later without any change."""
 
     exit_code = EXIT_TRY_AGAIN
 

@@ -1,10 +1,10 @@
-"""Make what delta-rs has rewritten readable for everybody: its files must not ask for Arrow's view types.
+"""Make what delta-rs has rewritten readable for every client: its files must not ask for Arrow's view types.
 
 A merge, a delete and an update of delta-rs read texts as Arrow's `string_view` and note that type in the files that
 they write (`ARROW:schema` in the footer); a compaction takes it over. Arrow's reader then gives texts of that type,
 which it cannot compare with others: `customer_id = 'A'` ends with "no kernel matching input types (string,
-string_view)" in whatever reads through an Arrow data set (DuckDB, pandas, Polars). Nothing else needs the note: without
-it each type follows from Parquet's own.
+string_view)" in any client that reads through an Arrow data set (DuckDB, pandas, Polars). Nothing else needs the note:
+without it each type follows from Parquet's own.
 
 So one byte of the note's name is changed, in place: the file is as long as the log says, a reader sees the one or the
 other, and a crash leaves the one or the other.
@@ -91,7 +91,7 @@ def _note(files: fs.FileSystem, path: str) -> Place | None:
         footer = file.read_at(length, first)
     if not _has_views(footer, tail):
         return None
-    # Keys and values come after the columns' statistics, in which anybody's texts may be.
+    # Keys and values come after the columns' statistics, which may hold any text.
     at = footer.rindex(NOTE)
     if _has_views(footer[:at] + OTHERWISE + footer[at + len(NOTE) :], tail):
         raise ValueError(f"{path}: its footer is not as Parquet's format says")

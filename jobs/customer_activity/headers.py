@@ -1,4 +1,4 @@
-r"""Headers of records, whatever bytes their names are.
+r"""Headers of records, with names of any bytes.
 
 confluent-kafka makes text of a header's name and fails where it is not UTF-8; it has no other way to it. Such a record
 is read once more through the C interface of the very librdkafka that it brings, which hands out the bytes.
@@ -28,10 +28,10 @@ POLL_MILLIS = 200
 ERROR_CHARACTERS = 512
 CONSUMER = 1  # rd_kafka_type_t
 # What confluent-kafka gives back for such a name is half a list and an error that is pending. A call of a method in a
-# loop does not look for one (CPython 3.11 specialises it): the list is taken for good, and whatever comes next fails.
+# loop does not look for one (CPython 3.11 specialises it): the list is taken for valid, and the next call fails.
 # A call from C does.
 _told = methodcaller("headers")
-NEAR = 1_000  # offsets: so far on, reading what is between is quicker than to begin anew
+NEAR = 1_000  # offsets: so far on, reading what is between is quicker than to start over
 
 
 class _Message(ctypes.Structure):

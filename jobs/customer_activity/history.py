@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyarrow import fs
@@ -41,11 +42,32 @@ def newest_note(lake: str, table: Table, query: Query, upto: int | None = None) 
 def told(lake: str, table: Table, upto: int) -> Iterator[dict[str, Any]]:
     """Yield what each commit said, with its version, from one version back as far as the log goes."""
     files, folder = filesystem(table_path(lake, table))
-    for version in range(upto, -1, -1):
+    ahead = 1  # mostly the first one has what is wanted
+    version = upto
+    while version >= 0:
+        wanted = range(version, max(version - ahead, -1), -1)
+        for at, said in zip(wanted, _said_in(files, f"{folder}/_delta_log", wanted), strict=True):
+            if said is None:
+                return
+            yield {"version": at, **said}
+        version -= len(wanted)
+        if not isinstance(files, fs.LocalFileSystem):  # each waits for an answer
+            ahead = min(2 * ahead, deltalog.READERS)
+
+
+def _said_in(files: fs.FileSystem, log: str, versions: range) -> list[dict[str, Any] | None]:
+    """Return what some versions' commits said, several asked for at once; None where the log does not have one."""
+
+    def said(version: int) -> dict[str, Any] | None:
         try:
-            yield {"version": version, **_said(files, f"{folder}/_delta_log/{version:020}.json")}
+            return _said(files, f"{log}/{version:020}.json")
         except FileNotFoundError:
-            return
+            return None
+
+    if len(versions) == 1:
+        return [said(versions[0])]
+    with ThreadPoolExecutor(len(versions), thread_name_prefix="history") as pool:
+        return list(pool.map(said, versions))
 
 
 def kept(lake: str, table: Table) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """A local index of Delta tables: what a hop must know of the past, by key, without reading it again.
 
 SQLite on local disk. The lake is the record and the index is disposable: it holds each table exactly at a place in its
-history, or nothing of it, and `state.py` brings it to the place where a batch begins, whatever it held before. Rows and
+history, or nothing of it, and `state.py` brings it to the place where a batch begins, from any earlier state. Rows and
 place change in one transaction, so a crash leaves it at a place.
 """
 
@@ -40,6 +40,10 @@ CREATE TEMP TABLE wanted (key TEXT PRIMARY KEY) WITHOUT ROWID;
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+class OtherFormat(sqlite3.DatabaseError):
+    """Raised for a file that another release has made."""
+
+
 class Index:
     """One SQLite file that holds some tables, each at a place of its own."""
 
@@ -55,7 +59,9 @@ class Index:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self.connection = self._open()
-        except sqlite3.DatabaseError:  # not a database, or of another release
+        except sqlite3.DatabaseError as error:
+            if not isinstance(error, OtherFormat) and not _is_damage(error):
+                raise  # the disk is full, for one: a large index is not given up for that
             self._remove()
             self.connection = self._open()
 
@@ -68,7 +74,7 @@ class Index:
             ((found,),) = connection.execute("PRAGMA user_version")
             ((objects,),) = connection.execute("SELECT count(*) FROM sqlite_schema")
             if objects and found != FORMAT:
-                raise sqlite3.DatabaseError(f"format {found}, and {FORMAT} is wanted")  # noqa: TRY301 - as damage is
+                raise OtherFormat(f"format {found}, and {FORMAT} is wanted")  # noqa: TRY301 - as damage is
             connection.execute(f"PRAGMA user_version={FORMAT}")
             connection.executescript(POSITIONS + self.tables)
         except BaseException:
@@ -134,7 +140,7 @@ class Index:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGED:
+            if not _is_damage(error):
                 raise
             self.connection.close()
             self._remove()
@@ -156,3 +162,8 @@ class Index:
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether an error is about the file itself; SQLite's extended codes have the kind in their last byte."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED

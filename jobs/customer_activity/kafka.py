@@ -23,7 +23,7 @@ from customer_activity.settings import Settings
 CREATE_TOPICS = "`activity broker start` creates the topics of infra/kafka/topics.yaml"
 SILENCE_SECONDS = 60.0  # longer than any election
 METADATA_TIMEOUT_SECONDS = 10.0  # a healthy broker answers in milliseconds; ten seconds covers its election
-ASK_SECONDS = 0.5  # between two looks whether the client was turned away
+ASK_SECONDS = 0.5  # before the first look whether the client was turned away
 
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
 # Callers know one module of Kafka's.
@@ -97,7 +97,7 @@ def reader_config(settings: Settings, **extra: Any) -> dict[str, Any]:
         enable_partition_eof=True,
         auto_offset_reset="error",  # an offset that is gone is an error, never a silent jump
         # Without it a damaged record is handed out as it is. With it the client skips the damaged batch and says so:
-        # whoever reads has to end at that error.
+        # a reader has to end at that error.
         check_crcs=True,
         **extra,
     )
@@ -135,14 +135,16 @@ def metadata(
     """
     client = admin(settings)
     deadline = time.monotonic() + seconds
+    patience = ASK_SECONDS
     while True:
         left = max(deadline - time.monotonic(), 0.0)
         try:
-            answer = client.list_topics(topic, timeout=min(ASK_SECONDS, left) or ASK_SECONDS)
+            answer = client.list_topics(topic, timeout=min(patience, left) or ASK_SECONDS)
         except KafkaException as error:
             client.poll(0)  # has it say what it was told
             if left == 0.0 or kafka_faults.is_turned_away(settings):
                 raise unavailable(settings, error) from None
+            patience *= 2  # a request that runs out of time is given up, and a large cluster is far away
         else:
             kafka_faults.forget(settings)
             return answer

@@ -16,7 +16,7 @@ from customer_activity.errors import BrokerUnavailable, KafkaRefused, RecordsUnr
 from customer_activity.settings import Settings
 
 VARIABLE = "ACTIVITY_KAFKA_CONFIG"
-NOTED_SECONDS = 30.0  # what a client was told counts for so long: somebody may have put it right since
+NOTED_SECONDS = 30.0  # what a client was told counts for so long: it may have been corrected since
 
 RIGHTS = "give this user the rights of its role in infra/kafka/acls.yaml (docs/OPERATIONS.md)"
 UNAUTHORIZED = (
@@ -38,7 +38,7 @@ JAVA_REFUSALS = ("AuthorizationException", "SaslAuthenticationException", "SslAu
 _told: dict[tuple[str, Path | None], tuple[float, KafkaError]] = {}  # what clients were told last, and when
 
 # The client's own faults are below zero. These it mends by itself: connections that end, and begin again with signing
-# in. Its sign-in may fail because the broker is going down; whoever waits for records gives up after a while.
+# in. Its sign-in may fail because the broker is going down; the caller that waits for records gives up after a while.
 PASSING = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 - the client has no public names for them
@@ -88,7 +88,7 @@ def _last_told(settings: Settings) -> KafkaError | None:
 
 
 def refuse_fault(settings: Settings, fault: KafkaError, where: str) -> None:
-    """Let pass what the client mends by itself; it tries until whoever waits for records gives up.
+    """Let pass what the client mends by itself; it tries until the caller that waits for records gives up.
 
     Args:
         settings: whose broker.

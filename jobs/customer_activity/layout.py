@@ -14,12 +14,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from deltalake import DeltaTable
 from pyarrow import fs
 
+from customer_activity import deltalog
 from customer_activity.catalog import Table, table_path
-from customer_activity.errors import LakeOfAnotherRelease
+from customer_activity.errors import LakeOfAnotherRelease, TerminalError
 from customer_activity.storage import filesystem
 
 PROPERTY = "activity.schema"  # both Spark and delta-rs keep properties whose names are not theirs
@@ -32,7 +34,10 @@ def refuse_others(lake: str) -> None:
 
     Raises:
         LakeOfAnotherRelease: one is older or newer; says which and what to do.
+        TerminalError: the newest entry of a table's log was cut off by a loss of power.
     """
+    if "://" not in lake:
+        refuse_cut_off(lake)
     found = dict(versions(lake))
     refuse_newer(lake, found)
     if older := [table.label for table, version in found.items() if version < CURRENT]:
@@ -40,6 +45,25 @@ def refuse_others(lake: str) -> None:
             f"{lake} was made by an older release: {', '.join(older)}",
             remedy="`activity migrate` brings it up in place (--dry-run shows what it does); nothing is rewritten",
         )
+
+
+def refuse_cut_off(lake: str) -> None:
+    """Make sure that the newest entry of each log is whole: nothing opens a table whose entry is not.
+
+    Raises:
+        TerminalError: one is not; names the file.
+    """
+    for table in Table:
+        log = Path(table_path(lake, table), "_delta_log")
+        version = deltalog.newest_version(lake, table) if log.is_dir() else -1
+        try:
+            deltalog.entry(lake, table, version)
+        except ValueError:
+            raise TerminalError(
+                f"{table.label}: version {version} of its log is cut off",
+                remedy="a loss of power does that to a commit that nothing relies on yet: remove "
+                f"{log / f'{version:020}.json'}, then start again",
+            ) from None
 
 
 def refuse_newer(lake: str, found: Mapping[Table, int]) -> None:

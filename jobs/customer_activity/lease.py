@@ -225,7 +225,7 @@ def refuse_running(lake: str, query: Query) -> None:
 
 @contextmanager
 def kept_out(lake: str, queries: Sequence[Query]) -> Iterator[Lease]:
-    """Keep drivers from some queries for as long as somebody works on what is theirs; yield the lease of them.
+    """Keep drivers from some queries while their tables are worked on; yield the lease of them.
 
     Raises:
         QueryAlreadyRunning: a driver is at work on one.

@@ -1,7 +1,7 @@
 """What Kafka no longer has although it never landed: bronze does not start, and goes on only when somebody accepts it.
 
 Spark's source has an option that skips what is gone. Here nobody is to learn of a gap from a sum that is too small: the
-lost offsets are named, and going on without them is a deed of somebody's, noted in the lake.
+lost offsets are named, and going on without them is an explicit action, noted in the lake.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def find(settings: Settings) -> list[Lost]:
         ranges = kafka.offset_range(settings, topic)
         if topic in noted and noted[topic] != kafka.topic_ids(settings, [topic])[topic]:
             raise _another(topic, "its id is another one")
-        # A partition that was added since is read from 0 on: whatever it no longer has was never landed.
+        # A partition that was added since is read from 0 on: what it no longer has was never landed.
         for partition, position in sorted((dict.fromkeys(ranges, 0) | partitions).items()):
             low, high = ranges.get(partition, (0, 0))
             if position > high:

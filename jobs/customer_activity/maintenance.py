@@ -102,9 +102,9 @@ def shorten(lake: str, table: Table, kept: int, table_id: str | None = None) -> 
 
     Nothing goes that a reader may need. What the commits said is in the table's history before they go, and the oldest
     go first: after a crash the log is whole from some version on, and the next time does the rest. No more than
-    SLICE_COMMITS go at a time: a log that was kept for a day has some hundred thousand, and others wait for whoever
-    removes them. Checksums of versions that only readers of the change feed need are removed at once: whoever lists
-    the log to find what is new lists them, too.
+    SLICE_COMMITS go at a time: a log that was kept for a day has some hundred thousand, and other work waits while they
+    are removed. Checksums of versions that only readers of the change feed need are removed at once: each
+    listing of the log for new versions has them, too.
 
     Args:
         lake: where the table is.
@@ -284,6 +284,6 @@ def compact(
         return None
     reach(FailPoint.COMPACTED)
     write_checksum(path, log.version())
-    footers.mend(lake, table)
+    footers.mend_commit(lake, table, log.version())
     deltalog.settle(lake, table, log.version())
     return log.version()

@@ -51,7 +51,7 @@ def merge_changes(
 
     Raises:
         ChangeFeedLost: files or entries of the source are gone.
-        ForeignCommit: somebody else has changed the source.
+        ForeignCommit: the source has a commit that is not of the pipeline.
         LeaseLost: another driver has taken over.
     """
     table_id = delta.table_id(lake, source)
@@ -128,21 +128,23 @@ def merge(
         if (target.transaction_version(batch.lease_id) or 0) > epoch:
             raise lease.lost(batch.query, epoch)
         transactions.append(Transaction(batch.lease_id, epoch))
+    properties = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": batch.metadata()})
     columns = {name: f"s.{name}" for name in SCHEMAS[table].fieldNames()}
-    note = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": batch.metadata()})
-    merger = target.merge(source, f"t.{key} = s.{key}", source_alias="s", target_alias="t", commit_properties=note)
+    before = target.version()
+    merger = target.merge(
+        source, f"t.{key} = s.{key}", source_alias="s", target_alias="t", commit_properties=properties
+    )
     if delete_when is not None:
         merger = merger.when_matched_delete(delete_when)
     merger = merger.when_matched_update(dict(update or columns))
     merger = merger.when_not_matched_insert(columns, predicate=f"NOT ({delete_when})" if delete_when else None)
-    before = target.version()
     batch.reach(FailPoint.STAGED)
     merger.execute()
     if target.version() == before:
-        # delta-rs leaves no commit with what changes no row, such as the end of a profile that was never in the table;
-        # but a start looks for a note of all that the checkpoint has read.
+        # No row differs (customers who came and went), and delta-rs commits nothing. Table and checkpoint are compared
+        # at every start, so each batch with changes leaves a commit.
         target.create_write_transaction(
-            [], mode="append", schema=target.schema(), partition_by=None, commit_properties=note
+            [], mode="append", schema=target.schema(), partition_by=None, commit_properties=properties
         )
         target.update_incremental()
     batch.reach(FailPoint.COMMITTED)

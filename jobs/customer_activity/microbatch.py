@@ -134,7 +134,7 @@ class MicroBatch:
         if not self.versions:
             return application, self.batch_id
         read = self.versions if sources is None else {source: self.versions[source] for source in sources}
-        # Versions count anew where another table is read: a kept generation that catches up reads a lake beside.
+        # Versions start at 0 again where another table is read: a kept generation that catches up reads a lake beside.
         names = ":".join(self.ids.get(source, "")[:8] for source in read)
         return f"{application}:{names}", number_of(upto for _, upto in read.values())
 

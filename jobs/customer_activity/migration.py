@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Schema
 
-from customer_activity import audit, generations, layout, lease
+from customer_activity import audit, deltalog, generations, layout, lease
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
@@ -77,7 +77,7 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
     steps = list(plan(lake))
     if steps and not dry_run:
         with lease.kept_out(lake, list(Query)):
-            steps = list(plan(lake))  # as it is now that nobody works on it
+            steps = list(plan(lake))  # as it is now that no driver is at work
             now = datetime.now(UTC)
             done = [{"table": step.table.label, "columns": step.columns, "from": step.version} for step in steps]
             audit.note(lake, now, MIGRATE, Query.BRONZE, f"layout version {layout.CURRENT}", steps=done)
@@ -112,10 +112,12 @@ def take(step: Step) -> None:
         fields = [field for field in Schema.from_arrow(arrow_schema(step.table)).fields if field.name in step.columns]
         log.alter.add_columns(fields, commit_properties=note)
         write_checksum(path, log.version())
+        deltalog.settle(step.place, step.table, log.version())
     if step.version < layout.CURRENT:
         properties = {layout.PROPERTY: str(layout.CURRENT)}
         log.alter.set_table_properties(properties, raise_if_not_exists=False, commit_properties=note)
         write_checksum(path, log.version())
+        deltalog.settle(step.place, step.table, log.version())
 
 
 def finish_checksums(place: str) -> None:

@@ -8,15 +8,15 @@ reader does when it meets one:
     reader                    correction                  erasure        archiving
     silver, gold              recomputes what it changed  skips it       skips it
     publish, current rows     recompute what it changed   skip it        skip it
-    indexes                   are made anew               stay           stay
+    indexes                   are built again             stay           stay
     verify, quality, rebuild  take the table as it is     as it is       as it is
 
 - correction: rows are replaced by what they should have been; results follow.
 - erasure: rows of a person are removed or blanked in every layer by one run, so no layer has anything to follow.
 - archiving: old rows are moved to another place; what was computed from them stays.
 
-Any other commit that changes rows is foreign: somebody's own DELETE, UPDATE, MERGE or INSERT. Readers stop at it,
-because they can neither follow it nor pretend that it is new input.
+Any other commit that changes rows is foreign: a DELETE, UPDATE, MERGE or INSERT from outside the pipeline. Readers stop
+at it, because they can neither follow it nor pretend that it is new input.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from customer_activity.microbatch import metadata_of
 
 REBUILD = "rebuild"  # what commits call themselves that fill the tables of a lake that is built beside
 WRITERS = frozenset({*(query.value for query in Query), REPLAY, REBUILD})  # whose appends are rows to read
-SHOWN = 120  # characters of what somebody else's commit says of itself
+SHOWN = 120  # characters of what a foreign commit says of itself
 
 
 class Operation(StrEnum):
@@ -90,7 +90,7 @@ def classify(actions: Sequence[Mapping[str, Any]]) -> Commit:
     if operation is not None and _is_fenced(actions):
         kind = Kind.OPERATION
     elif not adds and not takes_away:
-        # What tells of a batch without rows is its writer's; metadata, compaction and empty entries are nobody's rows.
+        # What tells of a batch without rows is its writer's; metadata, compaction and empty entries add no rows.
         kind = Kind.APPEND if query in WRITERS else Kind.UPKEEP
     elif query in WRITERS and not takes_away and operation is None:
         kind = Kind.APPEND
@@ -116,7 +116,7 @@ def _is_fenced(actions: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _described(info: Mapping[str, Any]) -> str:
-    """Return who wrote a commit, in printable characters and not too many: the text is somebody else's."""
+    """Return who wrote a commit, in printable characters and not too many: the text comes from outside."""
     said = [_text(info.get(name)) for name in ("operation", "engineInfo", "userName", "clientVersion")]
     return ", ".join(_shown(text) for text in said if text) or "no description"
 
@@ -157,17 +157,32 @@ class Fence(NamedTuple):
         Raises:
             LeaseLost: another driver took one of the table's writers over.
         """
-        log = DeltaTable(table_path(self.lake, table))
-        transactions = []
-        for query in writers(table):
-            epoch = self.hold(query)
-            if (log.transaction_version(lease_id(query)) or 0) > epoch:
-                raise lease.lost(query, epoch)
-            transactions.append(Transaction(lease_id(query), epoch))
         note = {**details, "operation": self.operation.value, "id": self.run, "reason": self.reason}
         return CommitProperties(
-            app_transactions=transactions, custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)}
+            app_transactions=epochs_of(self.lake, table, self.hold),
+            custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)},
         )
+
+
+def epochs_of(lake: str, table: Table, hold: Callable[[Query], int]) -> list[Transaction]:
+    """Return what has a commit fail once another driver has taken one of a table's writers over.
+
+    Args:
+        lake: whose table.
+        table: which one.
+        hold: tells the epoch that is held of a query.
+
+    Raises:
+        LeaseLost: one has already.
+    """
+    log = DeltaTable(table_path(lake, table))
+    transactions = []
+    for query in writers(table):
+        epoch = hold(query)
+        if (log.transaction_version(lease_id(query)) or 0) > epoch:
+            raise lease.lost(query, epoch)
+        transactions.append(Transaction(lease_id(query), epoch))
+    return transactions
 
 
 def writers(table: Table) -> list[Query]:

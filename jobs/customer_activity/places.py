@@ -14,7 +14,7 @@ SUPPORTED = "a folder, file:///… or s3a://bucket/prefix"
 
 
 def normal(location: str) -> str:
-    """Return a place as everybody understands it: an absolute path, or `s3a://bucket/prefix`.
+    """Return a place in one normal form: an absolute path, or `s3a://bucket/prefix`.
 
     Raises:
         ValueError: it is none that is supported; says what it is, without credentials that stand in it.

@@ -34,7 +34,7 @@ class Recovered(NamedTuple):
         query: whose checkpoint was written.
         batch_id: it starts with this batch again; None: from the beginning.
         set_aside: where the old checkpoint is.
-        made_anew: the table of current rows that was made anew from all that it reads.
+        made_anew: the table of current rows that was built again from all that it reads.
     """
 
     query: Query

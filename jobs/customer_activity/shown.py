@@ -1,6 +1,6 @@
 r"""Data made safe to look at: the one place that terminals, logs and Data Docs go through.
 
-Ids, names and headers come from anybody. A terminal obeys escape sequences, a carriage return overwrites a line, a line
+Ids, names and headers come from outside. A terminal obeys escape sequences, a carriage return overwrites a line, a line
 break forges one, and bidi overrides make a text read otherwise than it is. So what could do that is shown escaped, as
 Python writes it (`\x1b`, `\u202e`): Unicode's control (Cc), format (Cf) and surrogate (Cs) characters, and its line
 and paragraph separators (Zl, Zp). Everything else stays as it is.

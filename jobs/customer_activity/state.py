@@ -1,4 +1,4 @@
-"""Bring an index to a place in a table's history, whatever it held before.
+"""Bring an index to a place in a table's history, from any earlier state.
 
 The invariant of silver and gold: before a batch is worked on, the index holds each table that the hop knows exactly as
 it is where the batch begins, and after it exactly as it is where the batch ends. What an index held may have been lost,
@@ -10,7 +10,7 @@ shortest way that is sure:
 3. Else it is seeded from the table as it was at that version, in the order of keys; where files of that version are
    gone, from the newest version less what landed later.
 
-Each part is a transaction, so whoever is killed goes on where it was.
+Each part is a transaction, so after a kill it goes on where it was.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _files(lake: str, holding: Holding, version: int) -> dataset.Dataset:
     landing = _newest_landing(lake, holding, version)
     if newest is None or landing is None:
         raise ChangeFeedLost(
-            f"{table.label}: the files that it had at version {version} are gone, and so nobody knows what was in it",
+            f"{table.label}: the files that it had at version {version} are gone, so what was in it is not known",
             remedy=feeds.LOST,
         )
     is_earlier = dataset.field("landing").is_null() | (dataset.field("landing") <= landing)

@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from customer_activity import s3
 
-PRIVATE = 0o700  # a folder's: what is in it needs no rights of its own, whoever creates it
+PRIVATE = 0o700  # a folder's: what is in it needs no rights of its own
 LEAST_BYTES = 1 << 20  # a disk with less is full: a batch writes some files of some kilobytes each
 
 
@@ -79,7 +79,7 @@ def settle(*locations: str) -> None:
 
 
 def keep_private(folder: Path) -> None:
-    """Create a folder of ours, or take it over from a former release, so that nobody else on this machine reads it."""
+    """Create a folder of ours, or take it over from a former release, so that no other user here reads it."""
     folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     if folder.stat().st_mode & 0o777 != PRIVATE:
         folder.chmod(PRIVATE)

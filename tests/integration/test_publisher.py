@@ -14,7 +14,7 @@ from customer_activity import kafka
 from customer_activity.broker import topics
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.publish import marker, transaction
-from customer_activity.publish.marker import Marker
+from customer_activity.publish.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.publish.transaction import Publisher
 from customer_activity.settings import Settings
 from support.broker import view
@@ -94,7 +94,18 @@ def test_what_was_never_committed_is_nobodys(settings: Settings) -> None:
         dying.producer.produce(settings.view_topic, key=b"C-1", value=b"{}")
         assert dying.producer.flush(30) == 0
         with Publisher(settings, [OURS]) as publisher:
-            assert publisher.marker is None
+            assert publisher.marker == Marker(OURS, BEFORE_THE_FIRST)
+
+
+@pytest.mark.parametrize("theirs", [{}, {"view_topic": "theirs"}], ids=["both topics", "the progress topic"])
+def test_a_deployment_is_seen_before_it_has_published_anything(settings: Settings, theirs: dict[str, str]) -> None:
+    with (
+        Publisher(other_topics(settings, **theirs), [THEIRS]) as running,
+        pytest.raises(TerminalError, match="another"),
+    ):
+        Publisher(settings, [OURS])
+    with Publisher(running.settings, [THEIRS]) as again:
+        assert again.marker == Marker(THEIRS, BEFORE_THE_FIRST)
 
 
 @pytest.fixture

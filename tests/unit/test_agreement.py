@@ -10,8 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from pyarrow import fs
 
-from customer_activity import agreement, checkpoints, delta, deltalog, maintenance, recovery
+from customer_activity import agreement, checkpoints, delta, deltalog, history, recovery
 from customer_activity.catalog import CURRENT, Query, Table, checkpoint_path, table_path
 from customer_activity.checkpoints import Cut
 from customer_activity.datafiles import arrow_schema
@@ -220,20 +221,34 @@ def test_quarantine_put_back_lacks_what_a_batch_has_put_there(lake: Lake, query:
         check(lake)
 
 
-def test_what_quarantines_log_has_no_longer_is_not_lacking_unless_it_was_put_back(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+@pytest.mark.parametrize("is_of_today", [True, False], ids=["shortened", "put back"])
+def test_what_quarantine_s_log_has_no_longer_is_told_by_its_history(lake: Lake, *, is_of_today: bool) -> None:
+    """Others have written there since, and silver has not: its commit is in the history alone."""
     lake.day()
+    table = Table.QUARANTINE
+    for number in range(2):
+        lake.append(table, {"query": "publish", "batch_id": number})
+    note = {"query": "silver", "generation": "g-1", "batch_id": lake.days, "commit": "an attempt"}
+    refused: dict[str, object] = {
+        **note,
+        **deltalog_read(lake, Query.SILVER),
+        "counts": {"purchase-events": {"read": 1, "quarantined": 1}},
+    }
     backup = lake.backup()
-    note = {"query": "silver", "generation": "g-1", "batch_id": lake.days, **deltalog_read(lake, Query.SILVER)}
-    refused: dict[str, object] = {**note, "counts": {"purchase-events": {"read": 1, "quarantined": 1}}}
-    for table in (Table.QUARANTINE, Table.PURCHASES):
-        lake.append(table, refused)
-    for _ in range(3):
-        lake.append(Table.QUARANTINE, {"query": "publish"})
-    DeltaTable(table_path(lake.path, Table.QUARANTINE)).create_checkpoint()
-    assert maintenance.shorten(lake.path, Table.QUARANTINE, 0), "the log has that commit no longer"
-    check(lake)
-    lake.put_back(backup, [Table.QUARANTINE])
+    lake.append(table, refused)
+    lake.append(Table.PURCHASES, refused)
+    lake.append(table, {"query": "publish", "batch_id": 9})
+    DeltaTable(table_path(lake.path, table)).create_checkpoint()
+    log = Path(table_path(lake.path, table), "_delta_log")
+    newest = DeltaTable(table_path(lake.path, table)).version()
+    gone = [(version, str(log / f"{version:020}.json")) for version in range(newest)]
+    history.keep(lake.path, table, gone)
+    for _, path in gone:
+        Path(path).unlink()
+    if is_of_today:
+        check(lake)
+        return
+    lake.put_back(backup, [table])
     with pytest.raises(CheckpointMismatch, match=f"bronze.quarantine lacks what batch {lake.days} of silver"):
         check(lake)
 
@@ -243,6 +258,29 @@ def deltalog_read(lake: Lake, query: Query) -> dict[str, object]:
     log = DeltaTable(table_path(lake.path, WRITES[query][0]))
     noted = json.loads(log.history(1)[0]["userMetadata"])
     return {name: noted[name] for name in ("read", "cut") if name in noted}
+
+
+@pytest.mark.parametrize("query", WRITES)
+def test_a_start_does_not_look_through_long_logs(tmp_path: Path, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of current rows keeps some thousand commits, and none of them tells of quarantine."""
+    monkeypatch.setattr(agreement, "NEWEST_COMMITS", 5)
+    lake = Lake(tmp_path)
+    for _ in range(9):
+        lake.days += 1
+        for each in (query, *([Query.BRONZE] if query is not Query.BRONZE else [])):
+            lake.batch(each)
+    looked: list[int] = []
+    said_of = history._said
+
+    def said(files: fs.FileSystem, path: str) -> dict[str, object]:
+        looked.append(1)
+        return said_of(files, path)
+
+    monkeypatch.setattr(history, "_said", said)
+    recovery.check_agreement(lake.path, [query])
+    assert len(looked) <= 5 * len(WRITES[query]) + 8
+    if query.is_behind:
+        assert len(looked) <= 4
 
 
 def test_a_lake_at_work_belongs_together(lake: Lake) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from pyarrow import fs
 
 from customer_activity import delta, history
 from customer_activity.catalog import Query, Table, history_path, table_path
@@ -50,6 +51,20 @@ def test_commits_that_come_meanwhile_move_no_version(lake: str) -> None:
     assert batches(list(history.told(lake, TABLE, opened.version()))) == expected
     noted = [note["batch_id"] for note in verified.commits(lake, TABLE, opened).metadata if "batch_id" in note]
     assert sorted(noted) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("first", [0, 1, 4])
+def test_a_log_that_is_far_away_is_told_as_one_that_is_near(
+    first: int, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several entries are asked for at once there."""
+    for version in range(first):
+        Path(table_path(lake, TABLE), "_delta_log", f"{version:020}.json").unlink()
+    near = list(history.told(lake, TABLE, 5))
+    away = fs.SubTreeFileSystem(lake, fs.LocalFileSystem())
+    monkeypatch.setattr(history, "filesystem", lambda location: (away, str(Path(location).relative_to(lake))))
+    assert list(history.told(lake, TABLE, 5)) == near
+    assert [said["version"] for said in near] == [*range(5, first - 1, -1)]
 
 
 @pytest.mark.parametrize(

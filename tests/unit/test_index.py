@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -67,6 +68,20 @@ def test_an_index_of_no_use_is_made_again(tmp_path: Path, damage: str) -> None:
     again = Index(tmp_path / "a.db", WORDS)
     assert words(again) == []
     assert again.position(Table.PURCHASES) is None
+
+
+def test_an_index_stays_that_cannot_be_opened_for_another_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Index(tmp_path / "a.db", WORDS).close()
+
+    def full(_: Index) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Index, "_open", full)
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        Index(tmp_path / "a.db", WORDS)
+    assert (tmp_path / "a.db").exists()
 
 
 def test_damage_that_is_met_later_ends_the_batch_and_is_gone_at_the_next_start(tmp_path: Path) -> None:

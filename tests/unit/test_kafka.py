@@ -81,3 +81,21 @@ def test_a_right_that_is_missing_is_told_with_what_it_is_for(tmp_path: Path) -> 
     assert isinstance(error, KafkaRefused)
     assert "for topic purchases" in error.what
     assert "infra/kafka/acls.yaml" in error.remedy
+
+
+def test_a_cluster_that_answers_slowly_is_asked_more_patiently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that ran out of time is given up: the next one begins at the beginning."""
+    now = 0.0
+
+    def list_topics(_topic: str | None, *, timeout: float) -> str:
+        nonlocal now
+        now += min(timeout, 1.5)
+        if timeout < 1.5:
+            raise TIME_IS_UP
+        return "answer"
+
+    client = SimpleNamespace(list_topics=list_topics, poll=lambda _: None)
+    monkeypatch.setattr(kafka, "admin", lambda _: client)
+    monkeypatch.setattr(kafka, "time", SimpleNamespace(monotonic=lambda: now))
+    assert str(kafka.metadata(Settings(lake=str(tmp_path)))) == "answer"
+    assert now < kafka.METADATA_TIMEOUT_SECONDS

@@ -88,9 +88,12 @@ def test_a_checkpoint_is_written_anew_while_no_driver_can_start(lake: str, monke
     assert is_free(lake, Query.SILVER)
 
 
-def test_a_replay_waits_for_no_driver_and_a_rehearsal_disturbs_none(settings: Settings, lake: str) -> None:
-    with driver(lake, Query.BRONZE):
-        with pytest.raises(QueryAlreadyRunning, match="bronze runs"):
+@pytest.mark.parametrize("query", [Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH])
+def test_a_replay_waits_for_no_driver_and_a_rehearsal_disturbs_none(
+    query: Query, settings: Settings, lake: str
+) -> None:
+    with driver(lake, query):
+        with pytest.raises(QueryAlreadyRunning, match=f"{query} runs"):
             replay.replay(settings, Selection(), "mended")
         assert replay.replay(settings, Selection(), "mended", dry_run=True).accepted == {}
 

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import delta, deltalog, operations
-from customer_activity.catalog import Table, table_path
+from customer_activity import checkpoints, delta, deltalog, lease, operations
+from customer_activity.catalog import Query, Table, lease_id, table_path
+from customer_activity.checkpoints import Cut
 from customer_activity.datafiles import arrow_schema
+from customer_activity.errors import LeaseLost, TerminalError
 from customer_activity.operations import Kind
 from customer_activity.quality import pins
 from customer_activity.quarantine.contents import Selection
@@ -98,6 +100,49 @@ def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:
     placed = read(verifying.places(tables), PROFILES, notes)
     assert compare(PROFILES, placed, notes.replays).ok, "a record that came back landed when it did"
     assert not compare(PROFILES, placed, frozenset()).ok
+
+
+@pytest.mark.parametrize("is_through", [False, True])
+def test_a_replay_does_not_come_between_two_commits_of_a_batch(is_through: bool, settings: Settings, lake: str) -> None:
+    """The batch has profiles already; its purchases, of the same number, would come after those of the replay."""
+    cut = Cut(None, [json.dumps({PROFILES: {"0": 6}})])
+    checkpoints.write(lake, Query.BRONZE, "g-1", 7, cut, is_through=is_through)
+    batch = {"generation": "g-1", "batch_id": 7, "landing": 4}
+    write(lake, Table.QUARANTINE, [row((4, 0, 5), reason="timestamp_in_future", quarantined_at=SENT)], **batch)
+    if is_through:
+        assert replay(settings, Selection(), "clocks are set").accepted == {PROFILES: 1}
+        return
+    with pytest.raises(TerminalError, match=r"(?s)batch 7 of bronze .*activity stream bronze --available-now"):
+        replay(settings, Selection(), "clocks are set")
+    assert replay(settings, Selection(), "dry", dry_run=True).accepted == {PROFILES: 1}
+    write(lake, Table.QUARANTINE, [], **batch | {"batch_id": 6})
+    assert replay(settings, Selection(), "of batch 7 nothing is there").accepted == {PROFILES: 1}
+
+
+def test_a_replay_whose_lease_was_taken_over_commits_nothing(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(lake, Table.QUARANTINE, [row((4, 0, 5), reason="timestamp_in_future", quarantined_at=SENT)], landing=4)
+
+    def taken_over(held: lease.Lease, query: Query) -> int:
+        raise lease.lost(query, held.epochs[query])
+
+    monkeypatch.setattr(lease.Lease, "hold", taken_over)
+    with pytest.raises(LeaseLost):
+        replay(settings, Selection(), "clocks are set")
+    assert content(lake, Table.PROFILE_EVENTS, "offset") == []
+    assert content(lake, Table.QUARANTINE, "offset") == [(5,)]
+
+
+def test_the_commits_of_a_replay_carry_the_epochs_of_their_tables_writers(settings: Settings, lake: str) -> None:
+    write(lake, Table.QUARANTINE, [row((4, 0, 5), reason="timestamp_in_future", quarantined_at=SENT)], landing=4)
+    replay(settings, Selection(), "clocks are set")
+    for table, queries in (
+        (Table.PROFILE_EVENTS, [Query.BRONZE]),
+        (Table.QUARANTINE, [Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH]),
+    ):
+        log = DeltaTable(table_path(lake, table))
+        assert [log.transaction_version(lease_id(query)) for query in queries] == [1] * len(queries)
 
 
 def test_a_rebuild_has_the_records_in_the_order_of_their_landing(lake: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyarrow import dataset
+from pyarrow import dataset, fs
 
 from customer_activity import delta, footers, maintenance, merging, s3
 from customer_activity.catalog import Query, Reason, Table, table_path
@@ -93,6 +93,30 @@ def test_one_customer_is_found_by_id(settings: Settings, engine: str, then: Call
         customer: READERS[engine](table_path(settings.lake, Table.ACTIVITY), customer) for customer in ("A1", "B1")
     }
     assert found == {"A1": 1, "B1": 0}
+
+
+def test_a_compaction_reads_the_footers_of_its_own_files_alone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers wait meanwhile, and a table has thousands of files."""
+    fill(settings.lake)
+    write_deltalake(table_path(settings.lake, Table.ACTIVITY), gold_rows("E8"), mode="append")
+    write_deltalake(
+        table_path(settings.lake, Table.ACTIVITY), gold_rows(*(f"F{n}" for n in range(20_000))), mode="append"
+    )
+    before = set(files_of(settings.lake, Table.ACTIVITY))
+    looked: list[str] = []
+    note = footers._note
+
+    def noted(files: fs.FileSystem, path: str) -> footers.Place | None:
+        looked.append(path)
+        return note(files, path)
+
+    monkeypatch.setattr(footers, "_note", noted)
+    assert maintenance.compact(settings.lake, Table.ACTIVITY, target_bytes=50_000) is not None
+    after = set(files_of(settings.lake, Table.ACTIVITY))
+    assert before & after, "a large file stays"
+    assert set(looked) == after - before
 
 
 @pytest.mark.parametrize("engine", READERS)

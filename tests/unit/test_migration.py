@@ -13,8 +13,8 @@ import typer
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from customer_activity import delta, generations, layout, migration
-from customer_activity.catalog import CURRENT, Table, table_path
+from customer_activity import application, delta, generations, layout, migration
+from customer_activity.catalog import CURRENT, Query, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.commands import migrate as command
 from customer_activity.errors import EXIT_TERMINAL, LakeOfAnotherRelease, SettingsError
@@ -61,6 +61,17 @@ def say(lake: str, table: Table, version: str) -> None:
     log = DeltaTable(table_path(lake, table))
     log.alter.set_table_properties({layout.PROPERTY: version}, raise_if_not_exists=False)
     write_checksum(table_path(lake, table), log.version())
+
+
+def test_an_older_lake_is_refused_before_anything_is_started(
+    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(lake=before, run_dir=tmp_path / "run")
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    for started in ("broker.topics.check", "session.start"):
+        monkeypatch.setattr(f"customer_activity.{started}", lambda *_, **__: pytest.fail("too early"))
+    with pytest.raises(LakeOfAnotherRelease):
+        application.run(settings, [Query.BRONZE])
 
 
 @pytest.mark.parametrize("use", [delta.ensure_tables, delta.require_tables], ids=["start", "command"])

@@ -13,6 +13,7 @@ import pytest
 from customer_activity.bronze.parsing import PARSED_SCHEMA, parse_batch
 from customer_activity.catalog import Reason
 from customer_activity.verification import contract, oracle
+from customer_activity.verification.numbers import NumberText, cents_of
 from customer_activity.verification.records import NEWEST_RULES, Activity, Log, Place, Profile, RawRecord, Refused
 from support.world import LANDED, expect
 from support.world_rows import NOW, PROFILES, PURCHASES, profile, purchase
@@ -133,7 +134,7 @@ def test_purchase_is_accepted(changes: dict[str, Any], expected: tuple[Any, ...]
     ],
 )
 def test_amounts_are_exact(text: str, cents: int | None) -> None:
-    assert contract.cents_of(contract.NumberText(text)) == cents
+    assert cents_of(NumberText(text)) == cents
 
 
 @pytest.mark.parametrize(

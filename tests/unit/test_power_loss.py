@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from customer_activity import delta, deltalog, maintenance, storage
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import FileWriter, arrow_schema
+from customer_activity.errors import TerminalError
+from customer_activity.quarantine.contents import Selection
+from customer_activity.quarantine.replay import replay
+from customer_activity.rebuild import building, moving
 from customer_activity.settings import Settings
+from support import tables
+from support.records import NOW_MS, PROFILES, profile
 
 TABLE = Table.PURCHASES
+REFUSED = {"reason": "timestamp_in_future", "topic": PROFILES, "partition": 0, "offset": 5, "landing": 1}
 
 
 @pytest.fixture
@@ -57,9 +65,64 @@ def test_what_others_commit_for_us_is_brought_to_the_disk(lake: str, settled: li
     assert {added, f"{3:020}.json"} <= set(settled)
 
 
+def test_a_new_table_is_on_the_disk(settings: Settings, settled: list[str]) -> None:
+    delta.create(settings.lake, TABLE)
+    assert {f"{0:020}.json", "_delta_log"} <= set(settled)
+
+
+def test_a_replay_has_appended_what_it_removes(settings: Settings, lake: str, settled: list[str]) -> None:
+    sent = {"key": b"C-1", "value": profile("C-1").value, "kafka_timestamp": datetime.fromtimestamp(NOW_MS / 1000, UTC)}
+    tables.append(lake, Table.QUARANTINE, REFUSED | sent, query=Query.BRONZE, landing=1)
+    settled.clear()
+    replay(settings, Selection(), "clocks are set")
+    appended, removed = f"{1:020}.json", f"{2:020}.json"
+    assert {appended, removed} <= set(settled)
+    assert settled.index(appended) < settled.index(removed)
+
+
+def test_what_a_rebuild_commits_is_brought_to_the_disk(lake: str, settled: list[str]) -> None:
+    building.add(lake, TABLE, [])
+    assert f"{1:020}.json" in settled
+
+
+def test_what_a_swap_does_to_quarantine_is_brought_to_the_disk(
+    settings: Settings, lake: str, settled: list[str]
+) -> None:
+    place = {"partition": 0, "offset": 5}
+    tables.append(lake, Table.PURCHASE_EVENTS, {"purchase_id": "P-1"} | place, query=Query.BRONZE)
+    wanted = pa.Table.from_pylist([place], pa.schema([("partition", pa.int32()), ("offset", pa.int64())]))
+    settled.clear()
+    moving.settle(settings, wanted, "run")
+    assert f"{1:020}.json" in settled
+    moving.settle(settings, wanted.slice(1), "run")
+    assert f"{2:020}.json" in settled
+
+
 def test_small_files_of_ours_are_whole_after_a_loss_of_power(tmp_path: Path, settled: list[str]) -> None:
     storage.write_whole(str(tmp_path / "gate.json"), b"{}")
     assert settled == ["gate.json.draft"]
+
+
+def test_an_entry_that_was_cut_off_is_named_with_the_file_to_remove(lake: str) -> None:
+    for number in range(2):
+        tables.append(lake, TABLE, {"purchase_id": f"P-{number}"})
+    entry = Path(table_path(lake, TABLE), "_delta_log", f"{2:020}.json")
+    entry.write_text(entry.read_text()[:200])
+    with pytest.raises(TerminalError, match=rf"(?s)silver.purchases: version 2 .*cut off.*remove {entry}"):
+        delta.require_tables(lake)
+    entry.unlink()
+    delta.require_tables(lake)
+    assert DeltaTable(table_path(lake, TABLE)).version() == 1
+
+
+def test_an_entry_that_was_left_empty_is_a_commit_of_nothing(lake: str) -> None:
+    """The transaction id went with it, so the batch that it was of is appended by the next one."""
+    properties = CommitProperties(app_transactions=[Transaction("a batch", 7)])
+    write_deltalake(table_path(lake, TABLE), rows(1), mode="append", commit_properties=properties)
+    Path(table_path(lake, TABLE), "_delta_log", f"{1:020}.json").write_text("")
+    delta.require_tables(lake)
+    log = DeltaTable(table_path(lake, TABLE))
+    assert (log.version(), log.transaction_version("a batch"), log.to_pyarrow_table().num_rows) == (1, None, 0)
 
 
 def test_a_version_that_is_not_there_is_nothing_to_bring_there(lake: str, settled: list[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from customer_activity.catalog import Reason, Table
 from customer_activity.datafiles import arrow_schema
-from customer_activity.publish import stream
+from customer_activity.publish import records, stream
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -48,20 +48,20 @@ def changed(**columns: Any) -> pa.Table:
 )
 def test_a_record_is_too_large_from_its_first_byte_beyond_the_limit(columns: dict[str, Any]) -> None:
     rows = changed(**columns)
-    ((key, value),) = stream.records(rows)
+    ((key, value),) = records.records(rows)
     size = len(key) + len(value or b"")
 
-    assert stream.oversized(rows, size) == {}
-    assert stream.oversized(rows, size - 1) == {0: (key, value)}
+    assert records.oversized(rows, size) == {}
+    assert records.oversized(rows, size - 1) == {0: (key, value)}
 
 
 def test_a_row_that_is_gone_is_never_too_large() -> None:
-    assert stream.oversized(changed(is_gone=True, address="x" * 5_000), 100) == {}
+    assert records.oversized(changed(is_gone=True, address="x" * 5_000), 100) == {}
 
 
 def test_what_is_refused_is_kept_whole_and_says_why() -> None:
     rows = pa.concat_tables([changed(), changed(customer_id="C-2", address="x" * 5_000)])
-    found = stream.oversized(rows, 2_000)
+    found = records.oversized(rows, 2_000)
     (row,) = stream.refused(found.values(), "view", 2_000).to_pylist()
 
     assert list(found) == [1]

@@ -17,8 +17,8 @@ from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import TerminalError
 from customer_activity.publish import resync
 from customer_activity.publish.marker import Marker
+from customer_activity.publish.records import records
 from customer_activity.publish.resync import compared
-from customer_activity.publish.stream import records
 from customer_activity.settings import Settings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

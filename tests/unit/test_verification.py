@@ -17,6 +17,7 @@ from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input, lake, settling
 from customer_activity.verification import verify as verification
 from customer_activity.verification.comparison import Commits, compare_accounting
+from customer_activity.verification.sampling import choose
 from customer_activity.verification.verify import Report, verify
 from support.world import World, expect, failing, overflowing
 from support.world_rows import C1_ROW, OUTCOMES, PROFILES, PURCHASES, VIEW, profile, published, purchase
@@ -172,7 +173,7 @@ def test_a_sample_compares_some_customers_and_still_counts_everything(verify_wor
     whole = expect(
         [("P3", purchase(purchaseId="P3", customerId="C2"))], [("C1", profile()), ("C3", profile(customerId="C3"))]
     )
-    seed = next(seed for seed in range(100) if verification.choose(whole, sample=1, seed=seed) == frozenset({"C3"}))
+    seed = next(seed for seed in range(100) if choose(whole, sample=1, seed=seed) == frozenset({"C3"}))
     world = World()
     world.row(Table.PURCHASES)["amount"] = Decimal("7.77")  # C1's, who is not in the sample
     report = verify_world(world, sample=1, seed=seed)

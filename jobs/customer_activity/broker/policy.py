@@ -1,6 +1,6 @@
 """What a topic's settings mean for the pipeline, by the topic's role: pure, from what Kafka tells of it.
 
-Topics may be somebody else's and as Kafka makes them. Refused is what would give wrong figures or stand still; what
+Topics may be shared, and as Kafka makes them. Refused is what would give wrong figures or stop the pipeline; what
 only shortens how far back something reaches is told, and the pipeline goes on.
 
     purchases  refused when compacted: a repeat would remove the purchase that counts before it lands

@@ -92,7 +92,7 @@ def check(settings: Settings, *, create: bool) -> list[str]:
         _compare(admin, {role: name for role, name in names.items() if name in existing})
         if missing:
             _create(admin, missing)
-            # Somebody else may have made one a moment ago, in another way.
+            # Another client may have created one in the meantime, with other settings.
             _compare(admin, {role: name for role, name in names.items() if name not in existing})
     except KafkaException as error:
         raise kafka.unavailable(settings, error, "the settings of the topics") from None

@@ -35,7 +35,7 @@ SAMPLE_SECONDS = 2.0
 # a time, and not asked while enough waits. After that the client would pause for a second by default.
 BOUNDS = {"queued_max_messages_kbytes": 16_384, "fetch_message_max_bytes": 131_072, "fetch_queue_backoff_ms": 10}
 
-# As Spark's Kafka source names them; its timestamps are in microseconds, which do not hold whatever Kafka may say.
+# As Spark's Kafka source names them; its timestamps are in microseconds, which do not hold all that Kafka allows.
 RECORDS = pa.schema(
     {
         "key": pa.binary(),
@@ -198,8 +198,8 @@ class Fetcher:
                 taken.append(message)
                 self.waiting_bytes -= _size(message)
                 last = message.offset()
-            # Offsets without a record (a transaction's marks, what compaction took) have nobody who would tell of them
-            # but the next record, or the end of the partition.
+            # Offsets without a record (a transaction's marks, what compaction took) are known only from
+            # the next record, or the end of the partition.
             if waiting or last == end - 1 or self.seen_end.get(place, -1) >= end:
                 unread.discard(place)
         return before - self.waiting_bytes

@@ -2,7 +2,7 @@
 
 A small batch is landed by the driver, a large one by every worker at once. Either way nothing is in a table until the
 driver commits the files, so a batch that is refused, or that a crash interrupts, leaves no row. Records come and go in
-parts of a few megabytes: how large a batch is, or one of its records, is nobody's memory.
+parts of a few megabytes, so memory does not grow with a batch.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def land_in_workers(records: DataFrame, landing: Landing, largest: int = 0) -> L
     def land(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = iter(batches)
         yield from _land(_as_they_are(source), landing)
-        for _ in source:  # Spark expects its batches to be taken, also those that nobody wants any more
+        for _ in source:  # Spark expects its batches to be taken, also those that are no longer needed
             pass
 
     rows = min(ARROW_ROWS, max(1, ARROW_BYTES // max(1, largest)))

@@ -36,7 +36,7 @@ class Landing(NamedTuple):
 
 
 class Numbering:
-    """Numbers bronze's batches; nobody else lands while it does.
+    """Numbers bronze's batches; nothing else lands meanwhile.
 
     Attributes:
         newest: the newest number of the lake; 0 where none was given yet.
@@ -50,9 +50,13 @@ class Numbering:
         self.newest = max((int(note.get(LANDING, 0)) for note in notes), default=0) or _newest_stored(lake)
         self.noted: Mapping[str, Any] = max(of_bronze, key=lambda note: int(note.get(LANDING, -1)))
 
+    def has(self, generation: str, batch_id: int | None) -> bool:
+        """Whether a batch is the newest of bronze that is in any of its tables."""
+        return bool(self.noted) and _key(self.noted) == (generation, batch_id)
+
     def of(self, batch: MicroBatch) -> Landing:
         """Return a batch's landing and have its commits note it; a repeated batch's is the one that it had."""
-        if LANDING not in self.noted or _key(self.noted) != (batch.generation, batch.batch_id):
+        if LANDING not in self.noted or not self.has(batch.generation, batch.batch_id):
             self.newest += 1
             self.noted = {
                 "generation": batch.generation,

@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.bronze.refusals import Refusals, as_text, rows_unlike, rows_where
 from customer_activity.catalog import Reason
 from customer_activity.contracts import (
     CUSTOMER_PROFILE,
@@ -29,7 +30,6 @@ from customer_activity.contracts import (
     examine,
     is_nested_too_deeply,
     record_type,
-    utf8_refusal,
 )
 
 CLOCK_TOLERANCE = timedelta(minutes=5)  # what a producer's clock may be ahead of the broker's
@@ -38,10 +38,8 @@ CHUNK = 512  # records decoded before their fields are collected: they are still
 
 EMPTY = msgspec.Raw(b"")  # stands for the number of a record that has none
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-KAFKA_TIMESTAMP = pa.timestamp("ms", tz="UTC")  # holds whatever Kafka may say; microseconds do not
-ASCII_CONTROLS = bytes([*range(0x20), 0x7F])
+KAFKA_TIMESTAMP = pa.timestamp("ms", tz="UTC")  # holds every value that Kafka allows; microseconds do not
 UNHELD = "Kafka timestamp"  # what is said of one that no column holds
-LEAD_OF_OTHER_CONTROLS = b"\xc2"  # U+0080 to U+009F as UTF-8, and as many harmless characters
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 _CARRIED = {  # output column: (input column, type)
@@ -74,19 +72,6 @@ PARSED_SCHEMA = pa.schema(
         "is_tombstone": pa.bool_(),
     }
 )
-
-
-class _Refusals(dict[int, Refusal]):
-    """Refusals by row. The first one stays: stages run in the order of precedence."""
-
-    def add(self, row: int, refusal: Refusal | None) -> None:
-        if refusal is not None:
-            self.setdefault(row, refusal)
-
-    def add_where(self, mask: pa.Array, reason: Reason, detail: str) -> None:
-        """Refuse the rows whose mask is true (null is not)."""
-        for row in _rows(mask):
-            self.setdefault(row, Refusal(reason, detail))
 
 
 def parse_batch(
@@ -134,7 +119,7 @@ def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str, lan
     )
     stamped_in_range = pc.if_else(is_stamped, stamped, None)
     carried["kafka_timestamp"] = pc.multiply(stamped_in_range, 1000).cast(TIMESTAMP)
-    refusals = _Refusals()
+    refusals = Refusals()
     refusals.add_where(
         pc.fill_null(pc.equal(pc.binary_length(key), 0), fill_value=True), Reason.MISSING_KEY, "key: missing or empty"
     )
@@ -142,17 +127,17 @@ def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str, lan
         refusals.add_where(
             value.is_null(), Reason.MISSING_VALUE, "value: missing, and a null value has no meaning on this topic"
         )
-    key_text = _as_text("key", key, refusals)
-    _as_text("value", value, refusals)
+    key_text = as_text("key", key, refusals)
+    as_text("value", value, refusals)
     values = value.to_pylist()
-    for row in _rows(pc.greater(pc.binary_length(value), 2 * MAX_NESTING)):  # a shorter one cannot be
+    for row in rows_where(pc.greater(pc.binary_length(value), 2 * MAX_NESTING)):  # a shorter one cannot be
         if is_nested_too_deeply(values[row]):
             refusals.add(row, Refusal(Reason.NOT_JSON, f"value: nested deeper than {MAX_NESTING} levels"))
     for row in refusals:
         values[row] = None
     fields = _decode(values, contract, refusals)
 
-    for row in _unlike(key_text, NO_CONTROL_CHARACTERS):
+    for row in rows_unlike(key_text, NO_CONTROL_CHARACTERS):
         refusals.add(row, Refusal(Reason.OUT_OF_RANGE, "key: expected no control characters"))
     refusals.add_where(
         pc.invert(is_stamped), Reason.OUT_OF_RANGE, f"{UNHELD}: expected none or one of the years 1970 to 9999"
@@ -197,37 +182,16 @@ def _epoch_millis(at: datetime) -> int:
     return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-def _tell_lost_timestamps(refusals: _Refusals, stamped: pa.Array, is_stamped: pa.Array) -> None:
+def _tell_lost_timestamps(refusals: Refusals, stamped: pa.Array, is_stamped: pa.Array) -> None:
     """Keep in words what no column of a table holds."""
-    for row in _rows(pc.invert(is_stamped)):
+    for row in rows_where(pc.invert(is_stamped)):
         refusal, millis = refusals[row], stamped[row].as_py()
         if millis is not None:
             words = f" ({millis} ms)" if refusal.detail.startswith(UNHELD) else f" ({UNHELD}: {millis} ms)"
             refusals[row] = Refusal(refusal.reason, refusal.detail[: MAX_DETAIL - len(words)] + words)
 
 
-def _may_hold_controls(texts: pa.Array) -> bool:
-    """Whether a text may hold a control character: one look at all bytes, since next to no column has any."""
-    data = texts.buffers()[2]
-    if data is None:
-        return False
-    held = data.to_pybytes()
-    return LEAD_OF_OTHER_CONTROLS in held or len(held.translate(None, ASCII_CONTROLS)) < len(held)
-
-
-def _as_text(part: str, column: pa.Array, refusals: _Refusals) -> pa.Array:
-    """Read a binary column as text; rows that are not UTF-8 are refused and null."""
-    try:
-        return column.cast(pa.string())
-    except pa.ArrowInvalid:
-        found = {row: utf8_refusal(part, data) for row, data in enumerate(column.to_pylist()) if data is not None}
-        for row, refusal in found.items():
-            refusals.add(row, refusal)
-        readable = pa.array([found.get(row) is None for row in range(len(column))])
-        return pc.if_else(readable, column, None).cast(pa.string())
-
-
-def _decode(values: list[bytes | None], contract: Contract, refusals: _Refusals) -> dict[str, pa.Array]:
+def _decode(values: list[bytes | None], contract: Contract, refusals: Refusals) -> dict[str, pa.Array]:
     """Decode the values into the contract's columns; null where a value is None or refused."""
     blank = record_type(contract)(
         **{field.column: EMPTY if field.kind is Kind.NUMBER else None for field in contract.fields}
@@ -252,34 +216,27 @@ def _decode(values: list[bytes | None], contract: Contract, refusals: _Refusals)
             columns[field.column] = _decimals(field, cells, contract, values, refusals)
         else:
             columns[field.column] = pa.array(cells, pa.string())
-        for row in _unlike(columns[field.column], field.pattern):
+        for row in rows_unlike(columns[field.column], field.pattern):
             _examined(contract, row, values, refusals)
     return columns
 
 
-def _unlike(texts: pa.Array, pattern: str | None) -> list[int]:
-    """List the rows whose text does not match a pattern."""
-    if pattern is None or (pattern == NO_CONTROL_CHARACTERS and not _may_hold_controls(texts)):
-        return []
-    return _rows(pc.invert(pc.match_substring_regex(texts, pattern)))
-
-
 def _decimals(
-    field: Field, raw: list[msgspec.Raw], contract: Contract, values: list[bytes | None], refusals: _Refusals
+    field: Field, raw: list[msgspec.Raw], contract: Contract, values: list[bytes | None], refusals: Refusals
 ) -> pa.Array:
     """Turn number texts into exact decimals; null where the value is None or refused."""
     texts = _raw_texts(raw)
     # Up to so many digits before and after the point, a text fits its decimal type as it stands.
     plain = f"^-?[0-9]{{1,{field.precision - field.scale}}}(?:\\.[0-9]{{1,{field.scale}}})?$"
     is_odd = pc.invert(pc.match_substring_regex(texts, plain))  # rare: 1e2, 1.500, a text in quotes, or a blank
-    examined = [_examined(contract, row, values, refusals) for row in _rows(is_odd)]
+    examined = [_examined(contract, row, values, refusals) for row in rows_where(is_odd)]
     if examined:
         rewritten = [record and bytes(getattr(record, field.column)).decode() for record in examined]
         texts = pc.replace_with_mask(texts, is_odd, pa.array(rewritten, pa.string()))
     decimals = texts.cast(pa.decimal128(field.precision, field.scale))
     for limit, beyond in ((field.minimum, pc.less), (field.maximum, pc.greater)):
         if limit is not None:
-            for row in _rows(beyond(decimals, pa.scalar(limit, decimals.type))):
+            for row in rows_where(beyond(decimals, pa.scalar(limit, decimals.type))):
                 _examined(contract, row, values, refusals)
     return decimals
 
@@ -292,7 +249,7 @@ def _raw_texts(raw: list[msgspec.Raw]) -> pa.Array:
     return texts if len(texts) == len(raw) else pa.array([bytes(text).decode() for text in raw], pa.string())
 
 
-def _examined(contract: Contract, row: int, values: list[bytes | None], refusals: _Refusals) -> msgspec.Struct | None:
+def _examined(contract: Contract, row: int, values: list[bytes | None], refusals: Refusals) -> msgspec.Struct | None:
     """Judge one record by itself: the record, or None after its refusal was added."""
     value = values[row]
     if value is None or row in refusals:
@@ -304,7 +261,7 @@ def _examined(contract: Contract, row: int, values: list[bytes | None], refusals
     return judged
 
 
-def _assemble(carried: dict[str, pa.Array], fields: dict[str, pa.Array], refusals: _Refusals) -> pa.RecordBatch:
+def _assemble(carried: dict[str, pa.Array], fields: dict[str, pa.Array], refusals: Refusals) -> pa.RecordBatch:
     """Put the output columns together; a refused record keeps no field."""
     rows = len(carried["key"])
     if refusals:
@@ -318,9 +275,3 @@ def _assemble(carried: dict[str, pa.Array], fields: dict[str, pa.Array], refusal
         [columns[column.name] if column.name in columns else pa.nulls(rows, column.type) for column in PARSED_SCHEMA],
         schema=PARSED_SCHEMA,
     )
-
-
-def _rows(mask: pa.Array) -> list[int]:
-    """List the rows where a mask is true; null is not."""
-    rows: list[int] = pc.indices_nonzero(mask).to_pylist()
-    return rows

@@ -64,7 +64,7 @@ def land(
 
     With `topic_ids` each commit tells which topics these are: one that is made anew begins at offset 0 again. With a
     `fetcher` a small batch's records come from it, and one's of large records; `records` is only a plan then that
-    nobody runs.
+    is never run.
     """
     if topic_ids:
         batch.extra["topic_ids"] = topic_ids

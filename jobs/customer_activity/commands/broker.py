@@ -46,7 +46,7 @@ def grant_rights(
     *,
     lines: Annotated[bool, typer.Option("--lines", help="Print lines for kafka-acls.sh, and grant nothing.")] = False,
 ) -> None:
-    """Grant a user what a role needs on the brokers of the settings, signed in as somebody who may."""
+    """Grant a user what a role needs on the brokers of the settings, signed in as an administrator."""
     settings = console.settings_of(ctx)
     rights = acls.declared(settings, role, user)
     if lines:

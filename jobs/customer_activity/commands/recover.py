@@ -26,7 +26,7 @@ def recover(
         return
     begins = "at the beginning" if done.batch_id is None else f"with batch {done.batch_id}, the newest in its tables"
     if done.made_anew is not None:
-        begins = f"after all that it follows: {done.made_anew.label} was made anew"
+        begins = f"after all that it follows: {done.made_anew.label} was built again"
     if query is Query.PUBLISH:
         begins = "after what the topic's progress marker says is out"
     console.out.print(f"{query} starts {begins}", highlight=False)

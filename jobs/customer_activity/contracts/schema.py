@@ -13,7 +13,7 @@ from typing import Any
 MILLIS_SUFFIX = "EpochMillis"
 NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"  # Unicode's category Cc, in a form that every reader of it takes
 # Rules that change have a version, which each landing notes: a record is judged by those that were in force.
-#   1  the key and texts may hold anything; an event is compared with its Kafka timestamp alone, whatever that says
+#   1  the key and texts may hold anything; an event is compared with its Kafka timestamp alone, without a check of that
 #   2  ids and keys hold no control characters; an event is compared with the time of landing, too; a Kafka timestamp
 #      is none (-1) or within the years 1970 to 9999
 RULES = 2

@@ -136,7 +136,7 @@ class GoldState:
         self.written = Written(self.lake, Query.GOLD, [Table.ACTIVITY_CHANGES], self.ids)
 
     def bring(self, to: Mapping[Table, int], progress: Callable[[str], None] = lambda _: None) -> None:
-        """Have the state hold silver's tables exactly at these versions, whatever it held."""
+        """Have the state hold silver's tables exactly at these versions, from any earlier state."""
         for table, version in to.items():
             held = self.index.position(table)
             if held is not None and held == self.at.get(table) and held.version == version:

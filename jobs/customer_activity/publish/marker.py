@@ -20,13 +20,14 @@ from customer_activity.settings import Settings
 PREFIX = "customer-activity-publish-"
 SETTLE_SECONDS = 75.0  # longer than a broker lets a transaction of ours be open
 LOOK_SECONDS = 0.2
+BEFORE_THE_FIRST = -1  # the version of a marker that says whose the topics are, when nothing is out yet
 
 
 class Marker(NamedTuple):
     """How far gold is published.
 
     Attributes:
-        table_id: the gold table's id; a rebuilt table has another, and its versions count anew.
+        table_id: the gold table's id; a rebuilt table has another, and its versions start at 0 again.
         version: the newest gold version whose changes are all on the topic.
         rows: how many rows of the next version are on the topic, in the order of its commit's files; 0 unless that
             version is larger than a transaction may be.
@@ -73,7 +74,7 @@ def read(settings: Settings) -> dict[str, Marker]:
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
-        TransientError: somebody's transaction stays open, behind which a newer marker may be.
+        TransientError: a transaction stays open, behind which a newer marker may be.
     """
     settle(settings, settings.progress_topic)
     return readable(settings)
@@ -93,7 +94,7 @@ def readable(settings: Settings) -> dict[str, Marker]:
 def settle(settings: Settings, topic: str) -> None:
     """Wait until a topic has no transaction that was open when this was called: what is behind one cannot be read.
 
-    Whoever reads committed records only gets none from behind an open transaction, whoever's it is, and would take an
+    A reader of committed records gets none from behind an open transaction, of any producer, and would take an
     older record for the last.
 
     Raises:
@@ -158,7 +159,7 @@ def has_records(settings: Settings, topic: str) -> bool:
 
 
 def refuse_others(settings: Settings, markers: Mapping[str, Marker], ours: Collection[str]) -> None:
-    """Make sure that nobody else publishes to the view topic, or keeps markers on the progress topic.
+    """Make sure that no other deployment publishes to the view topic, or keeps markers on the progress topic.
 
     Args:
         settings: which topics.

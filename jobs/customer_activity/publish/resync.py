@@ -22,7 +22,8 @@ from customer_activity.datafiles import arrow_schema, in_parts
 from customer_activity.errors import TerminalError
 from customer_activity.publish.marker import Marker
 from customer_activity.publish.parts import PART_BYTES, PART_RECORDS
-from customer_activity.publish.stream import COLUMNS, Record, oversized, records, version_of
+from customer_activity.publish.records import Record, oversized, records, version_of
+from customer_activity.publish.stream import COLUMNS
 from customer_activity.publish.transaction import Publisher
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem
@@ -66,8 +67,8 @@ class Found(NamedTuple):
 def resync(settings: Settings, reason: str) -> Resynced:
     """Send what differs, with a marker at gold's newest version with the last of it; publish goes on after that.
 
-    It can be interrupted, and run again: what is out by then does not differ any more. It takes over from whoever has
-    published to the topic before.
+    It can be interrupted, and run again: what is out by then does not differ any more. It takes over from any
+    former publisher.
 
     Raises:
         SettingsError: there is no lake.

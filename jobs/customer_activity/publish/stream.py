@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -32,34 +31,13 @@ from customer_activity.failpoints import FailPoint
 from customer_activity.microbatch import MicroBatch
 from customer_activity.observability import log
 from customer_activity.publish import parts, reading
-from customer_activity.publish.marker import Marker
+from customer_activity.publish.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.publish.parts import ROW, VERSION, Part
+from customer_activity.publish.records import FIELDS, Record, oversized, records, unlike
 from customer_activity.publish.transaction import Publisher
 from customer_activity.settings import Settings
 
-# Gold's columns as the contract's fields (customer_activity.schema.json): camelCase, times in milliseconds.
-FIELDS = {
-    "customerId": "customer_id",
-    "name": "name",
-    "email": "email",
-    "address": "address",
-    "loyaltyStatus": "loyalty_status",
-    "profileUpdatedAtEpochMillis": "profile_updated_at",
-    "purchaseCount": "purchase_count",
-    "totalAmount": "total_amount",
-    "currency": "currency",
-    "firstPurchaseAtEpochMillis": "first_purchase_at",
-    "lastPurchaseAtEpochMillis": "last_purchase_at",
-    "viewVersion": "view_version",
-    "asOfEpochMillis": "as_of",
-}
 COLUMNS = (*FIELDS.values(), "existed", "is_gone")
-RECORDS_AT_A_TIME = 1_000
-
-ESCAPED_BYTES = 6  # of JSON for one byte of text, at most
-OTHER_BYTES = 1_000  # of the other fields and all names, at most
-
-Record = tuple[bytes, bytes | None]
 
 
 def read(spark: SparkSession, settings: Settings, publisher: Publisher) -> DataFrame:
@@ -117,64 +95,6 @@ def net_changes(changes: pa.Table) -> pa.Table:
     return changes.take(order.take(needed))
 
 
-def unlike(rows: pa.Table, on_topic: Mapping[bytes, bytes | None]) -> pa.Table:
-    """Keep the rows that the topic has not, or has otherwise and not newer: those went out before a crash."""
-    versions = rows.column("view_version").to_pylist()
-    return rows.filter(
-        pa.array(
-            [
-                on_topic.get(key) != value and version_of(on_topic.get(key)) <= version
-                for (key, value), version in zip(records(rows), versions, strict=True)
-            ],
-            pa.bool_(),
-        )
-    )
-
-
-def as_on_topic(rows: pa.Table, on_topic: Mapping[bytes, bytes | None]) -> pa.Table:
-    """Give rows that the topic has already, but for the version, the version that they have there."""
-    own = rows.column("view_version").to_pylist()
-    keys = (customer.encode() for customer in rows.column("customer_id").to_pylist())
-    there = [version_of(on_topic.get(key)) or version for key, version in zip(keys, own, strict=True)]
-    at = rows.column_names.index("view_version")
-    alike = rows.set_column(at, "view_version", pa.array(there, pa.int64()))
-    unlike_ones = [on_topic.get(key) != value for key, value in records(alike)]
-    versions = [mine if differs else known for mine, known, differs in zip(own, there, unlike_ones, strict=True)]
-    return rows.set_column(at, "view_version", pa.array(versions, pa.int64()))
-
-
-def version_of(value: bytes | None) -> int:
-    """Return a record's version; 0 for one that is none of ours: whatever gold has is newer."""
-    try:
-        return int(msgspec.json.decode(value or b"null")["viewVersion"])
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-        return 0
-
-
-def records(rows: pa.Table) -> Iterator[Record]:
-    """Key and value of each customer's record; the value is null when the row is gone."""
-    encode = msgspec.json.Encoder(decimal_format="number").encode  # the cents as they are: 12.30, never 12.3000001
-    fields = rows.select(list(FIELDS.values())).rename_columns(list(FIELDS))
-    fields = pa.table({name: _plain(fields.column(name)) for name in FIELDS})
-    is_gone = rows.column("is_gone").to_pylist()
-    start = 0
-    for part in fields.to_batches(max_chunksize=RECORDS_AT_A_TIME):
-        for gone, row in zip(is_gone[start : start + part.num_rows], part.to_pylist(), strict=True):
-            yield row["customerId"].encode(), None if gone else encode(row)
-        start += part.num_rows
-
-
-def oversized(rows: pa.Table, max_bytes: int) -> dict[int, tuple[bytes, bytes]]:
-    """Find the rows whose records the topic would refuse: row number to key and value."""
-    at_most = pc.add(pc.multiply(pa.array(parts.sizes(rows)), ESCAPED_BYTES), OTHER_BYTES)
-    suspects = pc.indices_nonzero(pc.greater(at_most, max_bytes))  # the others need not be encoded to know it
-    return {
-        number: (key, value)
-        for number, (key, value) in zip(suspects.to_pylist(), records(rows.take(suspects)), strict=True)
-        if value is not None and len(key) + len(value) > max_bytes
-    }
-
-
 def refused(found: Iterable[tuple[bytes, bytes]], topic: str, max_bytes: int) -> pa.Table:
     """Return quarantine's rows of records that never went out, so they have no coordinates."""
     now = datetime.now(UTC)
@@ -190,13 +110,6 @@ def refused(found: Iterable[tuple[bytes, bytes]], topic: str, max_bytes: int) ->
         for key, value in found
     ]
     return pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return times as milliseconds since 1970."""
-    if not pa.types.is_timestamp(column.type):
-        return column
-    return pc.divide(column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1000)
 
 
 def publish_batch(
@@ -221,7 +134,7 @@ def publish_batch(
     with batch.phase("read"), resync_mends():
         feed = feeds.read(settings.lake, {Table.ACTIVITY_CHANGES: COLUMNS}, batch.versions)
     known = publisher.marker
-    begin = known if known is not None and known.table_id == table_id else Marker(table_id, -1)
+    begin = known if known is not None and known.table_id == table_id else Marker(table_id, BEFORE_THE_FIRST)
     former = known if known is not None and known.table_id in instead_of else None
     on_topic: Mapping[bytes, bytes | None] | None = None
     rows_read = reading.rows(feed, COLUMNS)
@@ -233,7 +146,7 @@ def publish_batch(
                 rows = unlike(rows, on_topic)
             too_large = oversized(rows, publisher.max_bytes)
         if too_large:
-            # Before the transaction: once its marker is out, nobody looks at these rows again.
+            # Before the transaction: once its marker is out, these rows are not looked at again.
             with batch.phase("commit"):
                 keep(changes.sparkSession, settings, batch, part, rows.take(list(too_large)), publisher.max_bytes)
             rows = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
@@ -273,7 +186,7 @@ def with_last(found: Iterable[Part]) -> Iterator[tuple[Part, bool]]:
 def keep(
     spark: SparkSession, settings: Settings, batch: MicroBatch, part: Part, rows: pa.Table, max_bytes: int
 ) -> None:
-    """Put rows into quarantine that the topic does not take, each once, whatever part of whatever batch it is in."""
+    """Put rows into quarantine that the topic does not take, each once, however batches and parts are cut."""
     upto = position(part.marker.version + 1, part.marker.rows)
     own = replace(batch, generation=part.marker.table_id, batch_id=upto, versions={})
     quarantine = DeltaTable(table_path(settings.lake, Table.QUARANTINE))

@@ -1,7 +1,7 @@
 """The transactional publisher: records and their progress marker go out together or not at all.
 
 1. What the progress topic has is looked at: where another deployment publishes there, nothing is begun.
-2. `init_transactions` fences whoever held the transactional id before: a zombie's next call fails.
+2. `init_transactions` fences the former holder of the transactional id: a zombie's next call fails.
 3. The last marker is read back (read_committed): it names the gold version that is already out.
 4. Each part of a batch: begin, records, marker, commit. After a crash between commit and Spark's own checkpoint the
    repeated batch meets a marker that covers what is out, and goes on behind it.
@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Self
 
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from customer_activity import kafka
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.publish import marker as markers
-from customer_activity.publish.marker import Marker
+from customer_activity.publish.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.settings import Settings
 
 TRANSACTION_TIMEOUT_SECONDS = 60.0  # the broker aborts what a dead publisher left open after this
@@ -46,30 +46,30 @@ class Publisher:
     """One producer with one transactional id, and the marker of what it has published.
 
     Attributes:
-        marker: how far gold is out; None before the first batch.
+        marker: how far gold is out; None where that is not known.
         max_bytes: what the key and the value of a record may have together for the topic to take it.
     """
 
     def __init__(
-        self, settings: Settings, ours: Collection[str] | None = None, clock: Callable[[], float] = time.monotonic
+        self, settings: Settings, ours: Sequence[str] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Fence any predecessor and read the marker.
 
         Args:
             settings: which topics.
-            ours: ids of this lake's gold, the live one's and those whose place it has taken; None: whoever has
-                published there is succeeded.
+            ours: ids of this lake's gold, the live one's first and then those whose place it has taken; None: any
+                former publisher is succeeded.
             clock: counts seconds.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
             TerminalError: another deployment publishes there.
-            TransientError: somebody's open transaction hides what the topics have.
+            TransientError: another producer's open transaction hides what the topics have.
         """
         self.settings = settings
         self.clock = clock
         self.identity = markers.identity(settings)
-        if ours is not None:  # before anybody is fenced: the other deployment has done nothing wrong
+        if ours is not None:  # before fencing: the other deployment goes on undisturbed
             markers.refuse_others(settings, markers.readable(settings), ours)
         self.max_bytes = int(kafka.topic_setting(settings, settings.view_topic, "max.message.bytes")) - FRAME_BYTES
         self.producer: Producer = kafka.producer(
@@ -86,20 +86,23 @@ class Publisher:
             self.producer.init_transactions(TRANSACTION_TIMEOUT_SECONDS)
         except KafkaException as error:
             raise kafka.unavailable(settings, error) from None
-        # What a predecessor left open has ended now; what is open still is somebody else's.
+        # What a predecessor left open has ended now; what is open still is another producer's.
         found = markers.read(settings)
         if ours is not None:
             markers.refuse_others(settings, found, ours)
             if self.identity not in found:
                 markers.refuse_unmarked(settings)
         self.marker = found.get(self.identity)
+        if self.marker is None and ours:
+            # Before anything is out: a deployment that comes later sees whose the topics are.
+            self.publish([], Marker(ours[0], BEFORE_THE_FIRST))
 
     def on_topic(self) -> dict[bytes, bytes | None]:
         """Return the last value of each key of the view topic.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
-            TransientError: somebody's open transaction hides some.
+            TransientError: another producer's open transaction hides some.
         """
         markers.settle(self.settings, self.settings.view_topic)
         return kafka.last_values(self.settings, self.settings.view_topic)

@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from customer_activity import kafka
 from customer_activity.catalog import Table, table_path
 from customer_activity.errors import TransientError
-from customer_activity.publish.marker import Marker, identity, parse
+from customer_activity.publish.marker import BEFORE_THE_FIRST, Marker, identity, parse
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
@@ -144,7 +144,7 @@ def _rows(values: Mapping[bytes, bytes | None]) -> pa.Table:
 
 def _published(marker: Marker | None, lake: str) -> int:
     """Return gold's greatest view version at the version that the marker names; 0 where nothing is out."""
-    if marker is None:
+    if marker is None or marker.version == BEFORE_THE_FIRST:
         return 0
     table = Table.ACTIVITY_CHANGES
     if str(DeltaTable(table_path(lake, table)).metadata().id) != marker.table_id:

@@ -7,8 +7,8 @@ On restart a record that is in bronze already is not appended again; only its ro
 
 A replay is a landing of its own, with the next number: what it brings back is later than all that has landed. So a
 record that was overtaken stays: where another of the same key has landed since it was refused, the record would come
-after one that was sent later; a profile would come back that was replaced or deleted since. Who wants it all the same
-has it sent again.
+after one that was sent later; a profile would come back that was replaced or deleted since. To have it all the
+same, send it again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -26,13 +26,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import audit, delta, footers, lease
+from customer_activity import audit, checkpoints, delta, deltalog, footers, lease, operations
 from customer_activity.bronze.numbering import BY_RULES, EPOCH, LANDING, MILLISECOND, Landing, Numbering
 from customer_activity.bronze.parsing import parse_batch
 from customer_activity.catalog import REPLAY, Query, Reason, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.contracts import RULES
 from customer_activity.datafiles import arrow_schema
+from customer_activity.errors import TerminalError
 from customer_activity.microbatch import REMOVED, REPLAYED
 from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
@@ -41,7 +42,7 @@ from customer_activity.settings import Settings
 FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE)
 Place = tuple[Any, ...]  # as in ORDER
 KEYS = {Table.PURCHASE_EVENTS: "purchase_id", Table.PROFILE_EVENTS: "customer_id"}
-WRITERS = (Query.BRONZE, Query.SILVER, Query.PUBLISH)  # of these tables
+WRITERS = operations.writers(Table.QUARANTINE)  # bronze's are among them
 RAW = [*PLACE, "kafka_timestamp", "key", "value", "headers", "landing", "reason"]
 ORDER = ["landing", "partition", "offset"]
 
@@ -61,10 +62,11 @@ class Replay(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one replay commits as: a landing, and an id of its own."""
+    """What one replay commits as: a landing, an id of its own, and the epochs that are held of the tables' writers."""
 
     landing: Landing
     id: str
+    hold: Callable[[Query], int]
 
 
 def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bool = False) -> Replay:
@@ -79,22 +81,29 @@ def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bo
     Raises:
         SettingsError: there is no lake.
         QueryAlreadyRunning: a query runs that writes these tables.
+        TerminalError: a batch of bronze may have landed in part.
+        LeaseLost: a driver has taken one of these queries over meanwhile.
     """
     delta.require_tables(settings.lake)
-    with nullcontext() if dry_run else lease.kept_out(settings.lake, WRITERS):
-        return _replay(settings, selection, reason, dry_run=dry_run)
+    with nullcontext() if dry_run else lease.kept_out(settings.lake, WRITERS) as held:
+        return _replay(settings, selection, reason, None if held is None else held.hold)
 
 
-def _replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bool) -> Replay:
+def _replay(settings: Settings, selection: Selection, reason: str, hold: Callable[[Query], int] | None) -> Replay:
+    """Do it; without `hold` tell what would be done."""
     lake = settings.lake
     chosen = selected(lake, selection, RAW)
     chosen = chosen.filter(pc.invert(pc.is_in(chosen.column("reason"), pa.array([r.value for r in FOR_GOOD]))))
-    landing = Landing(Numbering(lake).newest + 1, EPOCH + time.time_ns() // 1_000_000 * MILLISECOND)
+    numbering = Numbering(lake)
+    if hold is not None:
+        _refuse_half_landed(lake, numbering)
+    landing = Landing(numbering.newest + 1, EPOCH + time.time_ns() // 1_000_000 * MILLISECOND)
     parsed = _parsed(chosen, settings, landing)
     refused = Counter(parsed.column("reason").drop_null().to_pylist())
     good = parsed.filter(pc.is_null(parsed.column("reason")))
     tables = {settings.purchase_topic: Table.PURCHASE_EVENTS, settings.profile_topic: Table.PROFILE_EVENTS}
-    run, accepted, overtaken = Run(landing, uuid.uuid4().hex[:8]), {}, 0
+    accepted: dict[str, int] = {}
+    run, overtaken = None if hold is None else Run(landing, uuid.uuid4().hex[:8], hold), 0
     for topic, table in tables.items():
         of_topic = good.filter(pc.equal(good.column("topic"), topic))
         landed = _landed(lake, table, of_topic)
@@ -102,15 +111,29 @@ def _replay(settings: Settings, selection: Selection, reason: str, *, dry_run: b
         overtaken += of_topic.num_rows - entering.num_rows
         if entering.num_rows:
             accepted[topic] = entering.num_rows
-            if not dry_run:
+            if run is not None:
                 _append(lake, table, entering.filter(_not_there(entering, landed)), run, topic)
                 _remove(lake, entering, run, topic)
     done = Replay(accepted, dict(refused), overtaken)
-    if accepted and not dry_run:
+    if accepted and run is not None:
         audit.note(
             lake, datetime.now(UTC), REPLAY, Query.BRONZE, reason, run=run.id, landing=landing.number, **done._asdict()
         )
     return done
+
+
+def _refuse_half_landed(lake: str, numbering: Numbering) -> None:
+    """Make sure that bronze's newest batch is whole: what is left of it has its number, which is below the replay's.
+
+    Raises:
+        TerminalError: it may not be.
+    """
+    state = checkpoints.state(lake, Query.BRONZE)
+    if state is not None and state.planned != state.committed and numbering.has(state.generation, state.planned):
+        raise TerminalError(
+            f"batch {state.planned} of bronze was interrupted, and may have landed in part",
+            remedy="let it finish first: `activity stream bronze --available-now`",
+        )
 
 
 def _parsed(records: pa.Table, settings: Settings, landing: Landing) -> pa.Table:
@@ -157,7 +180,7 @@ def _not_overtaken(records: pa.Table, landed: pa.Table, key: str) -> pa.Array:
 def _is_later(other: Place, place: Place) -> bool:
     """Whether one record landed after another one was refused; the same record, brought back before, did not.
 
-    Without numbers nobody knows which of two partitions was first.
+    Without numbers it is not known which of two partitions was first.
     """
     (landing, *at), (refused_in, *refused_at) = other, place
     if at == refused_at:
@@ -190,8 +213,10 @@ def _append(lake: str, table: Table, records: pa.Table, run: Run, topic: str) ->
         rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
     rows = rows.select(schema.names).cast(schema)
     path = table_path(lake, table)
-    write_deltalake(path, rows, mode="append", commit_properties=_note(run, topic, {REPLAYED: records.num_rows}))
-    write_checksum(path, DeltaTable(path).version())
+    write_deltalake(
+        path, rows, mode="append", commit_properties=_note(lake, table, run, topic, {REPLAYED: records.num_rows})
+    )
+    _finish(lake, table)
 
 
 def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
@@ -203,13 +228,21 @@ def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
         " AND ".join(f't."{name}" = s."{name}"' for name in PLACE) + f" AND t.reason <> '{FOR_GOOD[0].value}'",
         source_alias="s",
         target_alias="t",
-        commit_properties=_note(run, topic, {REMOVED: records.num_rows}),
+        commit_properties=_note(lake, Table.QUARANTINE, run, topic, {REMOVED: records.num_rows}),
     ).when_matched_delete().execute()
-    write_checksum(path, DeltaTable(path).version())
     footers.mend(lake, Table.QUARANTINE)
+    _finish(lake, Table.QUARANTINE)
 
 
-def _note(run: Run, topic: str, counts: Mapping[str, int]) -> CommitProperties:
+def _finish(lake: str, table: Table) -> None:
+    """Write the newest version's checksum, and have the commit outlast a loss of power before the next one."""
+    path = table_path(lake, table)
+    version = DeltaTable(path).version()
+    write_checksum(path, version)
+    deltalog.settle(lake, table, version)
+
+
+def _note(lake: str, table: Table, run: Run, topic: str, counts: Mapping[str, int]) -> CommitProperties:
     """What the commit tells: the accounting moves these records from quarantined to what silver makes of them."""
     note = {
         "query": REPLAY,
@@ -219,4 +252,7 @@ def _note(run: Run, topic: str, counts: Mapping[str, int]) -> CommitProperties:
         BY_RULES: RULES,
         "counts": {topic: dict(counts)},
     }
-    return CommitProperties(custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)})
+    return CommitProperties(
+        app_transactions=operations.epochs_of(lake, table, run.hold),
+        custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)},
+    )

@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 
-from customer_activity import application, delta
+from customer_activity import application, delta, deltalog
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.datafiles import DataFile, FileWriter, arrow_schema, in_parts
 from customer_activity.operations import REBUILD
@@ -146,3 +146,4 @@ def add(lake: str, table: Table, files: Sequence[DataFile], properties: CommitPr
     log.create_write_transaction(
         [*added], mode="append", schema=log.schema(), partition_by=None, commit_properties=properties
     )
+    deltalog.settle(lake, table, deltalog.newest_version(lake, table))

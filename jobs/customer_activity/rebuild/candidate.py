@@ -32,7 +32,7 @@ from customer_activity.gold.stream import ViewClock
 from customer_activity.lease import newest_epoch
 from customer_activity.microbatch import MicroBatch
 from customer_activity.operations import REBUILD
-from customer_activity.publish.stream import as_on_topic, version_of
+from customer_activity.publish.records import as_on_topic, version_of
 from customer_activity.rebuild import building
 from customer_activity.rebuild.basis import LANDED_OF
 from customer_activity.rebuild.comparison import NOT_COMPARED

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import audit, footers, generations
+from customer_activity import audit, deltalog, footers, generations
 from customer_activity.catalog import Query, Reason, Table, table_path
 from customer_activity.checksums import write_checksum
 from customer_activity.datafiles import arrow_schema
@@ -27,7 +27,7 @@ from customer_activity.settings import Settings
 from customer_activity.silver.stream import conflicting
 
 AFTER = {Step.OUT: Step.IN, Step.IN: Step.QUARANTINE, Step.QUARANTINE: Step.CLEAR}
-WHAT = "rebuild"  # what commits and deeds call themselves
+WHAT = "rebuild"  # what commits and audit entries call themselves
 
 
 def begin(lake: str, candidate: Path, kept: Kept, back: str = "") -> None:
@@ -99,7 +99,7 @@ def settle(settings: Settings, wanted: pa.Table, run: str, reach: Callable[[str]
         rows = pa.concat_tables([schema.empty_table(), *found])
         note = _note(run, topic, {QUARANTINED: rows.num_rows})
         write_deltalake(path, rows, mode="append", commit_properties=note)
-        write_checksum(path, DeltaTable(path).version())
+        _finish(settings.lake)
         reach("conflicts added")
     if surplus.num_rows:
         on = " AND ".join(f't."{name}" = s."{name}"' for name in PLACE)
@@ -110,9 +110,17 @@ def settle(settings: Settings, wanted: pa.Table, run: str, reach: Callable[[str]
             target_alias="t",
             commit_properties=_note(run, topic, {REMOVED: surplus.num_rows}),
         ).when_matched_delete().execute()
-        write_checksum(path, DeltaTable(path).version())
         footers.mend(settings.lake, Table.QUARANTINE)
+        _finish(settings.lake)
         reach("conflicts removed")
+
+
+def _finish(lake: str) -> None:
+    """Write the checksum of quarantine's newest version, and have the commit outlast a loss of power."""
+    path = table_path(lake, Table.QUARANTINE)
+    version = DeltaTable(path).version()
+    write_checksum(path, version)
+    deltalog.settle(lake, Table.QUARANTINE, version)
 
 
 def _without(places: pa.Table, others: pa.Table) -> pa.Table:
@@ -125,7 +133,7 @@ def _note(run: str, topic: str, counts: dict[str, int]) -> CommitProperties:
 
 
 def _clear(lake: str, swap: Swap, reach: Callable[[str], None]) -> None:
-    """Remove what nobody needs any more, and note who did it."""
+    """Remove what is no longer needed, and note who did it."""
     for name in filter(None, (NEXT, swap.back)):  # what has come back is the live one now
         shutil.rmtree(folder(lake, name), ignore_errors=True)
         reach(f"removed {name}")

@@ -1,8 +1,8 @@
 """`activity rebuild --swap` and `--back`: another generation of silver and gold in the place of the live one.
 
 1. The live queries silver and gold take what waits, and drivers are kept out from there on: both sides have read the
-   same. Where they cannot go on, because layers were put back from backups, a swap that is made whatever the comparison
-   says is made without that.
+   same. Where they cannot go on, because layers were put back from backups, a swap that does not depend on the
+   comparison is made without that.
 2. The other generation is built beside from all of bronze, or is a kept one that takes what has landed since.
 3. It is compared with the live one. Where that is to decide, nothing happens unless both are equal.
 4. It is completed, and both change places (`moving`). The view follows when the streams run again: publish sends the
@@ -132,9 +132,9 @@ def swap_in(
 ) -> Swapped:
     """Rebuild, compare and swap in a session that runs; see `swap`. `read` tells the last values of the view topic."""
     started = time.monotonic()
-    is_told = when is When.ALWAYS
+    is_forced = when is When.ALWAYS
     with (
-        at_rest(spark, settings, on_step, whatever=is_told) as found,
+        at_rest(spark, settings, on_step, even_if_refused=is_forced) as found,
         run.beside(settings) as shadow,
         run.opened(found) as database,
     ):
@@ -180,10 +180,12 @@ def back_in(
 
 
 @contextmanager
-def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, whatever: bool = False) -> Iterator[Basis]:
+def at_rest(
+    spark: SparkSession, settings: Settings, on_step: OnStep, *, even_if_refused: bool = False
+) -> Iterator[Basis]:
     """Let the live silver and gold take what waits, keep drivers out from then on, and open what there is.
 
-    With `whatever` it does not matter when they cannot, for a reason that they would not get over by themselves.
+    With `even_if_refused` it goes on where they cannot, for a reason that trying again does not mend.
 
     Raises:
         QueryAlreadyRunning: a driver runs.
@@ -197,7 +199,7 @@ def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, whateve
         try:
             building.run(spark, settings, building.BUILT)
         except (CheckpointMismatch, ChangeFeedLost, ForeignCommit) as fault:
-            if not whatever:
+            if not even_if_refused:
                 raise
             can_go_on = False
             on_step(f"going on without the live ones: {fault.what}")

@@ -32,7 +32,7 @@ class Change(NamedTuple):
 def parse(key: bytes, value: bytes | str | None) -> Change:
     """Read what is shown out of a record of the view topic; a null value says that the row was removed.
 
-    Of a record that is not the publisher's, what is not as it should be is left out: a screen stops for nobody.
+    Of a record that is not the publisher's, what is not as it should be is left out.
     """
     try:
         fields = json.loads(value, parse_float=Decimal, parse_int=Decimal) if value is not None else {}

@@ -79,7 +79,7 @@ def at_rest(lake: str) -> list[Tended]:
         with Lease(ProcessLock, lake, list(Query)):
             done = [maintenance.tend(lake, table, target_bytes=RESTING_BYTES[table]) for table in Table]
             for table in Table:
-                while maintenance.shorten(lake, table, KEPT[table].commits):  # off the streams nobody waits
+                while maintenance.shorten(lake, table, KEPT[table].commits):  # no stream waits
                     pass
             return done
     except QueryAlreadyRunning as error:

@@ -20,7 +20,7 @@ from customer_activity.settings import Settings
 SOURCE = Table.PROFILE_CHANGES
 TARGET = Table.PROFILES
 COLUMNS = SCHEMAS[SOURCE].fieldNames()
-ORDER = ["landing", "partition", "offset"]  # of a key's records, on whatever partitions they are
+ORDER = ["landing", "partition", "offset"]  # of a key's records, on any partitions
 GONE = "is_tombstone"
 
 

@@ -185,11 +185,6 @@ KINDS: tuple[Poison, ...] = (
             "occurred_at_microseconds": _purchase(occurredAtEpochMillis="1483271606000000"),
             "occurred_at_year_10000": _purchase(occurredAtEpochMillis=str(YEAR_10000_MS)),
             "occurred_at_beyond_64_bits": _purchase(occurredAtEpochMillis=str(10**30)),
-        },
-    ),
-    *_purchases(
-        Reason.OUT_OF_RANGE,
-        {
             "customer_id_nul": _purchase(customerId=r'"<id>\u0000"'),
             "customer_id_escape": _purchase(customerId=r'"<id>\u001b[2J"'),
             "product_id_line_break": _purchase(productId=r'"a\nb"'),

@@ -9,21 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from math import inf
 from sys import intern
 from typing import Any, NoReturn
 
 from customer_activity.catalog import Reason
+from customer_activity.verification.numbers import MAX_NUMBER_LENGTH, NumberText, cents_of
 
 LATEST_MILLIS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last instant that four-digit years can say
 FUTURE_MILLIS = 5 * 60 * 1000  # how far an event may be ahead of its Kafka timestamp and of its landing
 UNDATED = -1  # the Kafka timestamp of a record that has none
 OLDEST_RULES = 1  # a landing that notes no version of the rules followed these
-WHOLE_DIGITS = 16
-MAX_CENTS = 10 ** (WHOLE_DIGITS + 2) - 1
-MAX_NUMBER_LENGTH = 100  # characters; a longer one is out of range, whatever it says
-MAX_EXPONENT_LENGTH = 18  # digits
 MAX_NESTING = 256  # levels of objects and arrays; anything deeper is refused as not JSON
 
 PURCHASE_TYPES: Mapping[str, str] = {
@@ -45,12 +41,6 @@ PROFILE_TYPES: Mapping[str, str] = {
 
 PurchaseFields = tuple[str, str, str | None, int, str, int]
 ProfileFields = tuple[str, str | None, str | None, str | None, str | None, int | None]
-
-
-class NumberText(str):
-    """The text of a JSON number that has a fraction or an exponent."""
-
-    __slots__ = ()
 
 
 def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
@@ -178,17 +168,6 @@ def latest_event(timestamp: int | None, landed_at: int | None, rules: int) -> fl
     return min(clocks, default=inf) + FUTURE_MILLIS
 
 
-@lru_cache(maxsize=100_000)  # prices repeat
-def cents_of(number: int | NumberText) -> int | None:
-    """Return a JSON number as whole cents, or None where it is negative, finer than a cent or longer than 16 digits."""
-    if type(number) is int:
-        return number * 100 if 0 <= number <= MAX_CENTS // 100 else None
-    whole, _, fraction = str(number).partition(".")
-    if len(fraction) in (1, 2) and len(whole) <= WHOLE_DIGITS and whole.isdigit() and fraction.isdigit():
-        return int(whole + fraction.ljust(2, "0"))
-    return _cents_of_unusual(str(number))
-
-
 def json_value(text: str) -> Any:
     """Parse exactly one JSON value; the last of equal names in an object wins.
 
@@ -220,7 +199,6 @@ _PAIRS_DECODER = json.JSONDecoder(object_pairs_hook=list, parse_float=NumberText
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CURRENCY_CODE = re.compile(r"[A-Z]{3}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc, whole
-_NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
 
 def _decode(key: bytes, value: bytes) -> tuple[str, dict[str, Any]] | Reason:
@@ -290,21 +268,3 @@ def _is(value: Any, kind: str) -> bool:
     if kind == "integer":
         return type(value) is int
     return type(value) is str or (value is None and kind.endswith("?"))
-
-
-def _cents_of_unusual(text: str) -> int | None:
-    """Do the same for numbers with a sign, an exponent or more digits after the point; by value, not by looks."""
-    match = _NUMBER.fullmatch(text)
-    if match is None or len(text) > MAX_NUMBER_LENGTH:
-        return None
-    sign, whole, fraction, exponent = match[1], match[2], match[3] or "", match[4] or "0"
-    if len(exponent.lstrip("+-").lstrip("0")) > MAX_EXPONENT_LENGTH:
-        return None
-    digits = (whole + fraction).lstrip("0")
-    significant = digits.rstrip("0")
-    if not significant:
-        return 0  # zero, whatever its sign
-    shift = int(exponent) - len(fraction) + 2 + len(digits) - len(significant)
-    if sign or shift < 0 or len(significant) + shift > len(str(MAX_CENTS)):
-        return None
-    return int(significant + "0" * shift)

@@ -43,7 +43,7 @@ class Expected:
         summaries: by customer.
         profiles: the current ones, by customer.
         gold: rows of the view by customer, but of those in `frozen`.
-        frozen: by customer, what the row may be of whoever has a total that its type does not hold.
+        frozen: by customer, what the row may be of a customer whose total its type does not hold.
         quarantine: every record that belongs there, by its coordinates.
         outcomes: how many records of each topic were read, accepted, quarantined, duplicate and stale.
     """

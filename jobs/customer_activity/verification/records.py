@@ -32,7 +32,7 @@ class RawRecord(NamedTuple):
 
     @property
     def fingerprint(self) -> int:
-        """A 64-bit hash of the bytes, keyed anew in every process: equal for equal records, else as good as never."""
+        """A 64-bit hash of the bytes, keyed by process: equal for equal records, and practically never else."""
         return hash(self[2:])
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from customer_activity.catalog import Table
 from customer_activity.errors import TransientError
@@ -25,12 +24,12 @@ from customer_activity.verification.landing import (
 )
 from customer_activity.verification.oracle import Expected
 from customer_activity.verification.order import Notes, Order
-from customer_activity.verification.records import Activity, Place, Profile, Purchase, RawRecord, Record, Summary
+from customer_activity.verification.records import Place, Profile, Purchase, RawRecord, Record
+from customer_activity.verification.sampling import choose, restrict
 from customer_activity.verification.view import ViewTopic
 
 OnStep = Callable[[str], None]
 Judge = Callable[[RawRecord, Place], Record]
-Row = TypeVar("Row", Purchase, Profile, Summary, Activity)
 
 
 @dataclass(frozen=True)
@@ -272,31 +271,6 @@ def _compare(
     for topic, outcomes in expected.outcomes.items():
         checks.append(comparison.compare_accounting(topic, outcomes, told.commits, is_moving=has_arrived[topic]))
     return checks, expected
-
-
-def choose(expected: Expected, *, sample: int | None, seed: int) -> frozenset[str] | None:
-    """Choose customers at random, the same for the same input and seed; None stands for all."""
-    if sample is None:
-        return None
-    customers = sorted(expected.profiles.keys() | expected.summaries.keys())
-    return frozenset(random.Random(seed).sample(customers, min(sample, len(customers))))  # noqa: S311 - a sample, not a secret
-
-
-def restrict(expected: Expected, customers: frozenset[str]) -> Expected:
-    """Keep what is expected of certain customers; quarantine and the outcomes stay whole."""
-
-    def of_customers(rows: dict[str, Row]) -> dict[str, Row]:
-        return {key: row for key, row in rows.items() if row.customer_id in customers}
-
-    return Expected(
-        of_customers(expected.purchases),
-        of_customers(expected.summaries),
-        of_customers(expected.profiles),
-        of_customers(expected.gold),
-        {key: frozen for key, frozen in expected.frozen.items() if key in customers},
-        expected.quarantine,
-        expected.outcomes,
-    )
 
 
 @contextmanager

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from customer_activity.verification.comparison import Check, Differences, unlike
-from customer_activity.verification.contract import NumberText, json_value
+from customer_activity.verification.contract import json_value
 from customer_activity.verification.lake import Landed
+from customer_activity.verification.numbers import NumberText
 from customer_activity.verification.records import Activity, RawRecord
 
 # Fields of a value in the order of gold's columns.
