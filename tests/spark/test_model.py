@@ -49,20 +49,23 @@ class Many:
 
     def live(self, some: Sequence[Share]) -> list[str]:
         """Live shares, and return what went wrong; few are lived here, and the first that goes wrong fails."""
-        began, faults = time.monotonic(), []
+        began, before, faults = time.monotonic(), self.visits.seconds, []
+
+        def note(share: Share) -> None:
+            self.visits.seconds = before + time.monotonic() - began
+            self.visits.note(share.kind, share.seed, share.lives)
+
         if self.is_long:
             for share, seen, fault in shares.lived(some, self.processes):
                 self.visits.seen += seen
-                minutes = (time.monotonic() - began) / 60
-                self.say(f"{minutes:.1f} min: {share.lives} {share.name} {fault or 'ended right'}")
+                note(share)
+                self.say(f"{self.visits.seconds / 60:.1f} min: {share.lives} {share.name} {fault or 'ended right'}")
                 faults += [fault] if fault else []
         else:
             with shares.living(self.visits) as live:
                 for share in some:
                     shares.live_share(share, live)
-        self.visits.seconds += time.monotonic() - began
-        for share in some:
-            self.visits.note(share.kind, share.seed, share.lives)
+                    note(share)
         return faults
 
     def say(self, words: str) -> None:

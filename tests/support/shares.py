@@ -154,5 +154,8 @@ def lived(shares: Sequence[Share], processes: int) -> Iterator[Lived]:
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=spawning, max_tasks_per_child=1) as pool:
         at_work = [pool.submit(_lived, share, _phases()) for share in shares]
-        for done in as_completed(at_work):
-            yield done.result()
+        try:
+            for done in as_completed(at_work):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # whoever interrupts it waits for what is at work alone
