@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 from random import Random
 from typing import NamedTuple
@@ -178,6 +178,17 @@ def lived(visits: Visits) -> str:
     """Say which lives these were, and how long they took."""
     lives = sum(sum(of_seeds.values()) for of_seeds in visits.lives.values())
     which = (
-        f"{sum(of_seeds.values()):,} {what} (seeds 1 to {max(of_seeds)})" for what, of_seeds in visits.lives.items()
+        f"{sum(of_seeds.values()):,} {what} (seeds {_ranges(of_seeds)})" for what, of_seeds in visits.lives.items()
     )
     return f"{lives:,} lives in {visits.seconds / 60:.0f} minutes: {', '.join(which)}."
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Say which numbers, those in a row as their first and last."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)

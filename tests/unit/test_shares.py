@@ -10,6 +10,7 @@ import pytest
 from customer_activity.catalog import Query
 from customer_activity.failpoints import FailPoint
 from support import shares
+from support import visits as counted
 from support.expected import Kind
 from support.lives import Crash, Event, Place, Send
 from support.visits import ENOUGH, POSSIBLE, Triple, Visits, aimed, guided
@@ -63,3 +64,14 @@ def test_one_triple_is_aimed_at_for_each_pair_that_never_came_together() -> None
     visits.seen[wanted] += 1
     assert (visits.rare_pairs(), visits.unseen_of_pairs()) == ([], [])
     assert len(visits.rare(ENOUGH)) == len(POSSIBLE)
+
+
+def test_a_table_says_which_seeds_were_lived() -> None:
+    visits = Visits()
+    for number in (5, 1, 2, 3):
+        visits.note("made-up lives", number, 100)
+    visits.note("guided lives", 1, 28)
+    visits.seconds = 90
+    assert counted.table(visits).endswith(
+        "\n428 lives in 2 minutes: 400 made-up lives (seeds 1 to 3, 5), 28 guided lives (seeds 1)."
+    )
