@@ -44,9 +44,10 @@ drills: setup ## kill, freeze and cut off the running pipeline over and over, an
 guards: setup ## take out one guard after the other, and see the test that is about it fail (half an hour)
 	.venv/bin/python tests/drills/guards.py $(GUARDS)
 
-# MODEL takes options: make model MODEL="--lives 500"
+# MODEL takes options: make model MODEL="--lives 500 --life-processes 4"
+# One thread of delta-rs a process: a life opens small tables by the hundred, and waits longer for threads than for files.
 model: setup ## live 2,000 lives of the model, and note in docs/RELIABILITY.md what they came to (most of an hour)
-	.venv/bin/pytest tests/spark/test_model.py -p no:randomly --lives 2000 --visits-page docs/RELIABILITY.md $(MODEL)
+	TOKIO_WORKER_THREADS=1 .venv/bin/pytest tests/spark/test_model.py -p no:randomly --lives 2000 --visits-page docs/RELIABILITY.md $(MODEL)
 
 bench-check: .venv/.ready ## compare the last benchmark's ratios with the committed ones
 	.venv/bin/python tests/benchmarks/ratios.py

@@ -22,6 +22,7 @@ LAYERS = ("unit", "spark", "integration", "end_to_end", "drills")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Have the long form of the model on request."""
     parser.addoption("--lives", type=int, default=0, help="how many lives the model lives; 2000 takes most of an hour")
+    parser.addoption("--life-processes", type=int, default=2, help="in how many processes, where they are many")
     parser.addoption("--visits-page", help="page in which the model's table of visits is replaced")
 
 

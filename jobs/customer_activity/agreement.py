@@ -212,8 +212,12 @@ def _lack(lake: str, query: Query, committed: int, notes: Mapping[Table, Mapping
     for writer, table, source in WRITTEN_FOR:
         if writer is not query or source not in through:
             continue
-        done = _done(lake, query, table, source, notes.get(table))
-        version = None if done is None else _first_data(lake, source, done, through[source].version)
+        note = notes.get(table)
+        done = _done(lake, query, table, source, note)
+        # The release before left no commit with a batch of gold's that changed no row: what it read is no lack.
+        of_before = query is Query.GOLD and (note is None or deltalog.READ not in note)
+        after = None if done is None else range(done + 1, through[source].version + 1)
+        version = None if after is None else _first_data(lake, source, after, with_ids=of_before)
         if version is not None:
             return f"{table.label} lacks what the checkpoint has read of {source.label} with version {version}"
     return ""
@@ -221,20 +225,21 @@ def _lack(lake: str, query: Query, committed: int, notes: Mapping[Table, Mapping
 
 def _done(lake: str, query: Query, table: Table, source: Table, note: Mapping[str, Any] | None) -> int | None:
     """Return the version of a source up to which a table has taken it; None when that is not known."""
-    if query is Query.GOLD and (note is None or deltalog.READ not in note):
-        return None  # the release before left no commit with a batch that changed no row
     if note is not None:
         return position.version if (position := _noted(query, note).get(source)) else None
     # A log that begins at the beginning: nothing was written.
     return -1 if deltalog.entry(lake, table, 0) is not None else None
 
 
-def _first_data(lake: str, table: Table, after: int, upto: int) -> int | None:
-    """Return the first version after one and up to another that added rows, as far as the log has them."""
-    for entry in deltalog.entries(lake, table, range(after + 1, upto + 1)):
+def _first_data(lake: str, table: Table, versions: range, *, with_ids: bool) -> int | None:
+    """Return the first of some versions that added rows, as far as the log has them.
+
+    Of those alone whose commits have ids of their own, where that is asked: no release before this one has read them.
+    """
+    for entry in deltalog.entries(lake, table, versions):
         if entry is not None:
             commit = classify(entry.actions)
-            if commit.kind is Kind.APPEND and commit.adds:
+            if commit.kind is Kind.APPEND and commit.adds and (deltalog.COMMIT in commit.note or not with_ids):
                 return entry.version
     return None
 

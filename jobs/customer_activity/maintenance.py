@@ -183,7 +183,7 @@ def vacuum(
 
 def readers_behind(lake: str, table: Table, retention: timedelta) -> list[str]:
     """Name the queries that may still read what was committed to a table before the retention began, and from where."""
-    newest = DeltaTable(table_path(lake, table)).version()
+    newest = deltalog.newest_version(lake, table)
     return [
         f"{query} has not begun to read {table.label}"
         if version is None

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyarrow import dataset
 from pyarrow.fs import FileType
 
@@ -182,7 +181,7 @@ def _files(lake: str, holding: Holding, version: int) -> dataset.Dataset:
         found = None
     if found is not None:
         return found
-    newest = opened(DeltaTable(table_path(lake, table)).version())
+    newest = opened(deltalog.newest_version(lake, table))
     landing = _newest_landing(lake, holding, version)
     if newest is None or landing is None:
         raise ChangeFeedLost(

@@ -367,9 +367,16 @@ GUARDS = (
     Guard(
         "a table that lacks what its checkpoint has read is refused",
         "agreement.py",
-        "            if commit.kind is Kind.APPEND and commit.adds:\n",
-        "            if False:\n",
+        "if commit.kind is Kind.APPEND and commit.adds and (",
+        "if False and (",
         ("tests/unit/test_agreement.py", "-k", "refused_by_name"),
+    ),
+    Guard(
+        "gold that names none of its reads lacks what this release has brought to silver",
+        "agreement.py",
+        "after = None if done is None else range(",
+        "after = None if done is None or of_before else range(",
+        ("tests/unit/test_agreement.py", "-k", "before_this_release"),
     ),
     Guard(
         "current rows are made anew where the log does not reach back",

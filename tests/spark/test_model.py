@@ -6,56 +6,94 @@ starts are the real ones; Kafka is a list. After each step the tables are looked
 Where lives are many, Delta's transaction is replaced by one of a few lines, so that no step waits for a JVM.
 
 Hypothesis makes up lives, and shrinks one that fails. Beside them guided lives come to each fail point with each event
-and each kind of record: `--lives 2000` is the long form, which the table in docs/RELIABILITY.md is of.
+and each kind of record, and others aim at what these have missed. `--lives 2000` is the long form, which the table in
+docs/RELIABILITY.md is of; it lives in several processes, and tells of each share of lives that is through.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from itertools import islice
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
-from customer_activity import delta
+from support import shares
 from support import visits as counted
 from support.found import FOUND
 from support.life import Life
-from support.lives import Crash, Step, lives
-from support.visits import ENOUGH, ROUND, Visits
-from support.without_jvm import NoSpark, without_jvm
+from support.lives import Step
+from support.shares import FAST, Share
+from support.visits import ENOUGH, Visits
 
-FAST = Path("/dev/shm")  # noqa: S108 - a life is hundreds of small files, which need not outlive it
 LIVES = 45  # the short form's: some minutes
 LONG_ROUNDS = 10
 LONG = 1_000  # from so many on each triple has to be visited often enough
+AIMED_ROUNDS = 6  # after so many, what is still missing cannot be come to
 BEGIN, END = "<!-- visits: begin -->\n", "<!-- visits: end -->\n"
 
-Live = Callable[[list[Step]], None]
+
+class Many:
+    """Lives many lives, and tells of them."""
+
+    def __init__(self, config: pytest.Config, capsys: pytest.CaptureFixture[str], visits: Visits) -> None:
+        """Read how many, and in how many processes."""
+        self.lives = int(config.getoption("--lives")) or LIVES
+        self.is_long = self.lives >= LONG
+        self.rounds = LONG_ROUNDS if self.is_long else 1
+        self.processes = int(config.getoption("--life-processes"))
+        self.capsys, self.visits = capsys, visits
+
+    def live(self, some: Sequence[Share]) -> list[str]:
+        """Live shares, and return what went wrong; few are lived here, and the first that goes wrong fails."""
+        began, before, faults = time.monotonic(), self.visits.seconds, []
+
+        def note(share: Share) -> None:
+            self.visits.seconds = before + time.monotonic() - began
+            self.visits.note(share.kind, share.seed, share.lives)
+
+        if self.is_long:
+            for share, seen, fault in shares.lived(some, self.processes):
+                self.visits.seen += seen
+                note(share)
+                self.say(f"{self.visits.seconds / 60:.1f} min: {share.lives} {share.name} {fault or 'ended right'}")
+                faults += [fault] if fault else []
+        else:
+            with shares.living(self.visits) as live:
+                for share in some:
+                    shares.live_share(share, live)
+                    note(share)
+        return faults
+
+    def say(self, words: str) -> None:
+        """Print at once."""
+        with self.capsys.disabled():
+            sys.stdout.write(f"\n{words}")
+            sys.stdout.flush()
 
 
 @pytest.fixture(scope="module")
-def visits() -> Visits:
-    """Count what the lives of all tests here came to."""
-    return Visits()
+def visits(pytestconfig: pytest.Config) -> Iterator[Visits]:
+    """Count what the lives of all tests here came to, and show it at the end."""
+    visits = Visits()
+    yield visits
+    table = counted.table(visits)
+    if terminal := pytestconfig.pluginmanager.get_plugin("terminalreporter"):
+        terminal.write(f"\n{table}\n")
+    if page := pytestconfig.getoption("--visits-page"):
+        text = Path(page).read_text(encoding="utf-8")
+        before, _, rest = text.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        Path(page).write_text(f"{before}{BEGIN}{table}\n{END}{after}", encoding="utf-8")
 
 
 @pytest.fixture
-def number_of_lives(pytestconfig: pytest.Config) -> int:
-    """Return how many lives to live."""
-    return int(pytestconfig.getoption("--lives")) or LIVES
-
-
-MORE_ROUNDS = 3  # that are looked through for lives with what one round has missed
-
-
-def guided_lives(lives: int) -> int:
-    """Return how many of some lives are guided: one round, or enough rounds for each triple to be there three times."""
-    return ROUND if lives < LONG else LONG_ROUNDS * ROUND
+def many(pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str], visits: Visits) -> Many:
+    """Return what lives many lives."""
+    return Many(pytestconfig, capsys, visits)
 
 
 @pytest.fixture
@@ -65,64 +103,32 @@ def home() -> Iterator[Path]:
         yield Path(folder)
 
 
-def living(spark: SparkSession | NoSpark, empty_lake: Path, home: Path, visits: Visits) -> Live:
-    """Return what lives a life on a lake of its own."""
-
-    def live(steps: list[Step]) -> None:
-        Life(spark, empty_lake, Path(tempfile.mkdtemp(dir=home)), visits).live(steps)
-
-    return live
-
-
-@pytest.fixture
-def live(home: Path, visits: Visits) -> Iterator[Live]:
-    """Return what lives a life without a JVM: ten times as fast."""
-    delta.ensure_tables(str(home / "empty"))
-    with without_jvm() as nobody:
-        yield living(nobody, home / "empty", home, visits)
-
-
 @pytest.mark.parametrize("steps", [pytest.param(steps, id=name) for name, steps in FOUND.items()])
 def test_a_life_that_once_ended_wrong_ends_right(
     steps: list[Step], spark: SparkSession, empty_lake: Path, home: Path
 ) -> None:
     """With Delta's own transactions."""
-    living(spark, empty_lake, home, Visits())(steps)
+    Life(spark, empty_lake, home, Visits()).live(steps)
 
 
 @pytest.mark.timeout(7200)
-def test_every_life_ends_in_the_right_view(live: Live, number_of_lives: int) -> None:
-    made_up = given(lives())(live)
-    settings(
-        max_examples=max(1, number_of_lives - guided_lives(number_of_lives)),
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[*HealthCheck],
-    )(made_up)()
-
-
-@pytest.mark.timeout(7200)
-def test_each_kind_of_record_is_at_each_fail_point_when_each_event_happens(
-    live: Live, visits: Visits, number_of_lives: int, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_kind_of_record_is_at_each_fail_point_when_each_event_happens(many: Many, visits: Visits) -> None:
     """A round of guided lives has each two of them together, the long form all three, three times at least."""
-    made = counted.guided(seed=1)
-    for steps in islice(made, guided_lives(number_of_lives)):
-        live(steps)
-    # What one event ends well the next one finds done: pairs that were missed so come once more.
-    for steps in islice(made, MORE_ROUNDS * ROUND):
-        if not (rare := visits.rare_pairs()):
+    faults = many.live(shares.guided_shares(many.rounds))
+    # What one event ends well the next one finds done: what was missed so, or comes seldom, is aimed at.
+    for number in range(AIMED_ROUNDS):
+        if not (rare := visits.rare() if many.is_long else visits.unseen_of_pairs()):
             break
-        if any(isinstance(step, Crash) and counted.brings(step, rare) for step in steps):
-            live(steps)
-    with capsys.disabled():
-        sys.stdout.write(f"\n{counted.table(visits)}\n")
-    if page := pytestconfig.getoption("--visits-page"):
-        text = Path(page).read_text(encoding="utf-8")
-        before, _, rest = text.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        Path(page).write_text(f"{before}{BEGIN}{counted.table(visits)}{END}{after}", encoding="utf-8")
+        faults += many.live(shares.aimed_shares(rare, number, many.processes))
+    assert not faults, "\n".join(faults)
     assert visits.unexpected() == [], "listed as impossible, and visited"
     assert visits.rare_pairs() == []
-    if number_of_lives >= LONG:
+    if many.is_long:
         assert [f"{rare}: {visits.seen[rare]} times" for rare in visits.rare(ENOUGH)] == []
+
+
+@pytest.mark.timeout(7200)
+def test_every_life_ends_in_the_right_view(many: Many) -> None:
+    guided = sum(share.lives for share in shares.guided_shares(many.rounds))
+    faults = many.live(shares.made_up_shares(max(1, many.lives - guided)))
+    assert not faults, "\n".join(faults)

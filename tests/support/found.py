@@ -13,12 +13,14 @@ TO_SILVER = Take(Query.SILVER, with_all_before=True)
 EVERYBODY = tuple(Take(query) for query in Query)
 # What an event is about follows from its number: silver.purchases, and its rows deleted, changed, inserted.
 PURCHASES_DELETED, PURCHASES_CHANGED, PURCHASES_INSERTED = 12, 7, 2
-OF_PURCHASES, OF_PROFILE_CHANGES, OF_GOLD = 2, 3, 4
+OF_PURCHASES, OF_PROFILE_CHANGES, OF_GOLD, OF_QUARANTINE = 2, 3, 4, 14
 
 
 def _sent(*records: Record, partition: int | None = None) -> Send:
     return Send(tuple(Sent(record, partition) for record in records))
 
+
+BAD = Send((Sent(purchase("P-\x00"), None, Reason.OUT_OF_RANGE),))
 
 FOUND: dict[str, list[Step]] = {
     "a profile comes alone after purchases that gold read and the index lost": [
@@ -128,5 +130,35 @@ FOUND: dict[str, list[Step]] = {
         *EVERYBODY,
         Happening(Event.LAYER_BACK, OF_GOLD),
         _sent(purchase("P-3")),
+    ],
+    "gold's changes are put back to nothing, and nobody has read what is gone": [
+        _sent(profile(), purchase("P-1")),
+        TO_GOLD,
+        Happening(Event.LAYER_BACK, OF_GOLD),
+    ],
+    "an index that is lost already is lost again, and its machine changed": [
+        Crash(
+            Place(Query.BRONZE, FailPoint.PLANNED),
+            (),
+            (Happening(Event.INDEX_LOST), Happening(Event.INDEX_LOST), Happening(Event.MACHINE_CHANGED, 1)),
+        ),
+    ],
+    "a batch of current profiles is the end of one that was never among them": [
+        _sent(profile()),
+        TO_SILVER,
+        _sent(tombstone()),
+        TO_SILVER,
+        Take(Query.PROFILES),
+        Happening(Event.RESTARTED),
+    ],
+    "quarantine's log has what gold put there no longer": [
+        _sent(profile(), purchase("H-1", amount=HUGE), purchase("H-2", amount=HUGE)),
+        TO_GOLD,
+        BAD,
+        Take(Query.BRONZE),
+        Happening(Event.LOG_SHORTENED, OF_QUARANTINE),
+        BAD,
+        Take(Query.BRONZE),
+        Happening(Event.LOG_SHORTENED, OF_QUARANTINE),
     ],
 }

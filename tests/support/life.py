@@ -180,7 +180,7 @@ class Life:
     def restart(self, *, lost: bool = False, old: bool = False, keep: bool = False) -> None:
         """Keep the indexes as they are, lose them, or put those of an earlier restart back."""
         indexes = self.pipeline.settings.index_dir
-        if lost or old:
+        if (lost or old) and indexes.exists():  # what happened before may have taken it
             shutil.rmtree(indexes)
         if old and self.old_index.exists():
             shutil.copytree(self.old_index, indexes)
@@ -258,7 +258,8 @@ class Life:
                 self.everything()
             except TerminalError as refusal:
                 refused = str(refusal)
-            assert table.label in refused, f"somebody's {('DELETE', 'UPDATE', 'INSERT')[how]} of {table.label} passed"
+            what = f"somebody's {('DELETE', 'UPDATE', 'INSERT')[how]} of {table.label}"
+            assert table.label in refused, f"{what} passed, or was refused by another name: {refused}"
             undo()
 
     @contextmanager

@@ -122,6 +122,8 @@ class LivingPipeline(QuickPipeline):
         """Have the JVM know nothing of any table, as a new one."""
         if isinstance(self.spark, SparkSession):
             self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+        else:
+            self.spark.forget_logs()
 
     def hop(self, query: Query, reach: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
         """Let one hop take what is there; its checkpoint tells of it as Spark's does."""
@@ -159,7 +161,8 @@ class LivingPipeline(QuickPipeline):
         here, folder = self.settings.index_dir, Path(self.settings.lake).parent
         if number == self.machine:
             return
-        here.rename(folder / f"index-{self.machine}")
+        if here.exists():
+            here.rename(folder / f"index-{self.machine}")
         if (left := folder / f"index-{number}").exists():
             left.rename(here)
         self.machine = number

@@ -13,11 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity import delta
+from customer_activity import delta, deltalog
 from customer_activity.bronze import stream as bronze
 from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import FLOWS, Query, Table
@@ -208,7 +207,7 @@ class Pipeline:
 
     def advance(self, query: Query, table: Table) -> tuple[int, int]:
         """Take note that a query reads a table up to its newest version; return the first version of that and this."""
-        newest = DeltaTable(f"{self.settings.lake}/{table.value}").version()
+        newest = deltalog.newest_version(self.settings.lake, table)
         start = self.cursors.get((query, table), -1) + 1
         newest = max(newest, start - 1)  # of a table that was put back nothing is new
         self.cursors[query, table] = newest

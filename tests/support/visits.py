@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 from random import Random
 from typing import NamedTuple
@@ -53,10 +53,16 @@ class Visits:
     def __init__(self) -> None:
         """Count from nothing."""
         self.seen: Counter[Triple] = Counter()
+        self.seconds = 0.0
+        self.lives: dict[str, dict[int, int]] = defaultdict(dict)
 
     def add(self, place: Place, event: Event, kinds: frozenset[Kind]) -> None:
         """A batch with these kinds of records died at a place, and this happened before it was repeated."""
         self.seen.update(Triple(place.name, event, kind) for kind in kinds)
+
+    def note(self, what: str, seed: int, lives: int) -> None:
+        """So many lives of a seed were lived."""
+        self.lives[what][seed] = lives
 
     def rare(self, enough: int = ENOUGH) -> list[Triple]:
         """Return the triples that were visited less often."""
@@ -64,15 +70,54 @@ class Visits:
 
     def rare_pairs(self) -> list[tuple[str, str]]:
         """Return what of two never came together: fail point and event, fail point and kind, event and kind."""
-        return sorted(_pairs(POSSIBLE) - _pairs(self.seen))
+        return sorted({pair for triple in POSSIBLE for pair in _pairs(triple)} - self._seen_pairs())
+
+    def unseen_of_pairs(self) -> list[Triple]:
+        """Return triples none of which has to be visited more often for any two to have come together."""
+        seen, found = self._seen_pairs(), []
+        for triple in POSSIBLE:
+            if not seen.issuperset(_pairs(triple)):
+                found.append(triple)
+                seen |= _pairs(triple)
+        return found
+
+    def _seen_pairs(self) -> set[tuple[str, str]]:
+        return {pair for triple in self.seen for pair in _pairs(triple)}
 
     def unexpected(self) -> list[Triple]:
         """Return visited triples that are listed as impossible."""
         return sorted(set(self.seen) - set(POSSIBLE))
 
 
-def _pairs(triples: Iterable[Triple]) -> set[tuple[str, str]]:
-    return {pair for place, event, kind in triples for pair in ((place, event), (place, kind), (event, kind))}
+def _pairs(triple: Triple) -> set[tuple[str, str]]:
+    place, event, kind = triple
+    return {(place, event), (place, kind), (event, kind)}
+
+
+def crashes_of(triples: Collection[Triple]) -> list[tuple[Place, list[Event]]]:
+    """Return the fail points of some triples, with those of their events that may happen together."""
+    wanted = {(triple.place, triple.event) for triple in triples}
+    found = (
+        (place, [event for event in group if (place.name, event) in wanted])
+        for place, group in product(PLACES, TOGETHER)
+    )
+    return [(place, events) for place, events in found if events]
+
+
+def aimed(seed: int, triples: Collection[Triple]) -> Iterator[list[Step]]:
+    """Yield lives that come to some triples alone, each of them some times, after a batch of everything."""
+    random = Random(seed)
+    everything = Everything(random, large_share=1 if any(triple.kind is Kind.LARGE for triple in triples) else 0)
+    crashes = crashes_of(triples)
+    while True:
+        random.shuffle(crashes)
+        for start in range(0, len(crashes), CRASHES_A_LIFE):
+            everything.begin()
+            steps: list[Step] = [Send(tuple(everything.records())), Take(Query.PUBLISH, with_all_before=True)]
+            for place, events in crashes[start : start + CRASHES_A_LIFE]:
+                then = tuple(Happening(event, random.randrange(NUMBERS)) for event in events)
+                steps.append(Crash(place, tuple(everything.records()), then))
+            yield steps
 
 
 def guided(seed: int) -> Iterator[list[Step]]:
@@ -101,13 +146,6 @@ def guided(seed: int) -> Iterator[list[Step]]:
             yield steps
 
 
-def brings(crash: Crash, pairs: Iterable[tuple[str, str]]) -> bool:
-    """Whether a crash may visit one of these pairs; which kinds of records it has is not looked at."""
-    places, events = {place.name for place in PLACES}, {*Event}
-    here = {crash.place.name, *(happening.event for happening in crash.then)}
-    return any(all(part in here or part not in places | events for part in pair) for pair in pairs)
-
-
 def table(visits: Visits) -> str:
     """Return Markdown: a line an event, a column a query, in it the least and the median visits of its triples."""
     queries = list(dict.fromkeys(place.query for place in PLACES))
@@ -133,4 +171,24 @@ def table(visits: Visits) -> str:
         missing = [query for query in queries if query not in meets(kind)]
         why = f"{', '.join(missing)}: {MEETS[kind][1]}" if missing else ""
         lines.append(f"| {kind} | {by_kind[kind]} | {why} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", lived(visits)])
+
+
+def lived(visits: Visits) -> str:
+    """Say which lives these were, and how long they took."""
+    lives = sum(sum(of_seeds.values()) for of_seeds in visits.lives.values())
+    which = (
+        f"{sum(of_seeds.values()):,} {what} (seeds {_ranges(of_seeds)})" for what, of_seeds in visits.lives.items()
+    )
+    return f"{lives:,} lives in {visits.seconds / 60:.0f} minutes: {', '.join(which)}."
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Say which numbers, those in a row as their first and last."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)

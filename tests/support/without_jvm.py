@@ -2,6 +2,9 @@
 
 The product's own `commits.commit` runs, with its fences and its look at transaction ids. What Delta does besides,
 conflicts between two writers and checksums, is for the tests that have Spark: a life has one writer.
+
+As Delta does, it keeps a log that it has opened, and reads what is new in it, until a driver starts anew. A table's id
+is read from where its log begins: nobody in a life makes a table anew, and to open one takes thirty times as long.
 """
 
 from __future__ import annotations
@@ -16,13 +19,18 @@ from unittest.mock import patch
 
 from deltalake import DeltaTable
 
-from customer_activity import commits
+from customer_activity import commits, delta
+from customer_activity.catalog import Table, table_path
 
 
 class NoSpark:
     """A session of which nothing is asked, and a plan that nobody runs."""
 
     _jsparkSession = None  # noqa: N815 - pyspark's name
+
+    def __init__(self) -> None:
+        """Know no table."""
+        self.delta_log = _DeltaLog()
 
     @property
     def sparkSession(self) -> NoSpark:  # noqa: N802 - pyspark's name
@@ -32,6 +40,13 @@ class NoSpark:
     def range(self, _rows: int) -> NoSpark:
         """Return a plan."""
         return self
+
+    def forget_logs(self) -> None:
+        """Know no table, as a new driver."""
+        self.delta_log.opened.clear()
+
+
+opened_id = delta.table_id
 
 
 class _Nothing:
@@ -49,8 +64,8 @@ class _Snapshot:
 class _Transaction:
     """Delta's OptimisticTransaction, as far as one writer needs it."""
 
-    def __init__(self, path: str) -> None:
-        self.table = DeltaTable(path)
+    def __init__(self, path: str, table: DeltaTable) -> None:
+        self.table = table
         self.log = Path(path) / "_delta_log"
 
     def snapshot(self) -> _Snapshot:
@@ -77,15 +92,21 @@ class _Transaction:
 class _Log:
     def __init__(self, path: str) -> None:
         self.path = path
+        self.table = DeltaTable(path)
 
     def startTransaction(self) -> _Transaction:  # noqa: N802
-        return _Transaction(self.path)
+        self.table.update_incremental()
+        return _Transaction(self.path, self.table)
 
 
 class _DeltaLog:
-    @staticmethod
-    def forTable(_session: object, path: str) -> _Log:  # noqa: N802
-        return _Log(path)
+    def __init__(self) -> None:
+        self.opened: dict[str, _Log] = {}
+
+    def forTable(self, _session: object, path: str) -> _Log:  # noqa: N802
+        if path not in self.opened:
+            self.opened[path] = _Log(path)
+        return self.opened[path]
 
 
 class _Action:
@@ -116,11 +137,20 @@ def _write(_mode: object, _partitions: object, _predicate: object, metadata: str
     return metadata
 
 
+def _table_id(lake: str, table: Table) -> str:
+    first = Path(table_path(lake, table)) / "_delta_log" / f"{0:020}.json"
+    if not first.exists():
+        return opened_id(lake, table)
+    actions = map(json.loads, first.read_text(encoding="utf-8").splitlines())
+    return str(next(action["metaData"]["id"] for action in actions if "metaData" in action))
+
+
 @contextmanager
 def without_jvm() -> Iterator[NoSpark]:
     """Commit without a JVM; yields what stands in for the session."""
+    nobody = NoSpark()
     java = commits._Java(
-        delta_log=_DeltaLog,
+        delta_log=nobody.delta_log,
         action=_Action,
         write=_write,
         append=None,
@@ -129,5 +159,9 @@ def without_jvm() -> Iterator[NoSpark]:
         to_scala=_Same,
         array_list=_Actions,
     )
-    with patch.object(commits, "_java", lambda _: java), patch.object(commits, "jvm", lambda _: None):
-        yield NoSpark()
+    with (
+        patch.object(commits, "_java", lambda _: java),
+        patch.object(commits, "jvm", lambda _: None),
+        patch.object(delta, "table_id", _table_id),
+    ):
+        yield nobody

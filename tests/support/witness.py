@@ -38,6 +38,7 @@ class Witness:
         self.changes_seen = 0
         self.view_versions: dict[str, int] = {}
         self.view_seen = 0
+        self.quarantine: list[dict[str, Any]] = []
 
     def keep_books(self) -> None:
         """Read what was committed, before anything can take it away."""
@@ -100,7 +101,8 @@ class Witness:
         counted = {row["purchase_id"]: _place({"topic": PURCHASES, **row}) for row in self.rows(Table.PURCHASES)}
         others = {key[:20] for key, _ in counted.items() ^ wanted.purchases.items()}
         assert not others, f"other purchases count: {sorted(others)[:3]}"
-        refused = [row for row in self.rows(Table.QUARANTINE) if row["reason"] == Reason.CONFLICTING_DUPLICATE]
+        self.quarantine = self.rows(Table.QUARANTINE)
+        refused = [row for row in self.quarantine if row["reason"] == Reason.CONFLICTING_DUPLICATE]
         told = {_place(row) for row in refused}
         assert told == wanted.conflicts, f"other repeats are in quarantine: {sorted(told ^ wanted.conflicts)[:3]}"
         assert len(refused) == len(wanted.conflicts), "a repeat is in quarantine twice"
@@ -124,11 +126,11 @@ class Witness:
         return wanted
 
     def too_large(self) -> set[str]:
-        """Return the customers who have had a row that the topic does not take."""
+        """Return the customers who have had a row that the topic does not take, when all was proven last."""
         return {*self._in_quarantine(Reason.TOO_LARGE_TO_PUBLISH)}
 
     def _in_quarantine(self, reason: str) -> Counter[str]:
-        return Counter(row["key"].decode() for row in self.rows(Table.QUARANTINE) if row["reason"] == reason)
+        return Counter(row["key"].decode() for row in self.quarantine if row["reason"] == reason)
 
     def _on_topic(self) -> dict[str, Row]:
         exactly = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal).decode

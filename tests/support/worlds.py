@@ -228,9 +228,10 @@ def records(draw: st.DrawFn, makers: Sequence[Maker] = MAKERS, *, max_size: int 
 class Everything:
     """Batches that have nearly every kind of record in them, each time of other customers and in another order."""
 
-    def __init__(self, random: Random) -> None:
-        """Draw from here."""
+    def __init__(self, random: Random, large_share: float = LARGE_SHARE) -> None:
+        """Draw from here; so many batches have a megabyte in them."""
         self.random = random
+        self.large_share = large_share
         self.begin()
 
     def begin(self) -> None:
@@ -279,7 +280,7 @@ class Everything:
         return [[replace(side, headers=headers)] for side in sides]
 
     def _is_large(self) -> bool:
-        return self.random.random() < LARGE_SHARE
+        return self.random.random() < self.large_share
 
     def _future(self, number: int) -> Sent:
         """Return an update whose time is ahead of every clock."""

@@ -157,6 +157,25 @@ def test_gold_put_back_alone_lacks_what_it_has_read(tmp_path: Path) -> None:
         check(lake)
 
 
+@pytest.mark.parametrize("had", [(), ("of before",)], ids=["nothing", "what the release before wrote"])
+def test_gold_put_back_to_before_this_release_wrote_to_it_lacks_what_it_has_read(
+    tmp_path: Path, had: Sequence[str]
+) -> None:
+    """And nobody else has read what it lacks."""
+    lake = Lake(tmp_path, is_of_before=True)
+    for _ in had:
+        lake.day()
+    backup = lake.backup()
+    lake.is_of_before = False
+    lake.days += 1
+    for query in (Query.BRONZE, Query.SILVER, Query.GOLD):
+        lake.batch(query)
+    check(lake)
+    lake.put_back(backup, GOLD)
+    with pytest.raises(CheckpointMismatch, match=r"(?s)gold.activity_changes lacks .*rebuild --swap always"):
+        check(lake)
+
+
 def test_gold_of_the_release_before_left_no_commit_with_a_batch_that_changed_nothing(tmp_path: Path) -> None:
     lake = Lake(tmp_path, is_of_before=True)
     lake.day()

@@ -66,7 +66,7 @@ def refuse_earlier(settings: Settings, marker: Marker) -> None:
         TerminalError: it has not: gold was put back to an earlier time, and perhaps has grown again.
     """
     table = Table.ACTIVITY_CHANGES
-    newest = DeltaTable(table_path(settings.lake, table)).version()
+    newest = deltalog.newest_version(settings.lake, table)
     found = deltalog.entry(settings.lake, table, marker.version) if marker.commit else None
     if marker.version <= newest and (found is None or found.commit == marker.commit):
         return

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from customer_activity import deltalog, profile_records, state
-from customer_activity.catalog import Query, Table, table_path
+from customer_activity.catalog import Query, Table
 from customer_activity.deltalog import Position
 from customer_activity.index import Index
 from customer_activity.profile_records import Profile
@@ -106,7 +105,7 @@ class SilverIndex:
         """Bring a table's part to the newest version: silver alone writes it, so that is where a batch begins."""
         if self.is_current[table]:
             return
-        newest = DeltaTable(table_path(self.lake, table)).version()
+        newest = deltalog.newest_version(self.lake, table)
         place = deltalog.position(self.lake, table, self.ids[table], newest)
         state.bring(self.index, self.lake, HOLDINGS[table], place, progress)
         self.is_current[table] = True
