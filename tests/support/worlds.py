@@ -44,7 +44,8 @@ HUGE = "9999999999999999.99"  # the most that a record may say; two of them are 
 TIMES = (1_000, 5_000)
 UPDATES = (1, 2, 3, 4)
 AHEAD_MS = 4_102_444_800_000  # 2100-01-01: a clock that is far ahead
-PARTITIONS = (None, None, None, 0, 1, 2)  # None: the one that the key's hash says; 2 is added mid-way
+LAST_PARTITION = 2  # is added mid-way
+PARTITIONS = (None, None, None, 0, 1, LAST_PARTITION)  # None: the one that the key's hash says
 LARGE_BYTES = 1 << 20
 OTHERS_HEADERS: Headers = (
     ("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
@@ -228,9 +229,10 @@ def records(draw: st.DrawFn, makers: Sequence[Maker] = MAKERS, *, max_size: int 
 class Everything:
     """Batches that have nearly every kind of record in them, each time of other customers and in another order."""
 
-    def __init__(self, random: Random) -> None:
-        """Draw from here."""
+    def __init__(self, random: Random, large_share: float = LARGE_SHARE) -> None:
+        """Draw from here; so many of the batches have records of a megabyte."""
         self.random = random
+        self.large_share = large_share
         self.begin()
 
     def begin(self) -> None:
@@ -279,7 +281,7 @@ class Everything:
         return [[replace(side, headers=headers)] for side in sides]
 
     def _is_large(self) -> bool:
-        return self.random.random() < LARGE_SHARE
+        return self.random.random() < self.large_share
 
     def _future(self, number: int) -> Sent:
         """Return an update whose time is ahead of every clock."""
