@@ -29,7 +29,7 @@ FLUSH_SECONDS = 60.0
 MAX_CENTS = 20_000
 CUSTOMER_PREFIX = b"C-"
 CUSTOMER = re.compile(rb"C-\d{8}")
-PURCHASE_PREFIX = b"p-"
+PURCHASE_ID = re.compile(rb"p-[a-z]+\d*-\d+")
 PRELOADED_AT_MS = 1_700_000_000_000  # profiles that were there before: any update of a run is newer
 
 PURCHASE = (
@@ -96,11 +96,16 @@ def is_customer(identity: bytes) -> bool:
     return bool(CUSTOMER.fullmatch(identity))
 
 
+def is_purchase(identity: bytes) -> bool:
+    """Whether it is the id of one of the load's purchases: that of another sender may begin as they do."""
+    return bool(PURCHASE_ID.fullmatch(identity))
+
+
 class Sender:
     """A Kafka producer that makes and sends purchases and profile updates, and never loses one silently."""
 
     def __init__(self, settings: Settings, label: str, seed: int = 0) -> None:
-        """Connect; ids of purchases are p-<label>-<number>."""
+        """Connect; ids of purchases are p-<label>-<number>, a label is letters with or without digits behind them."""
         self.settings = settings
         self.currency = settings.currency.encode()
         self.label = label.encode()
@@ -109,8 +114,12 @@ class Sender:
         self.random = np.random.default_rng(seed)
         self.newest_update: dict[int, int] = {}
         self.failures: list[KafkaError] = []
+        self.connect()
+
+    def connect(self) -> None:
+        """Connect, perhaps anew: a client that has known a topic for long learns of added partitions minutes later."""
         self.producer = kafka.producer(
-            settings,
+            self.settings,
             linger_ms=LINGER_MS,
             batch_num_messages=10_000,
             queue_buffering_max_messages=QUEUE_RECORDS,
@@ -126,7 +135,7 @@ class Sender:
         draws = self.random.integers(MAX_CENTS, size=customers.size).tolist()
         now_ms = time.time_ns() // 1_000_000
         for customer, cents in zip(customers.tolist(), draws, strict=True):
-            purchase_id = b"%b%b-%d" % (PURCHASE_PREFIX, self.label, self.purchases)
+            purchase_id = b"p-%b-%d" % (self.label, self.purchases)
             product = cents * 7 % 99_991
             amount = (cents // 100, cents % 100)
             value = PURCHASE % (purchase_id, customer, product, *amount, self.currency, now_ms)

@@ -16,7 +16,7 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from benchmarks.freshness import Numbers, Purchases, ViewRecords
-from benchmarks.load import PURCHASE_PREFIX, customer_number, is_customer
+from benchmarks.load import customer_number, is_customer, is_purchase
 from customer_activity import kafka
 from customer_activity.settings import Settings
 
@@ -50,7 +50,7 @@ Kept = tuple[int, int, int] | None
 
 
 def _of_purchase(record: Message) -> Kept:
-    if not (record.key() or b"").startswith(PURCHASE_PREFIX):
+    if not is_purchase(record.key() or b""):
         return None
     return customer_number(_decode_purchase(record.value() or b"").customer_id), 1, 0
 
@@ -92,13 +92,11 @@ class TopicReader:
 
     def __init__(self, settings: Settings, topic: str, keep: Callable[[Message], Kept]) -> None:
         """Stand at the beginning."""
+        self.settings = settings
         self.topic = topic
         self.keep = keep
-        self.consumer = kafka.reader(settings)
-        self.next_offset = dict.fromkeys(kafka.partitions(settings, topic), 0)
-        self.assignment = [TopicPartition(topic, partition, 0) for partition in self.next_offset]
-        self.consumer.assign(self.assignment)
-        self.consumer.pause(self.assignment)  # a client that is not paused fetches ahead, beside the measurement
+        self.next_offset: dict[int, int] = {}
+        self._connect()
         self.customers, self.counts, self.profile_times = array("q"), array("q"), array("q")
         self.timestamps = array("q")
 
@@ -109,6 +107,19 @@ class TopicReader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Close the client."""
         self.consumer.close()
+
+    def find_partitions(self) -> None:
+        """Connect anew, to read on in those, too, that the topic got since: a client learns of them minutes later."""
+        self.consumer.close()
+        self._connect()
+
+    def _connect(self) -> None:
+        self.consumer = kafka.reader(self.settings)
+        partitions = kafka.partitions(self.settings, self.topic)
+        self.next_offset = {partition: self.next_offset.get(partition, 0) for partition in partitions}
+        self.assignment = [TopicPartition(self.topic, *place) for place in self.next_offset.items()]
+        self.consumer.assign(self.assignment)
+        self.consumer.pause(self.assignment)  # a client that is not paused fetches ahead, beside the measurement
 
     def ends(self) -> dict[int, int]:
         """Return where each partition's committed records end."""

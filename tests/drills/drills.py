@@ -49,6 +49,7 @@ def main(
     say(f"seed {seed}")
     with opened(out.resolve(), seed) as drill:
         parts: list[list[Drilled]] = [[partial(drill.kill_at, place) for place in PLACES] for _ in range(rounds)]
+        parts.append([drill.add_partitions])
         parts.append([drill.kill_somewhen] * random)
         parts.append([partial(drill.bounce_broker, hard=number % 2 == 0) for number in range(bounces)])
         parts.append([partial(drill.disturb, fault) for _ in range(networks) for fault in network.Fault])

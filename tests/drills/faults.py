@@ -28,6 +28,7 @@ from customer_activity.errors import EXIT_TRY_AGAIN
 from customer_activity.failpoints import ORDER, REACHED
 from customer_activity.microbatch import metadata_of
 from customer_activity.settings import Settings
+from drills.others import Others
 from drills.proxy import Fault, Proxy, in_front_of_the_broker
 
 CUSTOMERS = 2_000
@@ -41,7 +42,7 @@ MERGE_SECONDS = 1.0
 # A black hole lasts longer than either Kafka client waits for an answer (30 and 60 s).
 DISTURBED_SECONDS = {Fault.LATENCY: 15.0, Fault.RESET: 10.0, Fault.BLACK_HOLE: 70.0}
 
-PERSONAL = ("Orchard Street", "@example.com")  # in every profile of the load, and to be in no log
+PERSONAL = ("Orchard Street", "Old Street", "@example.com")  # in profiles of everybody, and to be in no log
 
 # Every place that a query's batch comes to. The second commit of a batch is that of its other topic.
 PLACES = tuple(
@@ -103,13 +104,18 @@ class Drill:
         """Fill the lake and start; from here on the view says everything between two faults."""
         self.trial = trial
         self.sender = load.Sender(trial.settings, f"drill{seed}", seed)
+        self.others = Others(trial.settings, seed)
         self.saved_index = trial.folder / "index-of-earlier"
         trial.preload()
         self.pipeline = trial.start()
         self._expect_covered()
 
     def send(self) -> None:
-        """Send a lot of purchases and profile updates, and see them confirmed."""
+        """Send a lot of everybody's records, and see them confirmed.
+
+        The load's come last: what is waited for is theirs, and a batch that has them has all before them.
+        """
+        self.others.send()
         random = self.sender.random
         self.sender.send_purchases(random.integers(CUSTOMERS, size=PURCHASES_A_LOT))
         self.sender.send_profiles(random.integers(CUSTOMERS, size=PROFILES_A_LOT))
@@ -145,6 +151,18 @@ class Drill:
             shutil.copytree(self.saved_index, folder)
         if index is Index.ELSEWHERE:
             self.trial.run_dir = self.trial.settings.run_dir.with_name(f"run-{self.trial.starts}")
+
+    def add_partitions(self) -> Outcome:
+        """Give the input topics one more partition each under load; the driver has to find it by itself."""
+        self.send()
+        self.others.add_partitions()
+        self.sender.connect()
+        for reader in self.trial.input:
+            reader.find_partitions()
+        started = time.monotonic()
+        self.send()
+        self._expect_covered()
+        return Outcome("partitions added", round(time.monotonic() - started, 1))
 
     def kill_somewhen(self) -> Outcome:
         """End the driver and all its processes at a random moment of its work."""

@@ -281,6 +281,20 @@ GUARDS = (
         (*STATE, "-k", "out_of_range"),
     ),
     Guard(
+        "gold is told that a profile ended before it came back",
+        "silver/profiles.py",
+        "last.union(number for customer, number in ended.items() if customer in current)",
+        "last",
+        ("tests/unit/test_silver.py", "-k", "profile_verdicts"),
+    ),
+    Guard(
+        "a row whose total is out of range ends with its profile",
+        "gold/state.py",
+        "    AND NOT EXISTS (SELECT 1 FROM over WHERE over.customer_id = changed.customer_id)\n",
+        "",
+        (*STATE, "-k", "ends_with_its_profile"),
+    ),
+    Guard(
         "gold writes a row only when it changed",
         "gold/state.py",
         "      AND (before.customer_id IS NULL OR ({VALUES}) IS NOT ({BEFORE}))\n",

@@ -22,6 +22,7 @@ INDEXES = {
     "gold:committed": Index.EARLIER,
     "publish:sending": Index.ELSEWHERE,
 }
+GROWN_BEHIND = "silver:committed"  # the kill after which the input topics get another partition
 
 
 @pytest.mark.timeout(900)
@@ -29,6 +30,8 @@ def test_a_driver_that_is_killed_or_frozen_harms_nothing(tmp_path: Path) -> None
     with opened(tmp_path / "drill", seed=1) as drill:
         for place in WORST_PLACES:
             drill.kill_at(place, INDEXES.get(place, Index.KEPT))
+            if place == GROWN_BEHIND:
+                drill.add_partitions()
         drill.freeze()
         proof = drill.prove()["verify"]
         assert seams(drill.trial.settings.lake) == []

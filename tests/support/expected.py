@@ -47,6 +47,7 @@ class Expected(NamedTuple):
         summaries: by customer, how many purchases and their total, however large.
         addresses: by customer with a profile, its address.
         frozen: customers whose total is out of range.
+        lives: by customer, the addresses that its profile has had since its last tombstone.
     """
 
     purchases: dict[str, tuple[str, int, int]]
@@ -54,6 +55,7 @@ class Expected(NamedTuple):
     summaries: dict[str, tuple[int, Decimal]]
     addresses: dict[str, str | None]
     frozen: set[str]
+    lives: dict[str, set[str | None]]
 
     @property
     def view(self) -> dict[str, Row]:
@@ -77,6 +79,7 @@ def expected(landed: Iterable[Landed]) -> Expected:
     counted: dict[str, tuple[Landed, dict[str, Any]]] = {}
     conflicts = set()
     current: dict[str, tuple[int, str | None]] = {}
+    lives: dict[str, set[str | None]] = {}
     for entry in sorted(landed, key=lambda entry: (entry.landing, entry.partition, entry.offset)):
         record = entry.sent.record
         if entry.sent.reason is not None:
@@ -84,6 +87,7 @@ def expected(landed: Iterable[Landed]) -> Expected:
         key = (record.key or b"").decode()
         if record.topic == PROFILES and record.value is None:
             current.pop(key, None)
+            lives.pop(key, None)
             continue
         fields = record.fields()
         if record.topic == PURCHASES:
@@ -92,6 +96,7 @@ def expected(landed: Iterable[Landed]) -> Expected:
                 conflicts.add(entry.place)
         elif key not in current or fields["updatedAtEpochMillis"] >= current[key][0]:
             current[key] = (fields["updatedAtEpochMillis"], fields["address"])
+            lives.setdefault(key, set()).add(fields["address"])
     bought: dict[str, list[Decimal]] = {}
     for _, fields in counted.values():
         bought.setdefault(fields["customerId"], []).append(Decimal(fields["amount"]))
@@ -102,6 +107,7 @@ def expected(landed: Iterable[Landed]) -> Expected:
         summaries,
         {customer: address for customer, (_, address) in current.items()},
         {customer for customer, (_, total) in summaries.items() if total > MOST},
+        lives,
     )
 
 

@@ -49,6 +49,23 @@ FOUND: dict[str, list[Step]] = {
         TO_GOLD,
         _sent(tombstone(), profile(updated=3_000)),
     ],
+    "a profile ends and comes back at once, its total out of range": [
+        _sent(profile(), purchase("H-1", amount=HUGE)),
+        TO_GOLD,
+        _sent(purchase("H-2", amount=HUGE)),
+        TO_GOLD,
+        _sent(tombstone(), profile(updated=2_000, address="New")),
+        *EVERYBODY,
+        _sent(purchase("P-1"), profile(updated=3_000, address="Newer")),
+    ],
+    "a profile ends and comes back as its total leaves the range": [
+        _sent(profile(), purchase("H-1", amount=HUGE)),
+        TO_GOLD,
+        _sent(tombstone()),
+        TO_SILVER,
+        _sent(profile(updated=2_000, address="New"), purchase("H-2", amount=HUGE)),
+        *EVERYBODY,
+    ],
     "nineteen of the greatest amounts at once": [
         _sent(profile(), *(purchase(f"H-{number}", amount=HUGE) for number in range(19))),
         TO_GOLD,

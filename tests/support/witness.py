@@ -83,8 +83,8 @@ class Witness:
         for customer in frozen:
             # As it was when its total was last right, unless the profile has ended since.
             last_right = self.gold.get(customer)
-            allowed = {last_right, None} if customer in ended else {last_right if customer in joined else None}
-            assert gold.get(customer) in allowed, "a row whose total is out of range is not as it was last right"
+            right = last_right if customer in joined and customer not in ended else None
+            assert gold.get(customer) == right, "a row whose total is out of range is not as it was last right"
         assert without(gold, frozen) == without(joined, frozen), "gold is not the join of silver"
         self.gold, self.changes_seen = gold, len(changes)
 
@@ -114,6 +114,9 @@ class Witness:
         current = self.rows(Table.PROFILES)
         assert {row["customer_id"]: row["address"] for row in current} == wanted.addresses, "other profiles"
         gold = self.changes_of_gold()
+        for customer in wanted.frozen & gold.keys():
+            is_of_this_life = gold[customer].address in wanted.lives.get(customer, set())
+            assert is_of_this_life, "a row whose total is out of range outlived its profile"
         view = without(gold, wanted.frozen)
         assert view == wanted.view, f"other changes of gold: {_differing(view, wanted.view)}"
         assert {row["customer_id"]: _row(row) for row in self.rows(Table.ACTIVITY)} == gold, "other rows in gold"

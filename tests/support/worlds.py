@@ -44,7 +44,8 @@ HUGE = "9999999999999999.99"  # the most that a record may say; two of them are 
 TIMES = (1_000, 5_000)
 UPDATES = (1, 2, 3, 4)
 AHEAD_MS = 4_102_444_800_000  # 2100-01-01: a clock that is far ahead
-PARTITIONS = (None, None, None, 0, 1, 2)  # None: the one that the key's hash says; 2 is added mid-way
+LAST_PARTITION = 2  # is added mid-way
+PARTITIONS = (None, None, None, 0, 1, LAST_PARTITION)  # None: the one that the key's hash says
 LARGE_BYTES = 1 << 20
 OTHERS_HEADERS: Headers = (
     ("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
@@ -229,7 +230,7 @@ class Everything:
     """Batches that have nearly every kind of record in them, each time of other customers and in another order."""
 
     def __init__(self, random: Random, large_share: float = LARGE_SHARE) -> None:
-        """Draw from here; so many batches have a megabyte in them."""
+        """Draw from here; so many of the batches have records of a megabyte."""
         self.random = random
         self.large_share = large_share
         self.begin()

@@ -24,6 +24,7 @@ from benchmarks.freshness import (
     within,
 )
 from benchmarks.reading import Expected
+from support.worlds import ODD, PLAIN, PURCHASE_IDS, TWINS
 
 NEVER = float("nan")
 
@@ -190,6 +191,14 @@ def test_the_view_is_fresh_again_when_it_stays_fresh(
 @pytest.mark.parametrize("number", [0, 7, 12_345_678])
 def test_a_customers_number_comes_back_from_its_id(number: int) -> None:
     assert load.customer_number(load.customer_id(number)) == number
+
+
+@pytest.mark.parametrize("label", ["preload", "drill1", "r20000"])
+def test_the_loads_records_are_told_from_others(label: str) -> None:
+    assert load.is_purchase(b"p-%b-17" % label.encode())
+    assert load.is_customer(load.customer_id(17))
+    assert not [name for name in PURCHASE_IDS if load.is_purchase(name.encode())]
+    assert not [name for name in (*PLAIN, *TWINS, *ODD, "C-0000001\uff11") if load.is_customer(name.encode())]
 
 
 @pytest.mark.parametrize(

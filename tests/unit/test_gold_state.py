@@ -9,14 +9,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from customer_activity import delta, deltalog, maintenance
 from customer_activity.catalog import Table, table_path
+from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import ChangeFeedLost, ForeignCommit
 from customer_activity.gold import state as gold_state
-from customer_activity.gold.state import GoldState
+from customer_activity.gold.state import GoldState, latest, summarised, totalled, with_an_end
 from customer_activity.settings import Settings
 from support.tables import append
 
@@ -261,6 +263,26 @@ def test_a_total_out_of_range_is_capped_however_it_comes_in(settings: Settings, 
     )
     assert (cents, count) == (gold_state.OUT_OF_RANGE, 19)
     assert known(state)[0] == COMMITS
+
+
+@pytest.mark.parametrize("is_at_once", [False, True], ids=["frozen before", "frozen by the same batch"])
+def test_a_row_out_of_range_ends_with_its_profile_although_another_begins(
+    settings: Settings, *, is_at_once: bool
+) -> None:
+    state = opened(settings)
+    state.bring(both(COMMITS))
+    to = {table: deltalog.position(settings.lake, table, state.ids[table], COMMITS) for table in SILVER}
+    nothing = pa.Table.from_pylist([], arrow_schema(Table.PROFILE_CHANGES))
+    moves = pa.Table.from_pylist([said(200, is_tombstone=True), said(201)], arrow_schema(Table.PROFILE_CHANGES))
+    largest = [bought(100 + number, amount="9999999999999999.99") for number in range(2)]
+    huge = summarised(pa.Table.from_pylist(largest, arrow_schema(Table.PURCHASES)))
+    if not is_at_once:
+        with state.change(totalled([huge]), latest(nothing), [], to, list) as changes:
+            assert ([*changes.rows], changes.beyond) == ([], ["C-1"])
+    sums = totalled([huge] if is_at_once else [])
+    with state.change(sums, latest(moves), with_an_end(moves), to, list) as changes:
+        ((gone,),) = changes.rows
+    assert (gone.customer_id, gone.name, bool(gone.existed), bool(gone.is_gone)) == ("C-1", None, True, True)
 
 
 @pytest.mark.parametrize("change", ["delete", "update", "append"])

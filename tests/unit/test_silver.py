@@ -110,76 +110,94 @@ def gone(offset: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("current", "events", "verdicts", "change"),
+    ("current", "events", "verdicts", "changes"),
     [
-        pytest.param([], [update(0, 10)], ["accepted"], (0, False), id="first"),
-        pytest.param([update(0, 10)], [update(1, 20)], ["accepted"], (1, False), id="newer"),
-        pytest.param([update(0, 10)], [update(1, 5)], ["stale"], None, id="older is stale"),
-        pytest.param([update(0, 10)], [update(1, 10)], ["duplicate"], None, id="the same again"),
+        pytest.param([], [update(0, 10)], ["accepted"], [(0, False)], id="first"),
+        pytest.param([update(0, 10)], [update(1, 20)], ["accepted"], [(1, False)], id="newer"),
+        pytest.param([update(0, 10)], [update(1, 5)], ["stale"], [], id="older is stale"),
+        pytest.param([update(0, 10)], [update(1, 10)], ["duplicate"], [], id="the same again"),
         pytest.param(
-            [update(0, 10)], [update(1, 10, "Bob")], ["accepted"], (1, False), id="a tie goes to the later offset"
+            [update(0, 10)], [update(1, 10, "Bob")], ["accepted"], [(1, False)], id="a tie goes to the later offset"
         ),
         pytest.param(
-            [], [update(0, 10), update(1, 5), update(2, 8)], ["accepted", "stale", "stale"], (0, False), id="two stale"
+            [],
+            [update(0, 10), update(1, 5), update(2, 8)],
+            ["accepted", "stale", "stale"],
+            [(0, False)],
+            id="two stale",
         ),
         pytest.param(
             [],
             [update(0, 5), update(1, 10), update(2, 5)],
             ["accepted", "accepted", "stale"],
-            (1, False),
+            [(1, False)],
             id="late repeat",
         ),
-        pytest.param([update(0, 10)], [gone(1)], ["accepted"], (1, True), id="tombstone"),
-        pytest.param([], [gone(0)], ["accepted"], None, id="tombstone of nobody"),
-        pytest.param([], [update(0, 10), gone(1)], ["accepted", "accepted"], None, id="came and went"),
+        pytest.param([update(0, 10)], [gone(1)], ["accepted"], [(1, True)], id="tombstone"),
+        pytest.param([], [gone(0)], ["accepted"], [], id="tombstone of nobody"),
+        pytest.param([], [update(0, 10), gone(1)], ["accepted", "accepted"], [], id="came and went"),
         pytest.param(
             [update(0, 10)],
             [gone(1), update(2, 5)],
             ["accepted", "accepted"],
-            (2, False),
+            [(1, True), (2, False)],
             id="afresh after a tombstone",
         ),
         pytest.param(
             [update(0, 10)],
             [gone(1), update(2, 10)],
             ["accepted", "accepted"],
-            (2, False),
+            [(1, True), (2, False)],
             id="the same after a tombstone",
         ),
         pytest.param(
             [update(0, 10)],
             [update(1, 10, "Bob"), update(2, 10), update(3, 10)],
             ["accepted", "accepted", "duplicate"],
-            (2, False),
+            [(2, False)],
             id="to and fro",
         ),
         pytest.param(
             [],
             [update(9, 10, partition=1, landing=3), gone(0, landing=4)],
             ["accepted", "accepted"],
-            None,
+            [],
             id="what landed later ends it, on whatever partition",
         ),
         pytest.param(
             [],
             [update(0, 10, landing=4), gone(9, partition=1, landing=3)],
             ["accepted", "accepted"],
-            (0, False),
+            [(0, False)],
             id="what landed earlier ends nothing",
         ),
         pytest.param(
             [],
             [update(0, 10, landing=0), gone(9, landing=None)],
             ["accepted", "accepted"],
-            (0, False),
+            [(0, False)],
             id="what landed before landings were numbered comes first",
         ),
         pytest.param(
             [update(0, 10)],
             [gone(1), update(2, 5), update(3, 4), gone(4)],
             ["accepted", "accepted", "stale", "accepted"],
-            (4, True),
+            [(4, True)],
             id="two lives in a batch",
+        ),
+        pytest.param(
+            [update(0, 10)],
+            [gone(1), update(2, 5), update(3, 6)],
+            ["accepted", "accepted", "accepted"],
+            [(1, True), (3, False)],
+            id="an end and a new life in a batch",
+        ),
+        pytest.param(
+            [],
+            [update(0, 10), gone(1), update(2, 5)],
+            ["accepted", "accepted", "accepted"],
+            [(2, False)],
+            id="an end of what nobody has seen",
         ),
     ],
 )
@@ -187,11 +205,10 @@ def test_profile_verdicts_and_changes(
     current: list[dict[str, Any]],
     events: list[dict[str, Any]],
     verdicts: list[str],
-    change: tuple[int, bool] | None,
+    changes: list[tuple[int, bool]],
 ) -> None:
     updates = list(records(in_order(Table.PROFILE_CHANGES, events)))
     held = {profile.customer_id: profile for profile in records(in_order(Table.PROFILE_CHANGES, current))}
     judged, changed = profiles.judge(updates, held)
     assert judged == verdicts
-    changes = [(updates[number].offset, updates[number].is_tombstone) for number in changed.values()]
-    assert changes == ([] if change is None else [change])
+    assert [(updates[number].offset, updates[number].is_tombstone) for number in changed] == changes

@@ -3,7 +3,7 @@
 Both follow from silver's tables; the index finds them by customer. See `state.py` for how it comes to be at a version.
 
 A total that leaves decimal(18,2) is kept as OUT_OF_RANGE for ever: such a customer's row is frozen as it was last
-right, and only a tombstone still ends it.
+right, and only a tombstone still ends it, also where the profile has come back in the same batch.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS summary (
 ) WITHOUT ROWID;
 CREATE TEMP TABLE changed (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE beyond (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE over (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE before (
     customer_id TEXT PRIMARY KEY, name, email, address, loyalty_status, profile_updated_at, purchase_count, cents,
     first_purchase_at, last_purchase_at, as_of
@@ -58,9 +59,14 @@ SELECT changed.customer_id
 FROM changed CROSS JOIN summary ON summary.customer_id = changed.customer_id AND cents >= {OUT_OF_RANGE}
 WHERE NOT EXISTS (SELECT 1 FROM beyond WHERE beyond.customer_id = changed.customer_id)
 """  # noqa: S608
-FROZEN_WITHOUT_PROFILE = """
+# A profile that comes back brings no row back that could not be right, so it is none where a frozen row has ended.
+OVER = f"""
+INSERT INTO over SELECT customer_id FROM summary WHERE customer_id = ? AND cents >= {OUT_OF_RANGE}
+"""  # noqa: S608
+FROZEN_AND_ENDED = """
 SELECT customer_id FROM beyond
 WHERE NOT EXISTS (SELECT 1 FROM profile WHERE profile.customer_id = beyond.customer_id)
+   OR EXISTS (SELECT 1 FROM over WHERE over.customer_id = beyond.customer_id)
 """
 REMEMBER = f"""
 INSERT INTO before SELECT profile.customer_id, {VALUES}
@@ -72,6 +78,7 @@ DIFFERENT = f"""
 SELECT changed.customer_id, {VALUES}, before.customer_id IS NOT NULL, profile.customer_id IS NULL
 FROM changed LEFT JOIN before ON before.customer_id = changed.customer_id
 LEFT JOIN profile ON profile.customer_id = changed.customer_id
+    AND NOT EXISTS (SELECT 1 FROM over WHERE over.customer_id = changed.customer_id)
 LEFT JOIN summary ON summary.customer_id = profile.customer_id
 WHERE profile.customer_id IS NULL AND before.customer_id IS NOT NULL
    OR profile.customer_id IS NOT NULL AND coalesce(summary.cents, 0) < {OUT_OF_RANGE}
@@ -149,6 +156,7 @@ class GoldState:
         self,
         sums: pa.Table,
         profiles: pa.Table,
+        ended: Iterable[str],
         to: Mapping[Table, Position],
         in_gold: Callable[[Sequence[str]], Iterable[str]],
     ) -> Iterator[Changes]:
@@ -157,6 +165,7 @@ class GoldState:
         Args:
             sums: one row a customer, as `summarised` makes them.
             profiles: one row a customer, as `latest` makes them.
+            ended: those of them whose profile has ended in the batch, whether or not another came after.
             to: the pair of places that includes the batch.
             in_gold: tells which of some customers have a row in gold before the batch; asked for those alone whose
                 profile has ended while their row was frozen.
@@ -164,7 +173,7 @@ class GoldState:
         connection = self.index.connection
         self.at = {}
         with self.index.change():
-            for name in ("changed", "before", "beyond"):
+            for name in ("changed", "before", "beyond", "over"):
                 connection.execute(f"DELETE FROM {name}")  # noqa: S608 - the names are ours
             sides = [*sums.column("customer_id").chunks, *profiles.column("customer_id").chunks]
             customers = pc.unique(pa.chunked_array(sides, pa.string())).sort()
@@ -173,7 +182,8 @@ class GoldState:
             connection.execute(BEYOND)
             connection.executemany(ADD, _tuples(sums))
             connection.executemany(profile_records.CHANGE, profile_records.records(profiles))
-            if frozen := [customer for (customer,) in connection.execute(FROZEN_WITHOUT_PROFILE)]:
+            connection.executemany(OVER, ((customer,) for customer in ended))
+            if frozen := [customer for (customer,) in connection.execute(FROZEN_AND_ENDED)]:
                 had_a_row = ((customer,) for customer in in_gold(frozen))
                 connection.executemany("INSERT INTO before (customer_id) VALUES (?)", had_a_row)
             for table, place in to.items():
@@ -231,6 +241,12 @@ def _in_range(sums: pa.Table) -> pa.Table:
     cents = sums.column("cents")
     capped = pc.min_element_wise(cents, pa.scalar(OUT_OF_RANGE, cents.type)).cast(pa.int64())
     return sums.set_column(sums.column_names.index("cents"), "cents", capped)
+
+
+def with_an_end(changes: pa.Table) -> list[str]:
+    """The customers of whose profile changes one is its end."""
+    found: list[str] = pc.unique(changes.filter(changes.column("is_tombstone")).column("customer_id")).to_pylist()
+    return found
 
 
 def latest(changes: pa.Table) -> pa.Table:

@@ -31,6 +31,7 @@ from customer_activity.gold.state import (
     latest,
     summarised,
     totalled,
+    with_an_end,
 )
 from customer_activity.microbatch import MicroBatch
 from customer_activity.settings import Settings
@@ -96,13 +97,15 @@ def append_part(
         state.bring({table: after for table, (after, _) in feed.versions.items()}, batch.progress)
         bought = feed.batches(Table.PURCHASES, PURCHASE_COLUMNS)
         sums = totalled(summarised(part) for part in in_parts(bought, PART_ROWS))
-        profiles = latest(_table(feed, Table.PROFILE_CHANGES, PROFILE_COLUMNS))
+        profile_changes = _table(feed, Table.PROFILE_CHANGES, PROFILE_COLUMNS)
+        profiles, ended = latest(profile_changes), with_an_end(profile_changes)
     to = {table: feed.end(table, state.ids[table]) for table in SIDES}
     batch.extra |= {table.label: place.version for table, place in to.items()}
     batch.extra[deltalog.READ] = deltalog.as_note(to)
     writer = FileWriter(lake, Table.ACTIVITY_CHANGES)
     version = clock.next()
-    with batch.phase("compute"), state.change(sums, profiles, to, partial(with_a_row, lake)) as changes:
+    in_gold = partial(with_a_row, lake)
+    with batch.phase("compute"), state.change(sums, profiles, ended, to, in_gold) as changes:
         for rows in changes.rows:
             batch.rows += len(rows)
             writer.write(as_columns(rows, settings.currency, version))

@@ -12,7 +12,7 @@ from customer_activity.microbatch import ACCEPTED, DUPLICATE, STALE
 from customer_activity.profile_records import Profile
 
 
-def judge(updates: Iterable[Profile], current: Mapping[str, Profile]) -> tuple[list[str], dict[str, int]]:
+def judge(updates: Iterable[Profile], current: Mapping[str, Profile]) -> tuple[list[str], list[int]]:
     """Judge records in their order: accepted, duplicate, or stale.
 
     Args:
@@ -20,18 +20,20 @@ def judge(updates: Iterable[Profile], current: Mapping[str, Profile]) -> tuple[l
         current: the customers' current profiles (others do no harm).
 
     Returns:
-        The verdicts; and by customer whose profile begins, is replaced or ends, the number of the record that did it.
+        The verdicts; and the numbers of the records that change a customer's profile, in their order: the one by which
+        it begins, is replaced or ends, and the one by which the profile of before has ended when another began since.
         A profile that was not there before and is not there after has none.
     """
     profiles = dict(current)
     verdicts = []
     changed: dict[str, int] = {}
+    ended: dict[str, int] = {}
     for number, update in enumerate(updates):
         customer = update.customer_id
         held = profiles.get(customer)
         if update.is_tombstone:
             profiles.pop(customer, None)
-            changed[customer] = number
+            changed[customer] = ended[customer] = number
             verdicts.append(ACCEPTED)
         elif held is not None and _is_older(update, held):
             verdicts.append(STALE)
@@ -41,7 +43,8 @@ def judge(updates: Iterable[Profile], current: Mapping[str, Profile]) -> tuple[l
             profiles[customer] = update
             changed[customer] = number
             verdicts.append(ACCEPTED)
-    return verdicts, {c: number for c, number in changed.items() if c in profiles or c in current}
+    last = {number for customer, number in changed.items() if customer in profiles or customer in current}
+    return verdicts, sorted(last.union(number for customer, number in ended.items() if customer in current))
 
 
 def _is_older(update: Profile, held: Profile) -> bool:

@@ -192,7 +192,7 @@ def met_again(ids: pa.ChunkedArray, lake: str) -> pa.Array:
 def append_profiles(
     updates: pa.Table, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
 ) -> None:
-    """Judge profile records by the index and append what changes, one row a customer and part of the batch."""
+    """Judge profile records by the index and append what changes: a customer's last change, and an end before it."""
     index.catch_up(Table.PROFILE_CHANGES, batch.progress)
     updates = in_order(updates)
     writer = FileWriter(settings.lake, Table.PROFILE_CHANGES)
@@ -201,9 +201,8 @@ def append_profiles(
             for start in range(0, updates.num_rows, PROFILES_AT_A_TIME):
                 part = updates.slice(start, PROFILES_AT_A_TIME)
                 records = list(records_of(part))
-                verdicts, changed = profiles.judge(records, index.current(record.customer_id for record in records))
+                verdicts, numbers = profiles.judge(records, index.current(record.customer_id for record in records))
                 _count(verdicts, settings.profile_topic, batch)
-                numbers = sorted(changed.values())
                 writer.write(part.take(pa.array(numbers, pa.int64())))
                 index.change_profiles(records[number] for number in numbers)
         with batch.phase("commit"):
