@@ -28,7 +28,7 @@ from customer_activity.lease import Lease
 from customer_activity.observability import HELD, log
 from customer_activity.plans import Plans
 from customer_activity.queries import RunningQuery
-from customer_activity.rounds import Rounds
+from customer_activity.rounds import Rounds, Turn
 from customer_activity.settings import Settings
 from customer_activity.storage import PRIVATE, is_full, keep_private
 from customer_activity.upkeep import Upkeep
@@ -114,7 +114,7 @@ def host(
         plans = Plans(spark, settings, resources)
 
         def prepared(
-            query: Query, until: threading.Event, turn: threading.Lock | None = None, rounds: Rounds | None = None
+            query: Query, until: threading.Event, turn: Turn | None = None, rounds: Rounds | None = None
         ) -> RunningQuery:
             hold = partial(lease.hold, query)
             return RunningQuery(query, partial(plans.make, query), settings, until, turn, rounds, hold=hold)
@@ -123,7 +123,7 @@ def host(
             drain(queries, prepared, settings, stopping, check)
             return
         # What runs behind the path to the view has one turn between all: two cores are few.
-        turn = threading.Lock()
+        turn = Turn()
         rounds = Rounds(queries, stopping)
         together = [prepared(query, stopping, turn if query.is_behind else None, rounds) for query in queries]
         supervise(together, settings, stopping, available_now=False, check=check)

@@ -25,6 +25,7 @@ from customer_activity.storage import filesystem
 COMMIT = "commit"  # in a commit's `userMetadata`: its own id
 READ = "read"  # in a commit's `userMetadata`: up to where its batch has read, by table
 ENTRY = re.compile(r"\d{20}\.json")
+CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.")
 DIGEST_BYTES = 16
 READERS = 32  # entries that are asked for at once where each answer takes its time
 ENTRIES_AT_A_TIME = 256
@@ -54,13 +55,24 @@ class Position(NamedTuple):
 
 def newest_version(lake: str, table: Table) -> int:
     """Return a table's newest version from the names in its log: nothing of it is opened; -1 when there is none."""
+    return max((int(name[:20]) for name in _names(lake, table) if ENTRY.fullmatch(name)), default=-1)
+
+
+def is_whole(lake: str, table: Table, version: int) -> bool:
+    """Whether a log has all that makes a version: each entry since a checkpoint, or since the table's first."""
+    names = _names(lake, table)
+    entries = {int(name[:20]) for name in names if ENTRY.fullmatch(name)}
+    checkpoints = (int(name[:20]) for name in names if CHECKPOINT.match(name))
+    begin = max((at for at in checkpoints if at <= version), default=-1)
+    return entries.issuperset(range(begin + 1, version + 1))
+
+
+def _names(lake: str, table: Table) -> Sequence[str]:
     files, folder = filesystem(table_path(lake, table))
     log = f"{folder}/_delta_log"
     if isinstance(files, fs.LocalFileSystem):
-        names = os.listdir(log)  # noqa: PTH208 - nothing is asked of the files
-    else:
-        names = [found.base_name for found in files.get_file_info(fs.FileSelector(log))]
-    return max((int(name[:20]) for name in names if ENTRY.fullmatch(name)), default=-1)
+        return os.listdir(log)  # noqa: PTH208 - nothing is asked of the files
+    return [found.base_name for found in files.get_file_info(fs.FileSelector(log))]
 
 
 def entry(lake: str, table: Table, version: int) -> Entry | None:

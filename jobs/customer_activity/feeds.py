@@ -253,10 +253,13 @@ def snapshot(lake: str, table: Table, version: int) -> list[Added]:
     Raises:
         ChangeFeedLost: the log does not reach back to that version.
     """
+    lost = ChangeFeedLost(f"{table.label}: version {version} is gone from the log", remedy=LOST)
+    if not deltalog.is_whole(lake, table, version):  # of what is left delta-rs would open a table all the same
+        raise lost
     try:
         actions = pa.table(DeltaTable(table_path(lake, table), version=version).get_add_actions())
     except DeltaError as error:
-        raise ChangeFeedLost(f"{table.label}: version {version} is gone from the log", remedy=LOST) from error
+        raise lost from error
     columns = (actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records"))
     return [Added(version, unquote(path), size, rows or 0) for path, size, rows in zip(*columns, strict=True)]
 

@@ -20,7 +20,7 @@ from customer_activity.failures import explain
 from customer_activity.microbatch import SMALL_BATCH_ROWS, MicroBatch
 from customer_activity.observability import HELD, QueryStatus, log
 from customer_activity.plans import Plan
-from customer_activity.rounds import Rounds
+from customer_activity.rounds import Rounds, Turn
 from customer_activity.settings import Settings
 
 GATE_SECONDS = 1.0  # how often a publisher that is held looks whether the gate is open
@@ -39,7 +39,7 @@ class RunningQuery:
         make_plan: Callable[[], Plan],
         settings: Settings,
         stopping: threading.Event,
-        turn: AbstractContextManager[object] | None = None,
+        turn: Turn | None = None,
         rounds: Rounds | None = None,
         *,
         hold: Callable[[], int | None] = lambda: None,
@@ -51,7 +51,7 @@ class RunningQuery:
         self.query = query
         self.make_plan = make_plan
         self.settings = settings
-        self.turn = turn or nullcontext()
+        self.turn = turn
         self.rounds = rounds
         self.hold = hold
         self.stopping = stopping
@@ -77,10 +77,11 @@ class RunningQuery:
         self.status.state = "running"
 
     def _batch(self, plan: Plan, frame: DataFrame, batch_id: int) -> None:
+        self.status.moved("begins")
         if self.query is Query.PUBLISH:
             self._pass_gate()
-        through = self.rounds.begin(self.query) if self.rounds is not None else 0
-        with self.turn, self.at_work:
+        through = self.rounds.begin(self.query, self.status.moved) if self.rounds is not None else 0
+        with self._in_turn(), self.at_work:
             if self.stopping.is_set():
                 raise Stopping
             generation = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -114,9 +115,12 @@ class RunningQuery:
                 pa.default_memory_pool().release_unused()  # Arrow would keep what a large batch took
         if self.rounds is not None:
             ended = time.monotonic()
-            self.rounds.finish(self.query, through)
+            self.rounds.finish(self.query, through, self.status.moved)
             waited = round((time.monotonic() - ended) * 1000, 1)
             self.status.phases = {**self.status.phases, "turn": waited}
+
+    def _in_turn(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.turn is None else self.turn.taken(self.status.moved)
 
     def _pass_gate(self) -> None:
         """Wait while quality holds publishing; a drain does not wait. The other queries go on meanwhile.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from customer_activity.catalog import Query
 
@@ -18,7 +19,10 @@ IDLE_SECONDS = 5.0
 IDLE_BRONZE_SECONDS = 1.0
 LARGE_SECONDS = 2.0  # a batch that has run for so long is not a small one
 MERGES_WAIT_SECONDS = 60.0  # so long the current rows may stay behind for a large batch's sake
+TELL_SECONDS = 5.0  # how often one that waits says so
 LOOK_SECONDS = 0.25  # how often one that waits looks at the clock, and whether to stop
+
+OnProgress = Callable[[str], None]
 
 
 class Rounds:
@@ -37,18 +41,24 @@ class Rounds:
         self.stopping = stopping
         self.changed = threading.Condition()
 
-    def begin(self, query: Query) -> int:
-        """Return up to which batch of bronze the batch that begins reads."""
+    def begin(self, query: Query, progress: OnProgress = lambda _: None) -> int:
+        """Return up to which batch of bronze the batch that begins reads.
+
+        Args:
+            query: whose batch.
+            progress: told every few seconds for as long as the batch waits, as in `finish`: whoever waits has something
+                to read and no batch, and would be taken for stuck. What it waits for is found by its own silence.
+        """
         with self.changed:
             if query.is_behind:
-                self._wait_while(self._is_draining, MERGES_WAIT_SECONDS)
+                self._wait_while(self._is_draining, MERGES_WAIT_SECONDS, progress)
                 return 0
             self.begun[query] = time.monotonic()
             if query is Query.BRONZE:
                 return self.through[query] + 1
             return self.through.get(UPSTREAM[query], 0)
 
-    def finish(self, query: Query, through: int) -> None:
+    def finish(self, query: Query, through: int, progress: OnProgress = lambda _: None) -> None:
         """Note a finished batch, and wait for the next turn; not longer than IDLE_SECONDS when nothing comes."""
         if query.is_behind:
             return
@@ -61,14 +71,21 @@ class Rounds:
             # What is at work above will bring something: a look now might find half of what a batch commits.
             above = PATH[: PATH.index(query)]
             idle = IDLE_SECONDS if above else IDLE_BRONZE_SECONDS
-            self._wait_while(lambda: not self._is_next(query, through), idle, lambda: self._is_at_work(above))
+            self._wait_while(lambda: not self._is_next(query, through), idle, progress, lambda: self._is_at_work(above))
 
     def _wait_while(
-        self, is_early: Callable[[], bool], seconds: float, is_coming: Callable[[], bool] = lambda: False
+        self,
+        is_early: Callable[[], bool],
+        seconds: float,
+        progress: OnProgress,
+        is_coming: Callable[[], bool] = lambda: False,
     ) -> None:
         """Wait for as long as it is early, but not more than so many seconds in which nothing is coming."""
-        until = time.monotonic() + seconds
+        until, told = time.monotonic() + seconds, time.monotonic()
         while is_early() and not self.stopping.is_set():
+            if time.monotonic() - told >= TELL_SECONDS:
+                told = time.monotonic()
+                progress("waits for the path")
             if is_coming():
                 until = time.monotonic() + seconds
             elif time.monotonic() >= until:
@@ -89,3 +106,22 @@ class Rounds:
         if waits_for not in self.through:
             return True
         return self.through[waits_for] >= (through if query is Query.BRONZE else through + 1)
+
+
+class Turn:
+    """One turn between all queries that merge behind the path: two cores are few."""
+
+    def __init__(self) -> None:
+        """Give the turn to nobody."""
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self, progress: OnProgress) -> Iterator[None]:
+        """Wait for the turn, which is told of as in `Rounds.begin`, and hold it; supervision counts from then on."""
+        while not self._lock.acquire(timeout=TELL_SECONDS):
+            progress("waits for another merge")
+        try:
+            progress("begins")
+            yield
+        finally:
+            self._lock.release()

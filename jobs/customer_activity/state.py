@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,7 +40,8 @@ OnProgress = Callable[[str], None]
 
 ROWS_AT_A_TIME = 100_000  # a transaction's; keys put in sorted by so many at a time make a tree grow fast
 SEED_MEMORY = "1GB"  # of the sort; the rest is on the index's disk
-LOOK_SECONDS = 5.0  # how often a sort is asked how far it is
+READ_ROWS = 65_536  # at a time, of the rows that are sorted
+TELL_SECONDS = 5.0  # between two words on how far reading is
 LANDED = "landed"  # in a commit's note: the newest landing that its batch has read, by table of events
 
 
@@ -137,8 +138,8 @@ def _seed(index: Index, lake: str, holding: Holding, to: Position, progress: OnP
             connection.execute(holding.clear)
             index.seed(table, to, None)
     if to.version > 0:  # version 0 is the empty table
-        with _snapshot(index, lake, holding, to) as database:
-            for rows in _in_order_of_keys(database, holding, last_key, progress):
+        with _sorting(index) as database:
+            for rows in _in_order_of_keys(database, _files(lake, holding, to.version), holding, last_key, progress):
                 with index.change() as connection:
                     connection.executemany(holding.insert, zip(*(column.to_pylist() for column in rows), strict=True))
                     index.seed(table, to, rows.column(0)[-1].as_py())
@@ -148,15 +149,13 @@ def _seed(index: Index, lake: str, holding: Holding, to: Position, progress: OnP
 
 
 @contextmanager
-def _snapshot(index: Index, lake: str, holding: Holding, to: Position) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database in which `snapshot` is the table at a place."""
-    sorting = index.path.with_name(f"sorting-{index.path.stem}")
-    if sorting.exists():  # of one that was killed
-        shutil.rmtree(sorting)
-    with duckdb.connect(config={"memory_limit": SEED_MEMORY, "temp_directory": str(sorting)}) as database:
+def _sorting(index: Index) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database that sorts what does not fit its memory on the index's disk."""
+    folder = index.path.with_name(f"sorting-{index.path.stem}")
+    if folder.exists():  # of one that was killed
+        shutil.rmtree(folder)
+    with duckdb.connect(config={"memory_limit": SEED_MEMORY, "temp_directory": str(folder)}) as database:
         database.execute("SET preserve_insertion_order = false")
-        database.register("files", _files(lake, holding, to.version))
-        database.execute("CREATE VIEW snapshot AS SELECT * FROM files")
         yield database
 
 
@@ -206,43 +205,53 @@ def _newest_landing(lake: str, holding: Holding, version: int) -> int | None:
 
 
 def _in_order_of_keys(
-    database: duckdb.DuckDBPyConnection, holding: Holding, last_key: str | None, progress: OnProgress
+    database: duckdb.DuckDBPyConnection,
+    snapshot: dataset.Dataset,
+    holding: Holding,
+    last_key: str | None,
+    progress: OnProgress,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the index's rows in the order of keys, those after one."""
     where = "" if last_key is None else f"WHERE {holding.key} > $last"
     given = {} if last_key is None else {"last": last_key}
-    ((rows,),) = database.execute("SELECT count(*) FROM snapshot").fetchall()
-    label = holding.table.label
+    rows, label = snapshot.count_rows(), holding.table.label
+    failures: list[BaseException] = []
+    read = _told(
+        snapshot, lambda done: progress(f"{label}: {done:,} of {rows:,} rows are read for the index"), failures
+    )
+    database.register("snapshot", pa.RecordBatchReader.from_batches(snapshot.schema, read))
     query = f"{holding.seed.format(where=where)} ORDER BY {holding.key}"
-    with _watched(database, f"{label}: {rows:,} rows are sorted for the index", progress):
-        found = database.sql(query, params=given).to_arrow_reader(ROWS_AT_A_TIME)
-        batch = next(found, None)
     done = 0
-    while batch is not None:
-        if batch.num_rows:
-            yield batch
-        done += batch.num_rows
-        progress(f"{label}: {done:,} keys of {rows:,} rows are in the index")
-        batch = next(found, None)
-
-
-@contextmanager
-def _watched(database: duckdb.DuckDBPyConnection, words: str, progress: OnProgress) -> Iterator[None]:
-    """Tell of progress for as long as a query moves on: one that hangs is not called alive."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        last = -2.0
-        while not ended.wait(LOOK_SECONDS):
-            share = float(database.query_progress())
-            if share != last:
-                progress(f"{words} ({max(share, 0):.0f} %)")
-            last = share
-
-    watcher = threading.Thread(target=watch, name="seeding", daemon=True)
-    watcher.start()
     try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
+        for batch in database.sql(query, params=given).to_arrow_reader(ROWS_AT_A_TIME):
+            if batch.num_rows:
+                yield batch
+            done += batch.num_rows
+            progress(f"{label}: {done:,} keys of {rows:,} rows are in the index")
+    except duckdb.Error as error:
+        raise failures[0] if failures else error from error
+
+
+def _told(
+    snapshot: dataset.Dataset, progress: Callable[[int], None], failures: list[BaseException]
+) -> Iterator[pa.RecordBatch]:
+    """Yield a table's rows as they are read, and tell how far that is: a sort that hangs is not called alive.
+
+    DuckDB cannot tell it: its `query_progress` is -1 for whatever it reads from Arrow. Nor does it pass on which error
+    ended the reading, so that is noted.
+    """
+    read, due = 0, time.monotonic()
+    # Without the usual sixteen batches, four files and whole row groups ahead, which take more memory than the sort.
+    options = dataset.ParquetFragmentScanOptions(pre_buffer=False)
+    try:
+        for batch in snapshot.to_batches(
+            batch_size=READ_ROWS, batch_readahead=1, fragment_readahead=1, fragment_scan_options=options
+        ):
+            yield batch
+            read += batch.num_rows
+            if time.monotonic() >= due:
+                progress(read)
+                due = time.monotonic() + TELL_SECONDS
+    except BaseException as error:
+        failures.append(error)
+        raise

@@ -88,13 +88,17 @@ class Deployment:
         return driver.observe(self.settings)
 
     def is_streaming(self, *, but: int | None = None, seconds: float = 180) -> Driver:
-        """Wait until the task is deferred and its driver is well; another driver than `but`, where that is given."""
+        """Wait until the task is deferred and its driver is well, and watched: whoever marks the task stops it then.
+
+        It is another driver than `but`, where that is given.
+        """
 
         def look() -> Driver:
             found = self.driver()
             assert found.state is State.RUNNING
             assert found.pid != but
             assert self.task()["state"] == "deferred"
+            assert self.commands("driver", "watch")
             return found
 
         return until(look, seconds)

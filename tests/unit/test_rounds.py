@@ -9,7 +9,7 @@ import pytest
 
 from customer_activity import rounds as turns
 from customer_activity.catalog import Query
-from customer_activity.rounds import Rounds
+from customer_activity.rounds import Rounds, Turn
 
 PATH = [Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH]
 
@@ -115,3 +115,47 @@ def test_nobody_waits_when_the_application_stops() -> None:
     stopping.set()
     silver.join(10)
     assert not silver.is_alive()
+
+
+def test_a_merge_that_waits_for_another_says_so_for_as_long_as_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TELL_SECONDS", 0.01)
+    turn, told, has_said_so_twice = Turn(), [], threading.Event()
+
+    def progress(words: str) -> None:
+        told.append(words)
+        if told.count("waits for another merge") == 2:
+            has_said_so_twice.set()
+
+    def second() -> None:
+        with turn.taken(progress):
+            pass
+
+    with turn.taken(lambda _: None):
+        waiting = threading.Thread(target=second, daemon=True)
+        waiting.start()
+        assert has_said_so_twice.wait(10)
+        assert "begins" not in told
+    waiting.join(10)
+    assert told[-1] == "begins"
+
+
+def test_a_hop_says_that_it_waits_for_as_long_as_the_hop_above_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its batch is noted as done when the wait is over: until then it has something to read and no batch."""
+    monkeypatch.setattr(turns, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(turns, "LOOK_SECONDS", 0.01)
+    stopping, told, has_said_so_twice = threading.Event(), [], threading.Event()
+    rounds = Rounds(PATH, stopping)
+
+    def progress(words: str) -> None:
+        told.append(words)
+        if len(told) == 2:
+            has_said_so_twice.set()
+
+    rounds.begin(Query.SILVER)
+    through = rounds.begin(Query.GOLD)
+    gold = threading.Thread(target=rounds.finish, args=(Query.GOLD, through, progress), daemon=True)
+    gold.start()
+    assert has_said_so_twice.wait(10)
+    stopping.set()
+    gold.join(10)
+    assert set(told) == {"waits for the path"}
