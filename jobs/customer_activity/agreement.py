@@ -25,7 +25,7 @@ from customer_activity import checkpoints, deltalog, history
 from customer_activity.catalog import FLOWS, Query, Table, table_path
 from customer_activity.checkpoints import State
 from customer_activity.deltalog import Position
-from customer_activity.microbatch import QUARANTINED, metadata_of
+from customer_activity.microbatch import ACCEPTED, QUARANTINED, metadata_of
 from customer_activity.operations import Kind, classify, writers
 
 # Which table a query writes for what it reads: where a batch has rows of the one, it leaves a commit in the other.
@@ -39,6 +39,7 @@ WRITTEN_FOR = (
     (Query.ACTIVITY, Table.ACTIVITY, Table.ACTIVITY_CHANGES),
 )
 QUARANTINE = Table.QUARANTINE
+EVENTS = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
 NEWEST_COMMITS = 1_000  # of a table whose log is kept for a reader: no start looks through all of it
 TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
 ANEW = "`activity rebuild --swap always` rebuilds silver and gold from bronze"
@@ -47,6 +48,7 @@ RESYNC = (
     "let gold read on to where it was (`activity stream bronze silver gold --available-now`), then "
     "`activity resync publish --reason …`"
 )
+OF_BRONZE = "put bronze's tables and its checkpoint back of one moment: `recover` repeats the newest batch alone"
 
 
 class Fault(NamedTuple):
@@ -73,9 +75,34 @@ def find(lake: str, query: Query, state: State | None, ids: Mapping[Table, str])
             return Fault(f"{query} has read {table.label} {what}", _source_remedy(query, table))
     if state is not None and state.committed is not None and (what := _lack(lake, query, state.committed, notes)):
         return Fault(what, _own_remedy(query))
+    if query is Query.BRONZE and state is not None and (what := _lack_of_events(lake, state, notes)):
+        return Fault(what, OF_BRONZE)
     if query in writers(QUARANTINE) and (what := _lack_of_quarantine(lake, query, notes, ids)):
         return Fault(what, TOGETHER)
     return None
+
+
+def _lack_of_events(lake: str, state: State, notes: Mapping[Table, Mapping[str, Any]]) -> str:
+    """Say which of bronze's tables of events lacks a batch; empty when they have all, as far as the other one tells.
+
+    A commit counts its batch's records of either topic. So where both had some, both tables have a commit of the batch,
+    once it is through.
+    """
+    for table, other in zip(EVENTS, reversed(EVENTS), strict=True):
+        note = notes.get(table)
+        if note is None and deltalog.entry(lake, table, 0) is None:
+            continue  # its log may have had one
+        if note is not None and note.get("generation") != state.generation:
+            continue  # a batch that was recovered is in one of them under its former name
+        newest = -1 if note is None else int(note["batch_id"])
+        for said in _newest_notes(lake, other, Query.BRONZE):
+            batch_id = int(said["batch_id"])
+            if said.get("generation") != state.generation or batch_id <= newest:
+                break
+            topics = [topic for topic, counts in said.get("counts", {}).items() if counts.get(ACCEPTED)]
+            if len(topics) == len(EVENTS) and state.committed is not None and batch_id <= state.committed:
+                return f"{table.label} lacks what batch {batch_id} of bronze has put there: it was put back"
+    return ""
 
 
 def _lack_of_quarantine(lake: str, query: Query, tables: Iterable[Table], ids: Mapping[Table, str]) -> str:

@@ -16,9 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from _pytest.capture import CaptureManager
 from pyspark.sql import SparkSession
 
 from support import shares
@@ -81,8 +83,9 @@ def visits(pytestconfig: pytest.Config) -> Iterator[Visits]:
     visits = Visits()
     yield visits
     table = counted.table(visits)
-    if terminal := pytestconfig.pluginmanager.get_plugin("terminalreporter"):
-        terminal.write(f"\n{table}\n")
+    capture: CaptureManager | None = pytestconfig.pluginmanager.get_plugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        sys.stdout.write(f"\n{table}\n")
     if page := pytestconfig.getoption("--visits-page"):
         text = Path(page).read_text(encoding="utf-8")
         before, _, rest = text.partition(BEGIN)

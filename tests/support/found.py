@@ -13,7 +13,7 @@ TO_SILVER = Take(Query.SILVER, with_all_before=True)
 EVERYBODY = tuple(Take(query) for query in Query)
 # What an event is about follows from its number: silver.purchases, and its rows deleted, changed, inserted.
 PURCHASES_DELETED, PURCHASES_CHANGED, PURCHASES_INSERTED = 12, 7, 2
-OF_PURCHASES, OF_PROFILE_CHANGES, OF_GOLD, OF_QUARANTINE = 2, 3, 4, 14
+OF_PURCHASE_EVENTS, OF_PURCHASES, OF_PROFILE_CHANGES, OF_GOLD, OF_QUARANTINE = 0, 2, 3, 4, 14
 
 
 def _sent(*records: Record, partition: int | None = None) -> Send:
@@ -177,5 +177,12 @@ FOUND: dict[str, list[Step]] = {
         BAD,
         Take(Query.BRONZE),
         Happening(Event.LOG_SHORTENED, OF_QUARANTINE),
+    ],
+    "bronze's purchases are put back, and silver has not read what is gone": [
+        _sent(profile(), purchase("P-1")),
+        TO_SILVER,
+        _sent(profile("C-2"), purchase("P-2", "C-2")),
+        Take(Query.BRONZE),
+        Happening(Event.LAYER_BACK, OF_PURCHASE_EVENTS),
     ],
 }

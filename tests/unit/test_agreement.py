@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,7 +55,7 @@ class Lake:
     def compact(self, table: Table) -> None:
         DeltaTable(table_path(self.path, table)).optimize.compact()
 
-    def batch(self, query: Query, *, writes: bool = True) -> None:
+    def batch(self, query: Query, *, writes: bool = True, counts: Mapping[str, object] | None = None) -> None:
         """Let a query take what there is."""
         sources = agreement.sources(query)
         opened = {source: DeltaTable(table_path(self.path, source)) for source in sources}
@@ -71,6 +71,7 @@ class Lake:
             "generation": "g-1",
             "batch_id": self.days,
             "cut": {"begin": end, "end": end},
+            **({"counts": counts} if counts else {}),
         }
         if not self.is_of_before:
             note |= {"commit": f"{query}-{self.days}-{id(note)}"}
@@ -145,6 +146,35 @@ def test_layers_put_back_are_refused_by_name(
         return
     with pytest.raises(CheckpointMismatch, match=rf"(?s){fault}"):
         check(lake)
+
+
+@pytest.mark.parametrize("lost", BRONZE, ids=lambda table: table.label)
+@pytest.mark.parametrize("began", [True, False], ids=["some of it", "all of it"])
+def test_a_table_of_bronze_that_silver_has_not_read_is_told_by_the_other_one(
+    tmp_path: Path, lost: Table, began: bool
+) -> None:
+    lake = Lake(tmp_path)
+    if began:
+        lake.day()
+    backup = lake.backup()
+    for _ in range(2):
+        lake.days += 1
+        lake.batch(Query.BRONZE, counts={"purchase-events": {"accepted": 1}, "customer-profiles": {"accepted": 2}})
+    check(lake)
+    lake.put_back(backup, [lost])
+    with pytest.raises(CheckpointMismatch, match=rf"(?s)bronze: {lost.label} lacks what batch {lake.days} .*of one moment"):
+        check(lake)
+
+
+def test_a_batch_of_bronze_that_is_not_through_may_be_in_one_of_its_tables(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.day()
+    cut = Cut([KAFKA[1]], [KAFKA[2]])
+    checkpoints.write(lake.path, Query.BRONZE, "g-1", 2, cut, is_through=False)
+    counts = {"purchase-events": {"accepted": 1}, "customer-profiles": {"accepted": 2}}
+    note: dict[str, object] = {"query": "bronze", "generation": "g-1", "batch_id": 2, "commit": "b-2", "counts": counts}
+    lake.append(BRONZE[0], note)
+    check(lake)
 
 
 def test_gold_put_back_alone_lacks_what_it_has_read(tmp_path: Path) -> None:
