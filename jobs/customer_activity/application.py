@@ -243,4 +243,6 @@ def write_status(running: Sequence[RunningQuery], settings: Settings) -> None:
         progress = query.handle.lastProgress if query.handle is not None else None
         if progress is not None:
             query.status.spark_phases = dict(progress.durationMs)
+            if "addBatch" not in progress.durationMs:
+                query.status.idle_at = progress.timestamp
         query.status.write(settings.run_dir)

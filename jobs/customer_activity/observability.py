@@ -94,6 +94,7 @@ class QueryStatus:
         message: why it failed, or is held.
         progress: how far a batch is that takes its time, in words; empty for the others.
         progress_at: when that was told, UTC.
+        idle_at: when it last looked for something to read and found nothing, UTC; Spark tells so every ten seconds.
     """
 
     query: Query
@@ -111,6 +112,7 @@ class QueryStatus:
     message: str = ""
     progress: str = ""
     progress_at: str | None = None
+    idle_at: str | None = None
 
     def moved(self, progress: str) -> None:
         """Note how far the batch at work is: supervision takes it for a sign of life."""

@@ -58,6 +58,7 @@ class QueryReport:
         pid: the driver's process.
         batch: its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
         progress_at: when the batch at work last told how far it is, UTC; `message` has the words.
+        idle_at: when it last found nothing to read, UTC.
         rows_per_second: of the last batch.
         rows_total: rows since its driver started.
         phases: milliseconds by phase of the last batch: read, compute, write, commit, publish; `turn` is what it waited
@@ -75,6 +76,7 @@ class QueryReport:
     pid: int | None = None
     batch: dict[str, Any] | None = None
     progress_at: str | None = None
+    idle_at: str | None = None
     rows_per_second: float | None = None
     rows_total: int | None = None
     phases: dict[str, float] = field(default_factory=dict)
@@ -258,6 +260,7 @@ def _state(settings: Settings, query: Query, progress: checkpoints.Progress | No
         pid=status["pid"],
         batch=last if status["batch_id"] is not None else committed,
         progress_at=status.get("progress_at"),
+        idle_at=status.get("idle_at"),
         rows_per_second=status["rows_per_second"],
         rows_total=status["rows_total"],
         phases=_phases(status),

@@ -159,8 +159,11 @@ def _has_work(query: QueryReport) -> bool:
 
 
 def _age(query: QueryReport, now: datetime) -> float | None:
-    """Seconds since a query finished its last batch, or told how far it is in the one at work."""
-    told = [at for at in ((query.batch or {}).get("at"), query.progress_at) if at is not None]
+    """Seconds since a query finished its last batch, told how far it is in the one at work, or found nothing to read.
+
+    After a quiet hour what comes in waits for some seconds at most: that query is not stuck.
+    """
+    told = [at for at in ((query.batch or {}).get("at"), query.progress_at, query.idle_at) if at is not None]
     if not told:
         return None
     newest = max(map(datetime.fromisoformat, told))
