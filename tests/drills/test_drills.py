@@ -25,7 +25,7 @@ INDEXES = {
 GROWN_BEHIND = "silver:committed"  # the kill after which the input topics get another partition
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_a_driver_that_is_killed_or_frozen_harms_nothing(tmp_path: Path) -> None:
     with opened(tmp_path / "drill", seed=1) as drill:
         for place in WORST_PLACES:
