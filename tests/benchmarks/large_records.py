@@ -1,4 +1,4 @@
-"""How much memory bronze takes for records of a megabyte: that many wait, and a process of its own lands them.
+"""How much memory records of a megabyte take: that many wait, and a driver of its own takes them to the view.
 
     .venv/bin/python tests/benchmarks/large_records.py [--records 10000] [--bytes 1000000] [--text random|same|both]
 
@@ -31,9 +31,10 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
-LAND = Command("bronze", (sys.executable, str(PROJECT / "jobs" / "run.py"), "stream", "bronze", "--available-now"))
+DRAIN = Command("streams", (sys.executable, str(PROJECT / "jobs" / "run.py"), "stream", "--available-now"))
 DRAIN_SECONDS = 3_600.0
 MEGABYTE = 1_000_000
+CUSTOMERS = 100
 OVERHEAD = 200  # of a batch with one record, key and field names included
 
 
@@ -52,7 +53,7 @@ def main(
     text: Annotated[Text, typer.Option(help="What fills them.")] = Text.BOTH,
     folder: Annotated[Path, typer.Option(help="Where broker and lake are meanwhile.")] = Path("var/large-records"),
 ) -> None:
-    """Land large records, and print what it took."""
+    """Drain large records, and print what it took."""
     for kind in (Text.RANDOM, Text.SAME) if text is Text.BOTH else (text,):
         with environment.opened(folder.resolve()) as settings:
             limit = int(kafka.topic_setting(settings, settings.purchase_topic, "max.message.bytes"))
@@ -63,14 +64,17 @@ def main(
 
 
 def produce(settings: Settings, records: int, size: int, limit: int, kind: Text) -> None:
-    """Send purchases whose unknown field makes them large, and one more of the topic's limit."""
+    """Send the customers' profiles, purchases whose unknown field makes them large, and one of the topic's limit."""
     filler = base64.b64encode(random.Random(1).randbytes(max(size, limit))).decode()
     if kind is Text.SAME:
         filler = "x" * len(filler)
     producer = kafka.producer(settings, message_max_bytes=10 * MEGABYTE, queue_buffering_max_kbytes=64_000)
+    for number in range(CUSTOMERS):
+        profile = {"customerId": f"C-{number}", "name": "Ada", "updatedAtEpochMillis": 1483271606000}
+        producer.produce(settings.profile_topic, key=f"C-{number}".encode(), value=json.dumps(profile).encode())
     for number in range(records + 1):
         wanted = size if number < records else limit - OVERHEAD
-        fields = f'{{"purchaseId":"P-{number}","customerId":"C-{number % 100}","amount":9.99,"currency":"EUR",'
+        fields = f'{{"purchaseId":"P-{number}","customerId":"C-{number % CUSTOMERS}","amount":9.99,"currency":"EUR",'
         fields += '"occurredAtEpochMillis":1483271606000,"note":"'
         value = (fields + filler[: wanted - len(fields) - 2] + '"}').encode()
         while True:
@@ -84,17 +88,19 @@ def produce(settings: Settings, records: int, size: int, limit: int, kind: Text)
 
 
 def land(settings: Settings) -> dict[str, Any]:
-    """Run bronze on what waits; return seconds, rows, files and the peaks of memory."""
+    """Run all streams on what waits; return seconds, bronze's rows and files, what gold counts, peaks of memory."""
     started = time.monotonic()
-    with Pipeline(LAND, settings, settings.run_dir.parent / "bronze.log") as pipeline:
+    with Pipeline(DRAIN, settings, settings.run_dir.parent / "streams.log") as pipeline:
         pipeline.wait(DRAIN_SECONDS)
         peaks = pipeline.usage.peaks()
     table = DeltaTable(table_path(settings.lake, Table.PURCHASE_EVENTS))
     sizes = table.get_add_actions(flatten=True)
+    view = DeltaTable(table_path(settings.lake, Table.ACTIVITY)).to_pyarrow_table(columns=["purchase_count"])
     return {
         "seconds": round(time.monotonic() - started, 1),
         "rows": sum(sizes["num_records"].to_pylist()),
         "files": sizes.num_rows,
+        "counted": sum(view["purchase_count"].to_pylist()),
         **peaks,
     }
 
