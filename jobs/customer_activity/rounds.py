@@ -46,8 +46,9 @@ class Rounds:
 
         Args:
             query: whose batch.
-            progress: told every few seconds for as long as the batch waits, as in `finish`: whoever waits has something
-                to read and no batch, and would be taken for stuck. What it waits for is found by its own silence.
+            progress: told every few seconds for as long as the batch waits, as in `finish`: a query that waits has
+                something to read and no batch, and would be taken for stuck. What it waits for is found by its own
+                silence.
         """
         with self.changed:
             if query.is_behind:
@@ -112,7 +113,7 @@ class Turn:
     """One turn between all queries that merge behind the path: two cores are few."""
 
     def __init__(self) -> None:
-        """Give the turn to nobody."""
+        """Begin with the turn free."""
         self._lock = threading.Lock()
 
     @contextmanager
