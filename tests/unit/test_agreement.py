@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -74,7 +75,7 @@ class Lake:
             **({"counts": counts} if counts else {}),
         }
         if not self.is_of_before:
-            note |= {"commit": f"{query}-{self.days}-{id(note)}"}
+            note |= {"commit": f"{query}-{self.days}-{uuid.uuid4()}"}
             note |= {"read": deltalog.as_note(read)} if read else {}
         for table in WRITES[query] if writes else ():
             self.append(table, note)
