@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+import os
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ def kafka(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Topi
         topics, "topics", lambda _settings, names: {name: there[name] for name in names if name in there}
     )
     return there
+
+
+def commit_at(settings: Settings, table: Table, version: int, moment: datetime) -> None:
+    """Make a version's log entry one of that time."""
+    entry = Path(catalog.table_path(settings.lake, table), "_delta_log", f"{version:020}.json")
+    os.utime(entry, (moment.timestamp(), moment.timestamp()))
 
 
 class TestStatus:
@@ -73,6 +80,8 @@ class TestStatus:
         landed = write_times(settings, Table.PURCHASE_EVENTS, 0)
         write_times(settings, Table.PURCHASE_EVENTS, 1)
         write_times(settings, Table.PURCHASE_EVENTS, 2)
+        commit_at(settings, Table.PURCHASE_EVENTS, 1, NOON + timedelta(seconds=1))
+        commit_at(settings, Table.PURCHASE_EVENTS, 2, NOON + timedelta(seconds=2))
         profiles = write_times(settings, Table.PROFILE_EVENTS, 0)
         write_batch(settings, Query.SILVER, 0, delta_offset(landed, 1), delta_offset(profiles, 1))
 
@@ -83,6 +92,8 @@ class TestStatus:
         assert (bronze.lag_records, bronze.lag_versions) == (17, None)
         assert silver.lag == {"bronze.purchase_events": 2, "bronze.customer_profiles": 0}
         assert (silver.lag_records, silver.lag_versions) == (None, 2)
+        assert silver.unread_since == (NOON + timedelta(seconds=1)).isoformat(timespec="milliseconds")
+        assert bronze.unread_since is None
 
     def test_freshness_is_the_worst_over_the_input_topics(self, settings: Settings, kafka: dict[str, Topic]) -> None:
         kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 2)}, NOON + timedelta(seconds=60))

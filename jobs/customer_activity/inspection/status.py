@@ -66,6 +66,7 @@ class QueryReport:
         lag_records: Kafka records not yet landed (bronze); None when unknown.
         lag_versions: commits of upstream tables not yet read (the others); None when unknown.
         lag: the same by topic or table.
+        unread_since: when the oldest of those commits was made, UTC; None when unknown.
         is_current: whether it and every query before it have read everything.
         freshness_seconds: how much newer the newest input is than what this layer reflects; 0 when it is current.
     """
@@ -83,6 +84,7 @@ class QueryReport:
     lag_records: int | None = None
     lag_versions: int | None = None
     lag: dict[str, int] = field(default_factory=dict)
+    unread_since: str | None = None
     is_current: bool = False
     freshness_seconds: float | None = None
 
@@ -209,8 +211,12 @@ def _query(
     versions = progress.table_versions if progress else {}
     for table in (Table(name) for name in flow.reads if not name.startswith(TOPIC_PREFIX)):
         position = _position(settings, table)
-        if position is not None:
-            found.lag[table.label] = max(0, position.version - versions.get(position.table_id, -1))
+        if position is None:
+            continue
+        read = versions.get(position.table_id, -1)
+        found.lag[table.label] = max(0, position.version - read)
+        if position.version > read and (since := _committed_at(settings, table, read + 1)) is not None:
+            found.unread_since = min(filter(None, (found.unread_since, _iso(since))))
     found.lag_versions = sum(found.lag.values()) if found.lag else None
     return found
 
@@ -219,6 +225,13 @@ def _position(settings: Settings, table: Table) -> tables.Position | None:
     try:
         return tables.position(settings.lake, table)
     except (DeltaError, OSError):  # `_contents` meets it again, and notes it
+        return None
+
+
+def _committed_at(settings: Settings, table: Table, version: int) -> datetime | None:
+    try:
+        return tables.committed_at(settings.lake, table, version)
+    except OSError:  # `_contents` meets it again, and notes it
         return None
 
 

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from pyarrow.fs import FileType
 
 from customer_activity import catalog
 from customer_activity.catalog import Table
+from customer_activity.storage import filesystem
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -65,6 +67,13 @@ def position(lake: str, table: Table) -> Position | None:
     """Return a table's id and latest version; None when there is no such table yet."""
     opened = open_table(lake, table)
     return Position(str(opened.metadata().id), opened.version()) if opened else None
+
+
+def committed_at(lake: str, table: Table, version: int) -> datetime | None:
+    """Return when a version was committed, as its log entry's file tells; None when the log has no such entry."""
+    files, folder = filesystem(catalog.table_path(lake, table))
+    entry = files.get_file_info(f"{folder}/_delta_log/{version:020}.json")
+    return None if entry.type == FileType.NotFound else datetime.fromtimestamp(entry.mtime_ns / 1e9, UTC)
 
 
 def newest_at(lake: str, table: Table, versions: dict[str, int]) -> datetime | None:

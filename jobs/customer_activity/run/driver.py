@@ -161,12 +161,16 @@ def _has_work(query: QueryReport) -> bool:
 def _age(query: QueryReport, now: datetime) -> float | None:
     """Seconds since a query finished its last batch, told how far it is in the one at work, or found nothing to read.
 
-    After a quiet hour what comes in waits for some seconds at most: that query is not stuck.
+    After a quiet hour what comes in waits for some seconds at most: that query is not stuck. One that finds nothing
+    although commits wait is, from when the oldest of them was made.
     """
-    told = [at for at in ((query.batch or {}).get("at"), query.progress_at, query.idle_at) if at is not None]
-    if not told:
+    told = [(query.batch or {}).get("at"), query.progress_at, query.idle_at]
+    *done, idle = (None if at is None else datetime.fromisoformat(at) for at in told)
+    if idle is not None and query.unread_since is not None:
+        idle = min(idle, datetime.fromisoformat(query.unread_since))
+    newest = max((at for at in (*done, idle) if at is not None), default=None)
+    if newest is None:
         return None
-    newest = max(map(datetime.fromisoformat, told))
     return max(0.0, (now.astimezone(UTC) - newest).total_seconds())
 
 
