@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -72,6 +72,11 @@ class Profile(NamedTuple):
 
 def records(rows: pa.Table | pa.RecordBatch) -> Iterator[Profile]:
     """Return a table's rows as profile records; columns are taken by name."""
+    return map(Profile._make, values(rows))
+
+
+def values(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """Return the same as plain tuples, for SQL: to name their fields takes half as long as to insert them."""
     columns = []
     for name in Profile._fields:
         column = rows.column(name)
@@ -80,12 +85,12 @@ def records(rows: pa.Table | pa.RecordBatch) -> Iterator[Profile]:
         if pa.types.is_timestamp(column.type):
             column = column.cast(MICROS).cast(pa.int64())
         columns.append(column.to_pylist())
-    return map(Profile._make, zip(*columns, strict=True))
+    return zip(*columns, strict=True)
 
 
 def take(connection: sqlite3.Connection, rows: pa.Table) -> None:
     """Let rows of silver.profile_changes change the index's table."""
-    connection.executemany(CHANGE, records(rows.sort_by("customer_id")))
+    connection.executemany(CHANGE, values(rows.sort_by("customer_id")))
 
 
 HOLDING = Holding(

@@ -181,7 +181,7 @@ class GoldState:
             connection.execute(REMEMBER)
             connection.execute(BEYOND)
             connection.executemany(ADD, _tuples(sums))
-            connection.executemany(profile_records.CHANGE, profile_records.records(profiles))
+            connection.executemany(profile_records.CHANGE, profile_records.values(profiles))
             connection.executemany(OVER, ((customer,) for customer in ended))
             if frozen := [customer for (customer,) in connection.execute(FROZEN_AND_ENDED)]:
                 had_a_row = ((customer,) for customer in in_gold(frozen))
