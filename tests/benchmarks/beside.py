@@ -1,0 +1,189 @@
+"""Measure this checkout beside another one, in turn on the same machine: what a change cost, as ratios.
+
+    .venv/bin/python tests/benchmarks/beside.py ../other [--runs 5] [--only NAME ...] [--out DIR]
+
+The other is a checkout of another commit in which `make setup` has run (`git worktree add --detach ../other COMMIT`).
+Each run is a process of that checkout's own environment, with its own scenarios; which of the two comes first changes
+from run to run, so that a machine that becomes slower favours neither. Said at the end: for each figure the median of
+both, and of the ratios of each pair their median and spread; all of it is in <out>/beside.json after each pair.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+if not __package__:  # run as a file: measured is the checkout that is the working folder, be it this file's or not
+    sys.path[0] = str(Path.cwd() / "tests")
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import environment, load
+from benchmarks.backlog import drain
+from benchmarks.growth import growth
+from benchmarks.pipelines import OURS
+from benchmarks.recovery import cold_start
+from benchmarks.results import OK
+from benchmarks.scenarios import freshness
+from benchmarks.trial import Options, say
+
+Figures = dict[str, float]
+
+TREE = Path(__file__).resolve().parents[2]
+OPTIONS = replace(Options(), repeat=1, warmup_seconds=30.0, measure_seconds=60.0, growth_customers=(20_000, 200_000))
+"""Shorter than `make bench`, and oftener: a ratio's spread tells more than one long run."""
+
+
+def measure_freshness(folder: Path) -> Figures:
+    """Seconds until a purchase is in the view and in gold, and processor seconds for a million of them."""
+    result = freshness(OPTIONS, folder)
+    (run,) = result["runs"]
+    if run["status"] != OK:
+        raise RuntimeError(f"the run does not count: {run['status']} {run.get('error', '')}")
+    return {
+        "view p50, s": run["freshness"]["p50_seconds"],
+        "view p95, s": run["freshness"]["p95_seconds"],
+        "gold p50, s": run["gold_freshness"]["p50_seconds"],
+        "processor, s per million": run["per_million_purchases"]["cpu_seconds"],
+    }
+
+
+def measure_backlog(folder: Path) -> Figures:
+    """Seconds until 2 million purchases and 200,000 profiles that wait are in the view."""
+    with environment.opened(folder, keep=False) as settings:
+        load.backlog(settings, OPTIONS.backlog_customers, OPTIONS.backlog_purchases)
+        own = environment.beside(settings, "backlog")
+        run = drain(own, OURS, OPTIONS.backlog_customers, OPTIONS.backlog_purchases)
+    if run["status"] != OK:
+        raise RuntimeError(f"the run does not count: {run['status']}")
+    return {"all in the view, s": run["seconds"], "processor, s per million": run["cpu_seconds_per_million"]}
+
+
+def measure_cold_start(folder: Path) -> Figures:
+    """Seconds from a process's start to its first record, without a lake and with one."""
+    result = cold_start(OPTIONS, folder)
+    (run,) = result["runs"]
+    if run["status"] != OK:
+        raise RuntimeError(f"the run does not count: {run['status']} {run.get('error', '')}")
+    return {
+        "first record, s": run["first_record_seconds"],
+        "all records, s": run["complete_seconds"],
+        "first record of a restart, s": run["restart_seconds"],
+    }
+
+
+def measure_growth(folder: Path) -> Figures:
+    """Seconds of a burst of 500 customers on a small and on a ten times larger table."""
+    result = growth(OPTIONS, folder)
+    if result["status"] != OK:
+        raise RuntimeError(f"the run does not count: {result}")
+    small, large = result["sizes"]
+    return {
+        f"burst at {small['customers']:,} customers, s": small["median_seconds"],
+        f"burst at {large['customers']:,} customers, s": large["median_seconds"],
+    }
+
+
+MEASUREMENTS: dict[str, Callable[[Path], Figures]] = {
+    "freshness": measure_freshness,
+    "backlog": measure_backlog,
+    "cold_start": measure_cold_start,
+    "growth": measure_growth,
+}
+
+
+def main(
+    other: Annotated[Path, typer.Argument(help="The other checkout, set up.", exists=True, file_okay=False)],
+    *,
+    runs: Annotated[int, typer.Option(min=1, help="Pairs of each measurement.")] = 5,
+    only: Annotated[list[str] | None, typer.Option(help=f"There are: {', '.join(MEASUREMENTS)}.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of results, logs and data.")] = TREE / "var" / "beside",
+) -> None:
+    """Measure both checkouts in turn and say the ratios, this one over the other."""
+    names = [name for name in MEASUREMENTS if not only or name in only]
+    if unknown := set(only or ()) - set(MEASUREMENTS):
+        raise typer.BadParameter(f"no such measurement: {', '.join(sorted(unknown))}")
+    out = out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    trees = {"other": other.resolve(), "this": TREE}
+    pairs: dict[str, list[dict[str, Figures]]] = {name: [] for name in names}
+    for number in range(1, runs + 1):
+        order = list(trees) if number % 2 else list(reversed(trees))
+        for name in names:
+            folders = {which: out / f"{name}-{number}-{which}" for which in order}
+            pairs[name].append({which: measured(trees[which], name, folder) for which, folder in folders.items()})
+            say(f"{name} {number}: {pairs[name][-1]}")
+            summary = {each: summed_up(pairs[each]) for each in names if pairs[each]}
+            report = {"commits": {which: commit(tree) for which, tree in trees.items()}, "summary": summary}
+            (out / "beside.json").write_text(json.dumps({**report, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
+    Console().print(as_table(summary))
+
+
+def measured(tree: Path, name: str, folder: Path) -> Figures:
+    """Run one measurement in a checkout's own environment.
+
+    Raises:
+        subprocess.CalledProcessError: it failed; its log is beside the folder.
+    """
+    with folder.with_suffix(".log").open("wb") as log:
+        child = subprocess.run(
+            (tree / ".venv/bin/python", Path(__file__).resolve(), "--measure", name, folder),
+            cwd=tree,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            check=True,
+        )
+    return dict(json.loads(child.stdout.splitlines()[-1]))
+
+
+def summed_up(pairs: list[dict[str, Figures]]) -> dict[str, dict[str, Any]]:
+    """Return of each figure both medians, and of the pairs' ratios (this over the other) median, lowest and highest."""
+    summary = {}
+    for figure in pairs[0]["this"]:
+        ratios = [pair["this"][figure] / pair["other"][figure] for pair in pairs]
+        summary[figure] = {
+            "other": statistics.median(pair["other"][figure] for pair in pairs),
+            "this": statistics.median(pair["this"][figure] for pair in pairs),
+            "ratio": round(statistics.median(ratios), 3),
+            "ratio_low": round(min(ratios), 3),
+            "ratio_high": round(max(ratios), 3),
+            "pairs": len(pairs),
+        }
+    return summary
+
+
+def commit(tree: Path) -> str:
+    """Return the commit of a checkout."""
+    command = ("git", "rev-parse", "--short", "HEAD")
+    return subprocess.check_output(command, cwd=tree, text=True).strip()
+
+
+def as_table(summary: dict[str, dict[str, dict[str, Any]]]) -> Table:
+    """Lay out medians and ratios for people."""
+    table = Table("measurement", "figure", "other", "this", "ratio (median)", "lowest to highest", "pairs")
+    for name, figures in summary.items():
+        for figure, said in figures.items():
+            spread = f"{said['ratio_low']:.2f} to {said['ratio_high']:.2f}"
+            cells = (f"{said['other']:.2f}", f"{said['this']:.2f}", f"{said['ratio']:.2f}", spread, str(said["pairs"]))
+            table.add_row(name, figure, *cells)
+    return table
+
+
+def measure(name: str, folder: Path) -> None:
+    """Measure once, in the checkout that this process belongs to, and print the figures."""
+    print(json.dumps(MEASUREMENTS[name](folder)))  # noqa: T201 - the parent reads it
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        measure(sys.argv[2], Path(sys.argv[3]))
+    else:
+        typer.run(main)
