@@ -76,6 +76,7 @@ preflight:
 jars: .venv/.ready
 	@infra/jars/resolve.sh
 	@infra/spark/home.sh
+	@infra/spark/log_store.sh
 
 classes: jars
 	@infra/jars/archive.sh

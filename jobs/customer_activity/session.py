@@ -56,10 +56,11 @@ STREAMING = {
     "spark.sql.ui.explainMode": "simple",
 }
 
-# Hadoop's local file system forks a process for every permission and symbolic link; these three do not.
+# Hadoop's local file system forks a process for every permission and symbolic link; these three do not. The log store
+# is ours (infra/spark): a log that is long because a reader was away is listed from where it is asked for.
 LOCAL_DISK = {
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
-    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
+    "spark.delta.logStore.file.impl": "customeractivity.LazyLocalLogStore",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
     ),
@@ -130,9 +131,10 @@ def classpath(settings: Settings) -> dict[str, str]:
     elsewhere get all of them from the driver.
     """
     found = jars(settings)
+    log_store = jars(settings, "log-store")
     for_s3 = jars(settings, "s3") if settings.is_on_s3 else []
     given = for_s3 if settings.spark_master.startswith("local") else [*found, *for_s3]
-    options = {"spark.driver.extraClassPath": _listed(":", found)}
+    options = {"spark.driver.extraClassPath": _listed(":", [*found, *log_store])}
     return options | ({"spark.jars": _listed(",", given)} if given else {})
 
 

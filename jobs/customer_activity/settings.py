@@ -91,7 +91,7 @@ class Settings(BaseSettings):
     airflow_port: int = Field(
         8080, ge=1, le=65533, description="Port of the local Airflow's pages, on loopback; the next two serve its logs."
     )
-    jars_dir: Path = Field(PROJECT / ".jars", description="Jars that set-up resolved: folders spark and broker.")
+    jars_dir: Path = Field(PROJECT / ".jars", description="Jars that set-up resolved, in folders.")
 
     @field_validator("lake", "quality_docs")
     @classmethod

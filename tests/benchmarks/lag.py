@@ -35,6 +35,7 @@ from benchmarks.usage import MEGABYTE, Sampler
 from customer_activity import history
 from customer_activity.catalog import Query, Stage, Table, table_path
 from customer_activity.datafiles import arrow_schema
+from customer_activity.maintenance import COMMITS_A_CHECKPOINT
 from customer_activity.settings import PROJECT, Settings
 
 CHECKPOINT_EVERY = 20_000  # commits: as upkeep does, so that opening a table stays cheap
@@ -128,6 +129,7 @@ def grow(lake: str, table: Table, writer: Query, row: Callable[[int], dict[str, 
     """Write commits of one row each."""
     path = Path(table_path(lake, table))
     schema = arrow_schema(table)
+    last_checkpoint = versions[-min(len(versions), 2 * COMMITS_A_CHECKPOINT)]  # upkeep shortens a log up to one
     before = history.newest_note(lake, table, writer)  # the writer's checkpoint knows that batch
     for number, version in enumerate(versions):
         values = {name: value for name, value in row(number).items() if name in schema.names}
@@ -148,7 +150,7 @@ def grow(lake: str, table: Table, writer: Query, row: Callable[[int], dict[str, 
         }
         entry = "\n".join(json.dumps(action) for action in ({"commitInfo": info}, {"add": add}))
         (path / "_delta_log" / f"{version:020}.json").write_text(entry, encoding="utf-8")
-        if number % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 or version == versions[-1]:
+        if number % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 or version == last_checkpoint:
             DeltaTable(path).create_checkpoint()
 
 

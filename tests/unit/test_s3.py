@@ -95,17 +95,17 @@ def test_no_setting_of_spark_has_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("lake", "master", "folders"),
     [
-        pytest.param("/lake", "local[*]", {"spark.driver.extraClassPath": {"spark"}}, id="a folder"),
+        pytest.param("/lake", "local[*]", {"spark.driver.extraClassPath": {"spark", "log-store"}}, id="a folder"),
         pytest.param(
             "s3a://lake",
             "local[2]",
-            {"spark.driver.extraClassPath": {"spark"}, "spark.jars": {"s3"}},
+            {"spark.driver.extraClassPath": {"spark", "log-store"}, "spark.jars": {"s3"}},
             id="on S3: the class path stays as the class archive has it",
         ),
         pytest.param(
             "s3a://lake",
             "yarn",
-            {"spark.driver.extraClassPath": {"spark"}, "spark.jars": {"spark", "s3"}},
+            {"spark.driver.extraClassPath": {"spark", "log-store"}, "spark.jars": {"spark", "s3"}},
             id="on S3, executors elsewhere",
         ),
     ],

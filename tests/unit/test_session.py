@@ -18,11 +18,12 @@ ADDRESS = ("spark.driver.host", "spark.driver.bindAddress")
 
 @pytest.fixture
 def set_up(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Return settings of a deployment that has one jar; what a start puts into the environment is taken out again."""
+    """Return settings of a deployment with a jar of each kind; what a start puts into the environment is taken out."""
     for variable in ("PYSPARK_PYTHON", "SPARK_HOME"):
         monkeypatch.setenv(variable, "as it was")
-    (tmp_path / "jars" / "spark").mkdir(parents=True)
-    (tmp_path / "jars" / "spark" / "delta.jar").touch()
+    for jar in ("spark/delta.jar", "log-store/ours.jar"):
+        (tmp_path / "jars" / jar).parent.mkdir(parents=True)
+        (tmp_path / "jars" / jar).touch()
     return settings.model_copy(update={"jars_dir": tmp_path / "jars"})
 
 
@@ -40,7 +41,8 @@ def test_executors_elsewhere_can_reach_the_driver_and_get_its_jars(
 ) -> None:
     options = session._options(set_up.model_copy(update={"spark_master": master}))
     assert [options.get(name) for name in ADDRESS] == [address, address]
-    assert options["spark.driver.extraClassPath"].endswith("delta.jar")
+    own = options["spark.driver.extraClassPath"].split(":")
+    assert [Path(jar).name for jar in own] == ["delta.jar", "ours.jar"]
     assert options.get("spark.jars", "").endswith("delta.jar") == sends_jars
 
 

@@ -177,6 +177,8 @@ def _jars(settings: Settings) -> str:
     ]:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise _Fault(f"{settings.jars_dir}: {wrong[0]}{more}", SET_UP)
+    if not [*(settings.jars_dir / "log-store").glob("*.jar")]:  # compiled here: no checksum to know it by
+        raise _Fault(f"{settings.jars_dir}: the log store for local lakes is missing", SET_UP)
     return f"{len(pins)} jars in {settings.jars_dir}, all as infra/jars/SHA256SUMS says"
 
 
