@@ -118,7 +118,7 @@ def main(
             say(f"  {stage}: {seconds:.0f} s, peak {jvm:,.0f} MB of the JVM, {python:,.0f} MB of Python")
         say(f"  {outcome(settings, hop, commits)}")
         # A start reads a query's last batch once more, so the log goes back to its begin until there is a next one.
-        run(settings, TRAFFIC)
+        run(settings, [*TRAFFIC, "--seed", "2"])
         run(settings, ["stream", "--available-now"])
         run(settings, ["maintain"])
         entries = len([*Path(table_path(settings.lake, table), "_delta_log").glob("*.json")])
