@@ -38,7 +38,7 @@ from customer_activity.datafiles import arrow_schema
 from customer_activity.maintenance import COMMITS_A_CHECKPOINT
 from customer_activity.settings import PROJECT, Settings
 
-CHECKPOINT_EVERY = 20_000  # commits: as upkeep does, so that opening a table stays cheap
+CHECKPOINT_EVERY = 1_000  # commits: upkeep writes one after 100; each here has all files, which nobody has compacted
 CUSTOMERS = 1_000
 CUSTOMER = "lagging-"  # none of those that `activity produce` makes
 TRAFFIC = ["produce", "--customers", "50", "--purchases", "200", "--rate", "1000"]
