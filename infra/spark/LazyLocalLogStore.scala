@@ -1,11 +1,12 @@
 package customeractivity
 
 import java.io.FileNotFoundException
-import java.nio.file.{Files, NoSuchFileException, Paths}
+import java.nio.file.{DirectoryIteratorException, Files, NoSuchFileException, Paths}
 import java.nio.file.attribute.BasicFileAttributes
 import java.util.{Iterator => JavaIterator}
 
 import scala.jdk.CollectionConverters._
+import scala.util.Using
 
 import io.delta.storage.LocalLogStore
 import org.apache.hadoop.conf.Configuration
@@ -24,13 +25,22 @@ class LazyLocalLogStore(conf: Configuration) extends LocalLogStore(conf) {
   /** The files of the folder from this name on, in order; one that goes meanwhile is left out, as in a listing. */
   override def listFrom(path: Path, conf: Configuration): JavaIterator[FileStatus] = {
     val folder = path.getFileSystem(conf).makeQualified(path.getParent)
-    val names = Paths.get(folder.toUri.getPath).toFile.list()
-    if (names == null) throw new FileNotFoundException(s"No such file or directory: $folder")
-    names.filter(_ >= path.getName).sorted.iterator.flatMap(status(folder, _)).asJava
+    names(folder).filter(_ >= path.getName).sorted.iterator.flatMap(status(folder, _)).asJava
   }
 
+  /** Delta takes a folder that is not there for a table that is not; whatever else is wrong must not look like that. */
+  private def names(folder: Path): Array[String] =
+    try {
+      Using.resource(Files.newDirectoryStream(Paths.get(folder.toUri.getPath)))(
+        _.iterator.asScala.map(_.getFileName.toString).toArray
+      )
+    } catch {
+      case _: NoSuchFileException => throw new FileNotFoundException(s"No such file or directory: $folder")
+      case fault: DirectoryIteratorException => throw fault.getCause
+    }
+
   private def status(folder: Path, name: String): Option[FileStatus] = {
-    val path = new Path(folder, name)
+    val path = new Path(folder, new Path(null, null, name)) // of a name with a colon `Path` would make a scheme
     try {
       val found = Files.readAttributes(Paths.get(path.toUri.getPath), classOf[BasicFileAttributes])
       Some(new FileStatus(found.size, found.isDirectory, 1, 1, found.lastModifiedTime.toMillis, path))

@@ -133,7 +133,7 @@ def classpath(settings: Settings) -> dict[str, str]:
     found = jars(settings)
     log_store = jars(settings, "log-store")
     for_s3 = jars(settings, "s3") if settings.is_on_s3 else []
-    given = for_s3 if settings.spark_master.startswith("local") else [*found, *for_s3]
+    given = for_s3 if settings.spark_master.startswith("local") else [*found, *log_store, *for_s3]
     options = {"spark.driver.extraClassPath": _listed(":", [*found, *log_store])}
     return options | ({"spark.jars": _listed(",", given)} if given else {})
 

@@ -44,14 +44,15 @@ def log(tmp_path: Path) -> Path:
     (folder / f"{10:020}.checkpoint.parquet").write_bytes(b"PAR1")
     (folder / "_last_checkpoint").write_text("{}", encoding="utf-8")
     (folder / "_sidecars").mkdir()
+    (folder / f"{0:020}.json:Zone.Identifier").write_text("copied through another system", encoding="utf-8")
     return folder
 
 
 @pytest.mark.parametrize(
     ("start", "files"),
     [
-        pytest.param(f"{0:020}.", 27, id="all of it"),
-        pytest.param(f"{0:020}.json", 26, id="from the first entry"),
+        pytest.param(f"{0:020}.", 28, id="all of it"),
+        pytest.param(f"{0:020}.json", 27, id="from the first entry"),
         pytest.param(f"{10:020}.checkpoint.parquet", 7, id="from a checkpoint"),
         pytest.param(f"{11:020}.json", 3, id="the last entry, and what is no entry"),
         pytest.param(f"{12:020}.", 2, id="what comes next: nothing yet"),
@@ -75,3 +76,9 @@ def test_an_entry_that_goes_while_it_lists_is_left_out(spark: SparkSession, log:
 def test_no_folder_is_no_empty_log(spark: SparkSession, tmp_path: Path, store: str) -> None:
     with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
         next(listing(spark, store, tmp_path / "none" / f"{0:020}."))
+
+
+def test_a_folder_that_cannot_be_read_is_no_missing_one(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file in its place", encoding="utf-8")
+    with pytest.raises(Py4JJavaError, match="NotDirectoryException"):
+        next(listing(spark, OURS, tmp_path / "log" / f"{0:020}."))

@@ -105,7 +105,7 @@ def test_no_setting_of_spark_has_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(
             "s3a://lake",
             "yarn",
-            {"spark.driver.extraClassPath": {"spark", "log-store"}, "spark.jars": {"spark", "s3"}},
+            {"spark.driver.extraClassPath": {"spark", "log-store"}, "spark.jars": {"spark", "log-store", "s3"}},
             id="on S3, executors elsewhere",
         ),
     ],
