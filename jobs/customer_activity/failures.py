@@ -18,8 +18,18 @@ from customer_activity.observability import log
 from customer_activity.settings import Settings
 from customer_activity.storage import is_full
 
-OFFSETS_GONE = ("failOnDataLoss", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
-FILES_GONE = ("FileNotFoundException", "FILE_NOT_EXIST", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
+OFFSETS_GONE = (  # Delta names the first one, too, where entries of a log are gone: only bronze reads Kafka
+    "failOnDataLoss",
+    "KAFKA_DATA_LOSS",
+    "OffsetOutOfRange",
+)
+FILES_GONE = (
+    "FileNotFoundException",
+    "FILE_NOT_EXIST",
+    "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+)
 LOG_NOTED = "CONCURRENT_STREAM_LOG_UPDATE"  # Spark's own log of offsets knows no lease
 PUT_BACK = "put them back from a backup: nothing was skipped"
 
@@ -64,7 +74,7 @@ def explain(
 
 def of_kafka(query: Query, cause: BaseException | None, text: str, settings: Settings) -> ActivityError | None:
     """Say what Kafka refused or has lost; None when it was something else."""
-    if isinstance(cause, OffsetsLost) or any(words in text for words in OFFSETS_GONE):
+    if isinstance(cause, OffsetsLost) or (query is Query.BRONZE and any(words in text for words in OFFSETS_GONE)):
         return offsets_lost(query, text, settings)
     refusals = (
         line.strip() for line in text.splitlines() if any(words in line for words in kafka_faults.JAVA_REFUSALS)

@@ -141,6 +141,7 @@ class RunningQuery:
         if self.status.state == HELD:
             log.info("query=%s is held no more", self.query)
             self.status.state, self.status.message = "running", ""
+            self.status.moved("begins")  # what it was held for is no silence of its own
 
     def ended(self) -> bool:
         """Whether the query has ended.

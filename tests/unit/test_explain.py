@@ -19,6 +19,7 @@ from customer_activity.failures import explain
 from customer_activity.settings import Settings
 
 NOTED = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 6."
+LOG_GONE = "[DELTA_MISSING_FILES_UNEXPECTED_VERSION] expected version 3, found 5; set failOnDataLoss to false"
 LOST = LeaseLost("summaries: another driver has taken over")
 
 
@@ -29,6 +30,7 @@ LOST = LeaseLost("summaries: another driver has taken over")
         (NOTED, None, True, LeaseLost, "another driver has taken over"),
         (NOTED, None, False, TransientError, "planned a batch in this query's checkpoint"),
         ("java.io.FileNotFoundException: part-1.parquet", None, False, ChangeFeedLost, "files are gone"),
+        (LOG_GONE, None, False, ChangeFeedLost, "files are gone"),
         (
             "died\norg.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [p]",
             None,
@@ -51,6 +53,7 @@ LOST = LeaseLost("summaries: another driver has taken over")
         "the successor has planned a batch",
         "the one before has planned a batch",
         "a file is gone",
+        "entries of a log are gone, which Delta tells in words that Kafka's connector has, too",
         "Kafka lacks a right for it",
         "Kafka does not know it any more",
         "Spark's",

@@ -99,9 +99,11 @@ def test_an_always_on_publisher_waits_and_says_so(settings: Settings, monkeypatc
     query = publisher(settings, stopping)
     states: list[str] = []
     monkeypatch.setattr(gate, "held", lambda rules: states.append(f"held by {', '.join(rules)}"))
+    query.status.progress_at = before = "2026-01-02T12:00:00+00:00"
     query._pass_gate()
     assert (states, stopping.waits) == (["held by a"], [1.0])
     assert (query.status.state, query.status.message) == ("running", "")
+    assert (query.status.progress_at or "") > before, "supervision counts from when it goes on"
 
 
 def test_a_publisher_that_waits_stops_when_told_to(settings: Settings) -> None:

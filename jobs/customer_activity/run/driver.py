@@ -87,7 +87,7 @@ def observe(settings: Settings) -> Driver:
     seconds = _up(pid)
     if seconds is None:  # it ended just now
         pid = None
-    state, message = judged(report, pid, seconds)
+    state, message = judged(report, pid, seconds, settings.merge_seconds)
     by_query = {query.query: query for query in report.queries}
     publisher = by_query[Query.PUBLISH]
     ages = [age for query in report.queries if (age := _age(query, report.at)) is not None]
@@ -115,13 +115,14 @@ def _up(pid: int | None) -> float | None:
         return None
 
 
-def judged(report: Report, pid: int | None, seconds: float | None) -> tuple[State, str]:
+def judged(report: Report, pid: int | None, seconds: float | None, merge_seconds: float = 0.0) -> tuple[State, str]:
     """Judge how the driver is by what its queries say; pure.
 
     Args:
         report: the status.
         pid: the driver's process; None when none runs.
         seconds: since it started.
+        merge_seconds: how long what merges behind the path may wait before it looks again.
     """
     if pid is None or seconds is None:
         return _ended(report)
@@ -129,7 +130,7 @@ def judged(report: Report, pid: int | None, seconds: float | None) -> tuple[Stat
     if not ours or any(query.state == "starting" and query.batch is None for query in ours):
         is_late = seconds > START_SECONDS
         return (State.STALLED, f"it has not started within {START_SECONDS:.0f} s") if is_late else (State.STARTING, "")
-    stuck = next((words for query in ours if (words := _stuck(query, report.at, seconds))), "")
+    stuck = next((words for query in ours if (words := _stuck(query, report.at, seconds, merge_seconds))), "")
     return (State.STALLED, stuck) if stuck else (State.RUNNING, "")
 
 
@@ -143,11 +144,12 @@ def _ended(report: Report) -> tuple[State, str]:
     return State.STOPPED, ""
 
 
-def _stuck(query: QueryReport, now: datetime, seconds: float) -> str:
+def _stuck(query: QueryReport, now: datetime, seconds: float, merge_seconds: float) -> str:
     """Say why a query is stuck; empty when it is not. One whose lag is unknown is left to itself."""
     age = _age(query, now)
     waited = seconds if age is None else min(seconds, age)
-    if waited <= STALLED_SECONDS or query.state == HELD:
+    patience = STALLED_SECONDS + (merge_seconds if query.query.is_behind else 0.0)
+    if waited <= patience or query.state == HELD:
         return ""
     if query.state == "silent":
         return f"{query.query}: {query.message}"
