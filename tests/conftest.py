@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, settings
 from pyspark.sql import SparkSession
 
-from customer_activity import session
+from customer_activity.engine import session
 from customer_activity.settings import Settings
 
 # `--hypothesis-profile=as-found`: a failure is shown as it was found, which takes minutes less than its shortest form.

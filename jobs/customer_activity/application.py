@@ -18,20 +18,22 @@ from types import FrameType
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from customer_activity import attention, delta, layout, loss, recovery, session
-from customer_activity.broker import topics
 from customer_activity.catalog import Query
+from customer_activity.engine import heartbeat, loss, session
+from customer_activity.engine.failures import disk_full
+from customer_activity.engine.observability import HELD, log
+from customer_activity.engine.queries import RunningQuery
+from customer_activity.engine.turns import Rounds, Turn
 from customer_activity.errors import ActivityError, PublishingHeld
-from customer_activity.failures import disk_full
 from customer_activity.inspection.describe import lines
-from customer_activity.lease import Lease
-from customer_activity.observability import HELD, log
-from customer_activity.plans import Plans
-from customer_activity.queries import RunningQuery
-from customer_activity.rounds import Rounds, Turn
+from customer_activity.kafka import topics
+from customer_activity.lake import delta, layout
+from customer_activity.lease.lease import Lease
+from customer_activity.maintenance.upkeep import Upkeep
+from customer_activity.operations import recovery
 from customer_activity.settings import Settings
-from customer_activity.storage import PRIVATE, is_full, keep_private
-from customer_activity.upkeep import Upkeep
+from customer_activity.storage.filesystem import PRIVATE, is_full, keep_private
+from customer_activity.streams.plans import Plans
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
@@ -141,7 +143,7 @@ def look_around(settings: Settings, stopping: threading.Event, lease: Lease | No
     """
     if lease is not None:
         lease.check()
-    if attended is not None and not stopping.is_set() and attention.is_over(settings.run_dir, attended):
+    if attended is not None and not stopping.is_set() and heartbeat.is_over(settings.run_dir, attended):
         log.warning("nobody has looked after this driver for %.0f s: it stops", attended)
         stopping.set()
 

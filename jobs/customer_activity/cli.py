@@ -10,8 +10,10 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from customer_activity import console, s3, settings, shown, storage
+from customer_activity import settings, shown
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK, ActivityError
+from customer_activity.storage import filesystem, s3
+from customer_activity.terminal import console
 
 COMMANDS = {  # name: where it is written
     "broker": "broker:app",
@@ -63,7 +65,7 @@ class Commands(TyperGroup):
         except Exception as error:
             is_told = isinstance(error, typer.Abort) or hasattr(error, "exit_code")
             if not is_told and ctx.obj is not None:
-                storage.require(ctx.obj.lake)
+                filesystem.require(ctx.obj.lake)
             raise
 
 

@@ -12,8 +12,9 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from customer_activity import catalog, places, s3
+from customer_activity import catalog
 from customer_activity.errors import SettingsError
+from customer_activity.storage import locations, s3
 
 PREFIX = "ACTIVITY_"
 PROJECT = Path(__file__).resolve().parents[2]
@@ -97,7 +98,7 @@ class Settings(BaseSettings):
     @classmethod
     def _supported_location(cls, location: str) -> str:
         """Make a local one absolute, so that every process and Spark mean the same folder; refuse what is neither."""
-        return places.normal(location)
+        return locations.normal(location)
 
     @field_validator("run_dir", "broker_dir", "airflow_dir", "jars_dir")
     @classmethod

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from customer_activity import kafka
-from customer_activity.broker import process, topics
+from customer_activity.demo.broker import process
+from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
 
 ADMIN_SECONDS = 20.0
@@ -68,7 +68,7 @@ def beside(settings: Settings, name: str) -> Settings:
 def create_topics(settings: Settings) -> None:
     """Create the topics that are missing, as infra/kafka/topics.yaml says, with what measuring needs besides."""
     topics.check(settings, create=True)
-    admin = kafka.admin(settings)
+    admin = clients.admin(settings)
     wanted = {
         settings.view_topic: {"message.timestamp.type": "LogAppendTime", "min.compaction.lag.ms": DAY_MS},
         settings.profile_topic: {"min.compaction.lag.ms": DAY_MS},

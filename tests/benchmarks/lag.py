@@ -32,10 +32,10 @@ from deltalake import DeltaTable
 from benchmarks import environment
 from benchmarks.trial import say
 from benchmarks.usage import MEGABYTE, Sampler
-from customer_activity import history
 from customer_activity.catalog import Query, Stage, Table, table_path
-from customer_activity.datafiles import arrow_schema
-from customer_activity.maintenance import COMMITS_A_CHECKPOINT
+from customer_activity.lake import history
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.maintenance.maintenance import COMMITS_A_CHECKPOINT
 from customer_activity.settings import PROJECT, Settings
 
 CHECKPOINT_EVERY = 1_000  # commits: upkeep writes one after 100; each here has all files, which nobody has compacted

@@ -26,8 +26,8 @@ from deltalake import DeltaTable
 from benchmarks import environment
 from benchmarks.pipelines import Command, Pipeline
 from benchmarks.trial import say
-from customer_activity import kafka
 from customer_activity.catalog import Table, table_path
+from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def main(
     """Drain large records, and print what it took."""
     for kind in (Text.RANDOM, Text.SAME) if text is Text.BOTH else (text,):
         with environment.opened(folder.resolve()) as settings:
-            limit = int(kafka.topic_setting(settings, settings.purchase_topic, "max.message.bytes"))
+            limit = int(clients.topic_setting(settings, settings.purchase_topic, "max.message.bytes"))
             started = time.monotonic()
             produce(settings, records, size, limit, kind)
             say(f"{records:,} records of {size:,} bytes ({kind}) wait after {time.monotonic() - started:.0f} s")
@@ -68,7 +68,7 @@ def produce(settings: Settings, records: int, size: int, limit: int, kind: Text)
     filler = base64.b64encode(random.Random(1).randbytes(max(size, limit))).decode()
     if kind is Text.SAME:
         filler = "x" * len(filler)
-    producer = kafka.producer(settings, message_max_bytes=10 * MEGABYTE, queue_buffering_max_kbytes=64_000)
+    producer = clients.producer(settings, message_max_bytes=10 * MEGABYTE, queue_buffering_max_kbytes=64_000)
     for number in range(CUSTOMERS):
         profile = {"customerId": f"C-{number}", "name": "Ada", "updatedAtEpochMillis": 1483271606000}
         producer.produce(settings.profile_topic, key=f"C-{number}".encode(), value=json.dumps(profile).encode())

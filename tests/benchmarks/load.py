@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from confluent_kafka import KafkaError, Message
 
-from customer_activity import kafka
+from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 
 SLICE_SECONDS = 0.02  # between two looks at the clock: 10 purchases at 500/s, and 50 wake-ups cost next to nothing
@@ -118,7 +118,7 @@ class Sender:
 
     def connect(self) -> None:
         """Connect, perhaps anew: a client that has known a topic for long learns of added partitions minutes later."""
-        self.producer = kafka.producer(
+        self.producer = clients.producer(
             self.settings,
             linger_ms=LINGER_MS,
             batch_num_messages=10_000,

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from benchmarks.freshness import Numbers, Purchases, ViewRecords
 from benchmarks.load import customer_number, is_customer, is_purchase
-from customer_activity import kafka
+from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 
 BATCH_RECORDS = 10_000
@@ -114,8 +114,8 @@ class TopicReader:
         self._connect()
 
     def _connect(self) -> None:
-        self.consumer = kafka.reader(self.settings)
-        partitions = kafka.partitions(self.settings, self.topic)
+        self.consumer = clients.reader(self.settings)
+        partitions = clients.partitions(self.settings, self.topic)
         self.next_offset = {partition: self.next_offset.get(partition, 0) for partition in partitions}
         self.assignment = [TopicPartition(self.topic, *place) for place in self.next_offset.items()]
         self.consumer.assign(self.assignment)

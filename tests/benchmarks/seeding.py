@@ -35,13 +35,14 @@ from benchmarks import environment
 from benchmarks.lag import run
 from benchmarks.trial import say
 from benchmarks.usage import Sampler
-from customer_activity import delta, deltalog, history, kafka
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import arrow_schema
-from customer_activity.deltalog import Position
 from customer_activity.inspection import status
-from customer_activity.run import driver
+from customer_activity.kafka import clients
+from customer_activity.lake import delta, deltalog, history
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.deltalog import Position
 from customer_activity.settings import PROJECT, Settings
+from customer_activity.supervision import driver
 from support.tables import append_table
 
 COMMIT_ROWS = 2_500_000
@@ -143,7 +144,7 @@ def send(settings: Settings) -> None:
     """Send one more purchase of a customer who has many."""
     purchase = {"purchaseId": "one-more", "customerId": CUSTOMER, "amount": 1.00, "currency": "EUR"}
     value = json.dumps({**purchase, "occurredAtEpochMillis": 1_700_000_000_000}).encode()
-    producer = kafka.producer(settings)
+    producer = clients.producer(settings)
     producer.produce(settings.purchase_topic, key=b"one-more", value=value)
     if producer.flush(60):
         raise typer.Exit(1)

@@ -17,11 +17,10 @@ from confluent_kafka import KafkaError, Message
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
 from benchmarks.load import FLUSH_SECONDS
-from customer_activity import kafka
-from customer_activity.broker import topics
+from customer_activity.demo.traffic import odd, poison
+from customer_activity.demo.traffic.poison import Poison
+from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
-from customer_activity.traffic import odd, poison
-from customer_activity.traffic.poison import Poison
 from support import wire, worlds
 from support.records import NOW_MS, Record
 from support.wire import WireRecord
@@ -67,8 +66,8 @@ class Others:
 
     def connect(self) -> None:
         """Connect, perhaps anew: a client that has known a topic for long learns of added partitions minutes later."""
-        self.producer = kafka.producer(self.settings, message_max_bytes=MOST_BYTES)
-        self.newest = {topic: kafka.partitions(self.settings, topic)[-1] for topic in self._inputs()}
+        self.producer = clients.producer(self.settings, message_max_bytes=MOST_BYTES)
+        self.newest = {topic: clients.partitions(self.settings, topic)[-1] for topic in self._inputs()}
 
     def send(self) -> None:
         """Send a lot, and see it confirmed.
@@ -84,7 +83,7 @@ class Others:
 
     def add_partitions(self) -> None:
         """Give both input topics one more partition; keys that the load sends are on another one from here on."""
-        admin = kafka.admin(self.settings)
+        admin = clients.admin(self.settings)
         wanted = [NewPartitions(topic, newest + 2) for topic, newest in self.newest.items()]
         for answer in admin.create_partitions(wanted).values():
             answer.result(ADMIN_SECONDS)
@@ -129,7 +128,7 @@ class Others:
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
         ]
         resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=allowed) for topic in self._inputs()]
-        admin = kafka.admin(self.settings)  # its answers end with it
+        admin = clients.admin(self.settings)  # its answers end with it
         for answer in admin.incremental_alter_configs(resources).values():
             answer.result(ADMIN_SECONDS)
 

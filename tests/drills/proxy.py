@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 from unittest.mock import patch
 
-from customer_activity.broker import node
+from customer_activity.demo.broker import node
 from customer_activity.settings import Settings
 
 HOST = "127.0.0.1"

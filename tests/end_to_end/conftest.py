@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from customer_activity.broker import process, topics
-from customer_activity.run import local_airflow, parts
+from customer_activity.demo.broker import process
+from customer_activity.demo.run import local_airflow, parts
+from customer_activity.kafka import topics
 from customer_activity.settings import Settings
 from support.airflow import Deployment
 

@@ -15,8 +15,8 @@ if not __package__:  # run as a file: only its own folder is searched
 import typer
 
 from customer_activity import settings
-from customer_activity.run import local_airflow
-from customer_activity.run.local_airflow import STREAM_DAG
+from customer_activity.demo.run import local_airflow
+from customer_activity.demo.run.local_airflow import STREAM_DAG
 from support import browser
 from support.airflow import TASK, Deployment
 

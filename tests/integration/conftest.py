@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from customer_activity.broker import process, topics
+from customer_activity.demo.broker import process
+from customer_activity.kafka import topics
 from customer_activity.settings import Settings
 from support import addresses, s3_server
 

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from customer_activity import kafka as clients
-from customer_activity.broker import node, process, topics
 from customer_activity.commands import broker as commands
+from customer_activity.demo.broker import node, process
 from customer_activity.errors import BrokerUnavailable, EnvironmentFault, TopicMismatch
 from customer_activity.inspection import doctor
+from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
 
 
@@ -166,6 +166,6 @@ def test_data_outlives_a_stop_and_a_crash(kafka: Settings, tmp_path: Path, free_
 
 def test_a_cluster_id_may_begin_with_a_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = Settings(kafka_bootstrap_servers="localhost:9092", broker_dir=tmp_path)
-    monkeypatch.setattr("customer_activity.broker.node.uuid.uuid4", lambda: UUID(bytes=b"\xfb" * 16))
+    monkeypatch.setattr("customer_activity.demo.broker.node.uuid.uuid4", lambda: UUID(bytes=b"\xfb" * 16))
     node.format_once(own, node.configure(own))
     assert "cluster.id=-_v7" in (node.data(own) / "meta.properties").read_text(encoding="utf-8")

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from customer_activity import kafka
-from customer_activity.broker import acls, topics
 from customer_activity.errors import BrokerUnavailable, KafkaRefused
+from customer_activity.kafka import acls, clients, topics
 from customer_activity.settings import Settings
 from support import secured_broker
 from support.images import PROJECT
@@ -53,12 +52,12 @@ def test_who_has_a_secret_is_let_in_to_what_is_its_own(free_address: str, tmp_pa
         acls.grant(admin, acls.declared(admin, "pipeline", "activity"), "activity")
         acls.grant(admin, acls.declared(admin, "traffic", "producers"), "producers")
         assert topics.check(driver, create=False) == []
-        producer = kafka.producer(producers)
+        producer = clients.producer(producers)
         producer.produce(producers.purchase_topic, b"{}", b"key")
         assert producer.flush(30) == 0
         with pytest.raises(KafkaRefused):
-            kafka.partitions(producers, producers.view_topic)
+            clients.partitions(producers, producers.view_topic)
         with pytest.raises(KafkaRefused):
             acls.grant(driver, acls.declared(driver, "pipeline", "producers"), "producers")
         with pytest.raises(BrokerUnavailable, match="ACTIVITY_KAFKA_CONFIG"):
-            kafka.metadata(nameless, seconds=3)
+            clients.metadata(nameless, seconds=3)

@@ -9,9 +9,10 @@ import pytest
 
 from customer_activity.catalog import Table
 from customer_activity.inspection import status
-from customer_activity.run import driver, maintain, processes
-from customer_activity.run.driver import State
+from customer_activity.maintenance import on_demand
 from customer_activity.settings import Settings
+from customer_activity.supervision import driver, processes
+from customer_activity.supervision.driver import State
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
 from support.waiting import until
@@ -48,7 +49,7 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
     # What has nothing to read says so: otherwise the first record after a quiet hour would make it look stuck.
     until(lambda: next(looks).state.is_well and all(query.idle_at for query in status.report(settings).queries))
 
-    done = maintain.maintain(settings, 60)  # between the batches of the driver that runs
+    done = on_demand.maintain(settings, 60)  # between the batches of the driver that runs
     assert done.by_driver
     assert {table.table for table in done.tables} == {table.label for table in Table}
     assert not [table.error for table in done.tables if table.error]

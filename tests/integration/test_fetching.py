@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from customer_activity import kafka
-from customer_activity.bronze import fetching
-from customer_activity.bronze.fetching import Fetcher
 from customer_activity.errors import BrokerUnavailable, OffsetsLost
+from customer_activity.kafka import clients
 from customer_activity.settings import Settings
+from customer_activity.streams.bronze import fetching
+from customer_activity.streams.bronze.fetching import Fetcher
 
 PARTITION = 2
 
@@ -31,12 +31,12 @@ def fetcher(settings: Settings) -> Iterator[Fetcher]:
 
 def end(settings: Settings) -> int:
     """Where the partition ends."""
-    return kafka.offset_range(settings, settings.purchase_topic)[PARTITION][1]
+    return clients.offset_range(settings, settings.purchase_topic)[PARTITION][1]
 
 
 def send(settings: Settings, *values: bytes | None, headers: Any = None) -> int:
     """Send values to one partition; return where it ends."""
-    producer = kafka.producer(settings)
+    producer = clients.producer(settings)
     for value in values:
         producer.produce(settings.purchase_topic, key=b"P", value=value, headers=headers, partition=PARTITION)
     assert producer.flush(30) == 0
@@ -45,7 +45,7 @@ def send(settings: Settings, *values: bytes | None, headers: Any = None) -> int:
 
 def transaction(settings: Settings, *values: bytes, commits: bool) -> int:
     """Send values in a transaction; return where the partition ends, its mark included."""
-    producer: Producer = kafka.producer(settings, transactional_id="test-fetching")
+    producer: Producer = clients.producer(settings, transactional_id="test-fetching")
     producer.init_transactions(30)
     producer.begin_transaction()
     for value in values:
@@ -113,7 +113,7 @@ def test_only_committed_records_are_handed_out_and_marks_hold_nobody_up(settings
 
 def test_offsets_that_are_gone_are_an_error(settings: Settings, fetcher: Fetcher) -> None:
     upto = send(settings, b"0", b"1")
-    admin = kafka.admin(settings)
+    admin = clients.admin(settings)
     gone = admin.delete_records([TopicPartition(settings.purchase_topic, PARTITION, upto)])
     for removed in gone.values():
         removed.result(30)

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity import application, maintenance, recovery
+from customer_activity import application
 from customer_activity.catalog import CURRENT, Query, Table, checkpoint_path, history_path
 from customer_activity.errors import TerminalError
-from customer_activity.publish.resync import resync
+from customer_activity.maintenance import maintenance
+from customer_activity.operations import recovery
 from customer_activity.rebuild import candidate
 from customer_activity.rebuild.swap import When, swap_in
 from customer_activity.settings import Settings
+from customer_activity.streams.publish.resync import resync
 from customer_activity.verification.verify import verify
 from support.broker import assert_verified, drain, send
 from support.records import profile, purchase, tombstone
@@ -80,13 +82,13 @@ def two_days(spark: SparkSession, settings: Settings, backup: Path, *, until_sho
     send(settings, profile("C-1"), purchase("P-1"), profile("C-3"), purchase("P-2", "C-9"), purchase("P-0", amount="x"))
     drain(spark, settings)
     for table in Table if until_short else ():
-        maintenance.checkpoint(settings.lake, table, every=1)
+        maintenance.checkpoint_log(settings.lake, table, every=1)
     shutil.copytree(settings.lake, backup)
     send(settings, purchase("Q-1"), profile("D-1"), profile("D-2"), purchase("R-1", amount="x"))
     send(settings, profile("C-1", updated=9_000), profile("C-9"), tombstone("C-3"))
     drain(spark, settings)
     for table in Table if until_short else ():
-        maintenance.checkpoint(settings.lake, table, every=1)
+        maintenance.checkpoint_log(settings.lake, table, every=1)
         maintenance.shorten(settings.lake, table, 0)
 
 

@@ -10,10 +10,10 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
-from customer_activity import kafka, loss
-from customer_activity.broker import topics
 from customer_activity.catalog import Table
+from customer_activity.engine import loss
 from customer_activity.errors import OffsetsLost, TopicMismatch
+from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
 from support.broker import assert_verified, drain, rows, send
 from support.records import profile, purchase
@@ -21,8 +21,8 @@ from support.records import profile, purchase
 
 def remove_all(settings: Settings, topic: str) -> None:
     """Remove every record of a topic, as retention does."""
-    ends = [TopicPartition(topic, p, high) for p, (_, high) in kafka.offset_range(settings, topic).items()]
-    admin = kafka.admin(settings)  # held until the answers are there
+    ends = [TopicPartition(topic, p, high) for p, (_, high) in clients.offset_range(settings, topic).items()]
+    admin = clients.admin(settings)  # held until the answers are there
     for removed in admin.delete_records(ends).values():
         removed.result(30)
 
@@ -51,7 +51,7 @@ def test_lost_offsets_stop_bronze_until_they_are_accepted(spark: SparkSession, s
 def test_a_topic_that_was_made_anew_is_refused_even_when_it_is_longer(spark: SparkSession, settings: Settings) -> None:
     send(settings, profile("C-1"), purchase("P-1"))
     drain(spark, settings)
-    admin = kafka.admin(settings)
+    admin = clients.admin(settings)
     for deleted in admin.delete_topics([settings.purchase_topic]).values():
         deleted.result(30)
     Retrying(

@@ -10,12 +10,13 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, kafka, microbatch
-from customer_activity.bronze import fetching
-from customer_activity.bronze.fetching import Fetcher
 from customer_activity.catalog import Table
 from customer_activity.errors import RecordsUnreadable
+from customer_activity.kafka import clients
+from customer_activity.lake import delta, microbatch
 from customer_activity.settings import Settings
+from customer_activity.streams.bronze import fetching
+from customer_activity.streams.bronze.fetching import Fetcher
 from customer_activity.verification import kafka_input
 from customer_activity.verification.records import RawRecord
 from support import records, wire
@@ -52,7 +53,7 @@ def allow_any_timestamp(settings: Settings) -> None:
     ]
     topics = (settings.purchase_topic, settings.profile_topic)
     resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=allowed) for topic in topics]
-    admin = kafka.admin(settings)  # its answers end with it
+    admin = clients.admin(settings)  # its answers end with it
     for answer in admin.incremental_alter_configs(resources).values():
         answer.result(20)
 
@@ -137,7 +138,7 @@ def test_a_batch_comes_in_parts_of_some_bytes(
 ) -> None:
     monkeypatch.setattr(fetching, "PART_BYTES", 1_000_000)
     monkeypatch.setattr(fetching, "AHEAD_BYTES", 1_000_000)
-    topic, producer = settings.purchase_topic, kafka.producer(settings)
+    topic, producer = settings.purchase_topic, clients.producer(settings)
     for number in range(60):  # packed, all of them are a few kilobytes
         for partition in (0, PARTITION):
             producer.produce(topic, key=b"P", value=b"%03d" % number * 100_000, partition=partition)
@@ -160,7 +161,7 @@ def test_odd_records_land_alike_whichever_way_they_come(
 ) -> None:
     if way == "workers":
         monkeypatch.setattr(microbatch, "SMALL_BATCH_ROWS", 0)
-        monkeypatch.setattr("customer_activity.bronze.stream.SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr("customer_activity.streams.bronze.stream.SMALL_BATCH_ROWS", 0)
     settings = settings.model_copy(update={"max_bad_share": 1.0})
     delta.ensure_tables(settings.lake)
     allow_any_timestamp(settings)

@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity import kafka
-from customer_activity.broker import process
 from customer_activity.catalog import Table, table_path
+from customer_activity.demo.broker import process
 from customer_activity.errors import LakeOfAnotherRelease
-from customer_activity.migration import migrate
+from customer_activity.kafka import clients
+from customer_activity.operations.migration import migrate
 from customer_activity.settings import Settings
 from support import old_lake
 from support.broker import assert_verified, drain, rows
@@ -43,7 +43,7 @@ def old(free_address: str, tmp_path: Path) -> Iterator[Settings]:
 
 def put(settings: Settings, record: Record, partition: int = -1) -> None:
     """Send a record to a partition, and wait until the broker has it."""
-    producer = kafka.producer(settings)
+    producer = clients.producer(settings)
     producer.produce(record.topic, key=record.key, value=record.value, partition=partition)
     assert producer.flush(30) == 0
 
@@ -56,7 +56,7 @@ def assert_topics_are_those_that_were_written_down(old: Settings) -> None:
     assert {
         (topic, partition): high
         for topic in (old.purchase_topic, old.profile_topic)
-        for partition, (_, high) in kafka.offset_range(old, topic).items()
+        for partition, (_, high) in clients.offset_range(old, topic).items()
     } == ends
 
 

@@ -10,13 +10,12 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from customer_activity import kafka
-from customer_activity.broker import topics
 from customer_activity.errors import TerminalError, TransientError
-from customer_activity.publish import marker, transaction
-from customer_activity.publish.marker import BEFORE_THE_FIRST, Marker
-from customer_activity.publish.transaction import Publisher
+from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
+from customer_activity.streams.publish import marker, transaction
+from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker
+from customer_activity.streams.publish.transaction import Publisher
 from support.broker import view
 
 OURS, THEIRS = "our gold", "their gold"
@@ -37,7 +36,7 @@ def other_topics(settings: Settings, **names: str) -> Settings:
 @contextmanager
 def open_transaction(settings: Settings, topic: str) -> Iterator[Producer]:
     """Have somebody's transaction open on a topic."""
-    producer = kafka.producer(settings, transactional_id=f"somebody-{topic}", transaction_timeout_ms=600_000)
+    producer = clients.producer(settings, transactional_id=f"somebody-{topic}", transaction_timeout_ms=600_000)
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, key=b"somebody", value=b"")

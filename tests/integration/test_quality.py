@@ -15,14 +15,16 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity import application, gate, kafka
+from customer_activity import application
 from customer_activity.catalog import Query, Table, table_path
+from customer_activity.engine import gate
+from customer_activity.engine.gate import Failure
 from customer_activity.errors import JudgingBusy, PublishingHeld
-from customer_activity.gate import Failure
-from customer_activity.publish.resync import resync
+from customer_activity.kafka import clients
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import Report, alone, run
 from customer_activity.settings import Settings
+from customer_activity.streams.publish.resync import resync
 from support.broker import assert_verified, drain, rows, send, view
 from support.quality import rewrite
 from support.records import profile, purchase, tombstone
@@ -45,7 +47,7 @@ def without(customer: str) -> Callable[[list[dict[str, Any]]], list[dict[str, An
 
 def produce(settings: Settings, key: str, value: bytes | None) -> None:
     """Write to the view topic as nobody should."""
-    producer = kafka.producer(settings)
+    producer = clients.producer(settings)
     producer.produce(settings.view_topic, key=key.encode(), value=value)
     assert producer.flush(30) == 0
 
@@ -77,7 +79,7 @@ def test_a_drained_pipeline_passes_and_what_others_do_to_the_topic_is_found(
 
 
 def test_markers_of_transactions_are_no_loss_and_a_lost_record_is(spark: SparkSession, judged: Settings) -> None:
-    producer = kafka.producer(judged, transactional_id=f"test-{judged.purchase_topic}")
+    producer = clients.producer(judged, transactional_id=f"test-{judged.purchase_topic}")
     producer.init_transactions(30)
     for number in range(4):
         producer.begin_transaction()

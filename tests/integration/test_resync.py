@@ -10,12 +10,13 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from customer_activity import kafka, maintenance
 from customer_activity.application import host
 from customer_activity.catalog import Query, Table
 from customer_activity.errors import ChangeFeedLost
-from customer_activity.publish.resync import resync
+from customer_activity.kafka import clients
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
+from customer_activity.streams.publish.resync import resync
 from support.broker import assert_verified, drain, send, view
 from support.records import profile, purchase, tombstone
 
@@ -54,11 +55,11 @@ def test_a_row_goes_out_when_the_topic_takes_larger_ones(spark: SparkSession, se
     assert [key for key, _ in view(settings)] == ["C-1"]
     entry = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
     topic = ConfigResource(ResourceType.TOPIC, settings.view_topic, incremental_configs=[entry])
-    admin = kafka.admin(settings)  # held until the answer is there
+    admin = clients.admin(settings)  # held until the answer is there
     for altered in admin.incremental_alter_configs([topic]).values():
         altered.result(30)
     Retrying(retry=retry_if_result(lambda size: size != "2000000"), stop=stop_after_delay(30), wait=wait_fixed(0.1))(
-        lambda: kafka.topic_setting(settings, settings.view_topic, "max.message.bytes")
+        lambda: clients.topic_setting(settings, settings.view_topic, "max.message.bytes")
     )
 
     assert resync(settings, "the limit was raised") == (1, 0, 1, 0)

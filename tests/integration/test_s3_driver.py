@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from customer_activity import bucket, epochs
 from customer_activity.catalog import Query, Table
-from customer_activity.epochs import ProcessLock
-from customer_activity.run import driver, maintain, processes
-from customer_activity.run.driver import State
+from customer_activity.lake import bucket
+from customer_activity.lease import epochs
+from customer_activity.lease.epochs import ProcessLock
+from customer_activity.maintenance import on_demand
 from customer_activity.settings import Settings
+from customer_activity.supervision import driver, processes
+from customer_activity.supervision.driver import State
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
 from support.waiting import until
@@ -45,7 +47,7 @@ def test_a_driver_on_s3_is_killed_started_again_maintained_and_stopped(on_s3: Se
     assert (second.state, second.pid) == (State.RUNNING, process.pid)
     assert epochs.of(on_s3.lake, ProcessLock).newest() == {query: before[query] + 1 for query in Query}
     until(lambda: driver.observe(on_s3).gold_rows == 2)
-    done = maintain.maintain(on_s3, 60)
+    done = on_demand.maintain(on_s3, 60)
     assert (done.by_driver, [table.error for table in done.tables if table.error]) == (True, [])
 
     assert driver.stop(on_s3, 60) is True

@@ -8,14 +8,15 @@ import pytest
 from pyarrow import fs
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity import epochs, lease, s3, storage
 from customer_activity.catalog import Query, Reason, Table
-from customer_activity.epochs import ProcessLock
 from customer_activity.errors import QueryAlreadyRunning
-from customer_activity.lease import Lease
+from customer_activity.lease import epochs, lease
+from customer_activity.lease.epochs import ProcessLock
+from customer_activity.lease.lease import Lease
 from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
+from customer_activity.storage import filesystem, s3
 from support.broker import rows, send, view
 from support.records import Record, profile, purchase, tombstone
 from support.s3_server import KEYS
@@ -63,7 +64,7 @@ def the_pipeline_runs(settings: Settings, activity: Shell) -> None:
 def it_is_maintained(settings: Settings, activity: Shell) -> None:
     done = activity.report("maintain")
     assert {table["table"]: table["error"] for table in done["tables"]} == {table.label: "" for table in Table}
-    files, folder = storage.filesystem(f"{settings.lake}/{Table.PURCHASES.value}/_delta_log")
+    files, folder = filesystem.filesystem(f"{settings.lake}/{Table.PURCHASES.value}/_delta_log")
     assert "_last_checkpoint" in [entry.base_name for entry in files.get_file_info(fs.FileSelector(folder))]
 
 

@@ -22,14 +22,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from customer_activity import kafka
-from customer_activity.broker import acls, topics
-from customer_activity.broker.acls import Right
-from customer_activity.bronze.fetching import Fetcher
 from customer_activity.errors import EXIT_TERMINAL, TerminalError
-from customer_activity.publish.marker import Marker, identity
-from customer_activity.publish.transaction import Publisher
+from customer_activity.kafka import acls, clients, topics
+from customer_activity.kafka.acls import Right
 from customer_activity.settings import PREFIX, Settings
+from customer_activity.streams.bronze.fetching import Fetcher
+from customer_activity.streams.publish.marker import Marker, identity
+from customer_activity.streams.publish.transaction import Publisher
 from support import addresses, secured_broker
 from support.secured_broker import MARK, SecuredBroker
 from support.waiting import until
@@ -88,9 +87,10 @@ def run(settings: Settings, *command: str, log: Path, is_talkative: bool = False
     told = log.with_name("log4j2.properties")
     told.write_text(TALKATIVE, encoding="utf-8")
     level = f"session.LOG4J = Path({str(told)!r})" if is_talkative else "pass"
-    program = (
-        f"from pathlib import Path; from customer_activity import cli, session; {level}; cli.main({list(command)})"
+    imports = (
+        "from pathlib import Path; from customer_activity import cli; from customer_activity.engine import session"
     )
+    program = f"{imports}; {level}; cli.main({list(command)})"
     with log.open("ab") as errors:
         answer = subprocess.run(
             [sys.executable, "-c", program],
@@ -139,7 +139,7 @@ def test_the_whole_pipeline(broker: SecuredBroker, deployed: Settings, tmp_path:
 def followed(settings: Settings) -> set[bytes]:
     """Follow the view as a service does, in a group; return the customers of the first records."""
     consumer = Consumer(
-        kafka.client_config(
+        clients.client_config(
             settings, group_id="portal-pages", auto_offset_reset="earliest", isolation_level="read_committed"
         )
     )
@@ -218,7 +218,7 @@ def test_a_stream_that_may_not_read_a_topic_says_so(broker: SecuredBroker, deplo
 
 def send_some(broker: SecuredBroker, settings: Settings) -> None:
     """Put a record on each topic of the input, and one on the view."""
-    producer = kafka.producer(broker.of("traffic", settings))
+    producer = clients.producer(broker.of("traffic", settings))
     for topic in (settings.purchase_topic, settings.profile_topic):
         producer.produce(topic, b"{}", b"key")
     assert producer.flush(30) == 0
@@ -233,7 +233,7 @@ class granted:  # noqa: N801 - used as a function
         self.settings = broker.of("nobody", settings)
         self.rights = rights
         self.admin_settings = settings
-        self.admin: AdminClient = kafka.admin(settings)
+        self.admin: AdminClient = clients.admin(settings)
 
     def held(self) -> int:
         return len(self.admin.describe_acls(self.filter(), request_timeout=20).result())
@@ -266,14 +266,14 @@ def exercise(settings: Settings) -> None:
     for topic in (settings.purchase_topic, settings.profile_topic):
         fetcher = Fetcher(settings)
         try:
-            parts = list(fetcher.fetch({topic: kafka.offset_range(settings, topic)}))
+            parts = list(fetcher.fetch({topic: clients.offset_range(settings, topic)}))
             assert sum(part.num_rows for part in parts)
         finally:
             fetcher.close()
     with Publisher(settings) as publisher:
         assert publisher.on_topic()
         publisher.publish([(b"key", b"{}")], Marker("table", 1))
-    kafka.topic_ids(settings, [settings.purchase_topic])
+    clients.topic_ids(settings, [settings.purchase_topic])
 
 
 NAMES = Settings(kafka_config=None)
@@ -317,7 +317,7 @@ def test_the_transactional_id_is_the_publishers() -> None:
 )
 def test_only_the_pipeline_writes_the_view(who: str, broker: SecuredBroker, supplied: Settings) -> None:
     refusals: list[object] = []
-    producer = Producer(kafka.client_config(broker.of(who, supplied)))
+    producer = Producer(clients.client_config(broker.of(who, supplied)))
     producer.produce(supplied.view_topic, b"{}", b"key", on_delivery=lambda error, _: refusals.append(error))
     producer.flush(30)
-    assert [error.code() in kafka.UNAUTHORIZED for error in refusals] == [True]  # type: ignore[attr-defined]
+    assert [error.code() in clients.UNAUTHORIZED for error in refusals] == [True]  # type: ignore[attr-defined]

@@ -22,7 +22,8 @@ from support.waiting import until
 SPARK_CLASS = Path(sys.executable).with_name("spark-class")
 MASTER, WORKER, CLIENT = (f"org.apache.spark.deploy.{name}" for name in ("master.Master", "worker.Worker", "Client"))
 ADD_UP = """
-from customer_activity import session, settings
+from customer_activity import settings
+from customer_activity.engine import session
 spark = session.start(settings.load())
 print("sum", spark.range(1000).selectExpr("sum(id)").collect()[0][0])
 spark.stop()

@@ -15,13 +15,16 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from customer_activity import application, kafka, maintenance, recovery, upkeep
+from customer_activity import application
 from customer_activity.catalog import PROFILES_ROLE, Kept, Query, Table, checkpoint_path, table_path
+from customer_activity.demo.traffic import poison
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
-from customer_activity.publish.marker import Marker
-from customer_activity.publish.transaction import Publisher
+from customer_activity.kafka import clients
+from customer_activity.maintenance import maintenance, upkeep
+from customer_activity.operations import recovery
 from customer_activity.settings import Settings
-from customer_activity.traffic import poison
+from customer_activity.streams.publish.marker import Marker
+from customer_activity.streams.publish.transaction import Publisher
 from customer_activity.verification.verify import verify
 from support.broker import assert_verified, drain, rows, send, view
 from support.records import Record, profile, purchase, tombstone
@@ -116,7 +119,7 @@ def test_every_kind_of_poison_is_quarantined_once_and_nothing_else(spark: SparkS
     kinds = poison.KINDS
     assert len(kinds) >= 25
     send(tolerant, *[profile(f"C-{n}") for n in range(5)], *[purchase(f"P-{n}", f"C-{n % 5}") for n in range(50)])
-    producer = kafka.producer(tolerant)
+    producer = clients.producer(tolerant)
     for number, kind in enumerate(kinds):
         record = poison.record(kind, f"bad-{number}", tolerant.currency)
         topic = tolerant.profile_topic if record.role == PROFILES_ROLE else tolerant.purchase_topic
@@ -152,7 +155,7 @@ def test_headers_and_raw_bytes_arrive_in_bronze(spark: SparkSession, settings: S
 
 def test_an_aborted_transaction_of_a_producer_is_never_counted(spark: SparkSession, settings: Settings) -> None:
     send(settings, profile(), purchase("P-1"))
-    producer = kafka.producer(settings, transactional_id="upstream")
+    producer = clients.producer(settings, transactional_id="upstream")
     producer.init_transactions(30)
     for aborts, purchase_id in ((True, "P-2"), (False, "P-3")):
         producer.begin_transaction()
@@ -218,12 +221,12 @@ def test_a_checkpoint_of_an_earlier_day_is_refused_until_it_is_recovered(
 def test_partitions_that_are_added_are_read_from_their_beginning(spark: SparkSession, settings: Settings) -> None:
     send(settings, profile("C-1"), *(purchase(f"P-{number}") for number in range(20)))
     drain(spark, settings)
-    before = kafka.partitions(settings, settings.purchase_topic)
-    admin = kafka.admin(settings)  # held until the answer is there
+    before = clients.partitions(settings, settings.purchase_topic)
+    admin = clients.admin(settings)  # held until the answer is there
     for added in admin.create_partitions([NewPartitions(settings.purchase_topic, 7)]).values():
         added.result(30)
     Retrying(retry=retry_if_result(lambda known: known == before), stop=stop_after_delay(30), wait=wait_fixed(0.1))(
-        lambda: kafka.partitions(settings, settings.purchase_topic)
+        lambda: clients.partitions(settings, settings.purchase_topic)
     )
     send(settings, *(purchase(f"P-{number}") for number in range(20, 60)))
 

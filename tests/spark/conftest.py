@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity import delta
+from customer_activity.lake import delta
 from customer_activity.settings import Settings
 from support.pipeline import Pipeline
 

@@ -15,14 +15,15 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity import checkpoints, commits, delta, feeds
 from customer_activity.catalog import Query, Table, checkpoint_path, table_path
-from customer_activity.datafiles import FileWriter
+from customer_activity.checkpoints import checkpoint
 from customer_activity.failpoints import FailPoint
-from customer_activity.microbatch import MicroBatch
+from customer_activity.lake import commits, delta, feeds
+from customer_activity.lake.datafiles import FileWriter
+from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.quality import accounting
 from customer_activity.settings import Settings
-from customer_activity.silver import stream as silver
+from customer_activity.streams.silver import stream as silver
 from support.pipeline import SOURCES
 from support.quick_pipeline import QuickPipeline
 from support.records import PROFILES, PURCHASES, profile, purchase, tombstone
@@ -245,7 +246,7 @@ def test_every_row_counts_once_where_sparks_limits_end_inside_a_version(
     batches = sorted(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
     ends = [json.loads((offsets / str(batch)).read_text().splitlines()[2]) for batch in batches]
     assert any(end["index"] >= 0 for end in ends), "no batch ended inside a version"
-    cuts = [checkpoints.cut(settings.lake, reader, batch) for batch in batches]
+    cuts = [checkpoint.cut(settings.lake, reader, batch) for batch in batches]
     begins = delta.begins(settings.lake, SOURCES[reader])
     found = [cut.versions(begins)[table] for cut in cuts if cut is not None]
     assert all(upto == after for (_, upto), (after, _) in pairwise(found))

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity import feeds, maintenance, microbatch
 from customer_activity.catalog import Query, Table
-from customer_activity.datafiles import arrow_schema
-from customer_activity.gold import current
-from customer_activity.gold import stream as gold
-from customer_activity.merging import newest
-from customer_activity.publish import stream as publish
+from customer_activity.lake import feeds, microbatch
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
-from customer_activity.silver import current_profiles, summaries
-from customer_activity.silver import stream as silver
+from customer_activity.streams.current import activity, profiles, summaries
+from customer_activity.streams.current.merging import newest
+from customer_activity.streams.gold import stream as gold
+from customer_activity.streams.publish import stream as publish
+from customer_activity.streams.silver import stream as silver
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
 
@@ -97,10 +97,10 @@ def test_parts_are_together_what_spark_gives(
 
 
 @pytest.mark.parametrize(
-    ("query", "module"), [(Query.PROFILES, current_profiles), (Query.ACTIVITY, current)], ids=["profiles", "activity"]
+    ("query", "module"), [(Query.PROFILES, profiles), (Query.ACTIVITY, activity)], ids=["profiles", "activity"]
 )
 def test_what_is_merged_is_the_newest_of_each_customer(written: Pipeline, query: Query, module: Any) -> None:
-    order = current_profiles.ORDER if query is Query.PROFILES else ["view_version"]
+    order = profiles.ORDER if query is Query.PROFILES else ["view_version"]
     written.cursors = {}
     rows = written._input(query).select(*module.COLUMNS).toArrow().to_pylist()
     rows.sort(key=lambda row: [-1 if row[name] is None else row[name] for name in order])

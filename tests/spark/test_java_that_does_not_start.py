@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 START = """
-from customer_activity import session, settings
+from customer_activity import settings
+from customer_activity.engine import session
 from customer_activity.errors import EnvironmentFault
 try:
     session.start(settings.load())

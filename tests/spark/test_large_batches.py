@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, microbatch
 from customer_activity.catalog import Query, Table
+from customer_activity.lake import delta, microbatch
 from customer_activity.settings import Settings
 from support.pipeline import Pipeline
 from support.records import NOW_MS, PURCHASES, Record, profile, purchase, tombstone

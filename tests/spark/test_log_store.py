@@ -10,7 +10,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from customer_activity.session import LOCAL_DISK, jvm
+from customer_activity.engine.session import LOCAL_DISK
+from customer_activity.lake.jvm import jvm
 
 OURS, DELTA = LOCAL_DISK["spark.delta.logStore.file.impl"], "io.delta.storage.LocalLogStore"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity import commits, delta
 from customer_activity.catalog import Query, Table
-from customer_activity.datafiles import arrow_schema
 from customer_activity.failpoints import FailPoint
-from customer_activity.microbatch import MicroBatch
+from customer_activity.lake import commits, delta
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 
 

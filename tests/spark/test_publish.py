@@ -9,7 +9,7 @@ import pytest
 
 from customer_activity.catalog import Query, Table
 from customer_activity.failpoints import FailPoint
-from customer_activity.publish import parts
+from customer_activity.streams.publish import parts
 from support.pipeline import Pipeline
 from support.records import profile, tombstone
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import Reason, Table
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
@@ -17,6 +16,7 @@ from customer_activity.quarantine import replay as replaying
 from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import Replay, replay
 from customer_activity.settings import Settings
+from customer_activity.streams.bronze.bad_share import BadShareGuard
 from support.pipeline import Pipeline
 from support.quality import Topics
 from support.records import NOW_MS, PROFILES, PURCHASES, Record, profile, purchase
@@ -119,7 +119,7 @@ def test_an_old_profile_does_not_come_back(
     pipeline.run()
     pipeline.send(profile("C-1", updated=2_000))
     pipeline.run()
-    monkeypatch.setattr("customer_activity.bronze.parsing.CLOCK_TOLERANCE", timedelta(days=1))
+    monkeypatch.setattr("customer_activity.streams.bronze.parsing.CLOCK_TOLERANCE", timedelta(days=1))
     assert replay(settings, EVERYTHING, "clocks are set") == Replay({PROFILES: 1}, {}, 1)
     pipeline.run()
     assert {row["customer_id"]: row["address"] for row in pipeline.rows(Table.ACTIVITY)} == {

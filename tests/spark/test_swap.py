@@ -11,9 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, generations, recovery
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.errors import SettingsError, SwapUnfinished, TransientError
+from customer_activity.lake import delta, generations
+from customer_activity.operations import recovery
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run as judge
 from customer_activity.quarantine.contents import Selection
@@ -23,7 +24,7 @@ from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.run import rebuild_in
 from customer_activity.rebuild.swap import Swapped, When, back_in, swap_in
 from customer_activity.settings import Settings
-from customer_activity.silver import purchases
+from customer_activity.streams.silver import purchases
 from support.damages import HISTORY, set_
 from support.quality import Rows, Topics, rewrite
 from support.records import PURCHASES, Record, profile, purchase

@@ -9,10 +9,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity import commits, maintenance, session
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.gold.stream import ViewClock
+from customer_activity.lake import commits
+from customer_activity.lake.jvm import jvm
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
+from customer_activity.streams.gold.stream import ViewClock
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
 
@@ -33,7 +35,7 @@ HISTORY = [
 
 def is_valid(spark: SparkSession, lake: str, table: Table) -> bool:
     """Whether a table's newest version has a checksum that Delta itself finds right."""
-    java = session.jvm(spark)
+    java = jvm(spark)
     snapshot = commits.log_of(spark, lake, table).update(False, *[java.scala.Option.empty()] * 2)
     assert snapshot.checksumOpt().isDefined()
     no_context = getattr(getattr(java.scala.collection.immutable, "Map$"), "MODULE$").empty()

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import psutil
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity.run import driver, local_airflow, processes
-from customer_activity.run.driver import Driver, State
-from customer_activity.run.local_airflow import STREAM_DAG
+from customer_activity.demo.run import local_airflow
+from customer_activity.demo.run.local_airflow import STREAM_DAG
 from customer_activity.settings import Settings
+from customer_activity.supervision import driver, processes
+from customer_activity.supervision.driver import Driver, State
 
 TASK = "driver"
 T = TypeVar("T")

@@ -10,8 +10,9 @@ from confluent_kafka import TopicPartition
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity import application, kafka
+from customer_activity import application
 from customer_activity.catalog import Query, Table, table_path
+from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
 from support.records import PROFILES, Record
@@ -19,7 +20,7 @@ from support.records import PROFILES, Record
 
 def send(settings: Settings, *records: Record, **producer_options: Any) -> None:
     """Send records and wait until the broker has them; `sent` times are left to the broker's clock."""
-    producer = kafka.producer(settings, **producer_options)
+    producer = clients.producer(settings, **producer_options)
     for record in records:
         topic = settings.profile_topic if record.topic == PROFILES else settings.purchase_topic
         producer.produce(topic, key=record.key, value=record.value, headers=list(record.headers))
@@ -33,9 +34,9 @@ def drain(spark: SparkSession, settings: Settings) -> None:
 
 def view(settings: Settings) -> list[tuple[str, dict[str, Any] | None]]:
     """Every committed record of the view topic."""
-    consumer = kafka.reader(settings)
+    consumer = clients.reader(settings)
     records = []
-    for partition, (low, high) in kafka.offset_range(settings, settings.view_topic).items():
+    for partition, (low, high) in clients.offset_range(settings, settings.view_topic).items():
         if low == high:
             continue
         consumer.assign([TopicPartition(settings.view_topic, partition, low)])

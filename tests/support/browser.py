@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from customer_activity.run import local_airflow
+from customer_activity.demo.run import local_airflow
 
 PAGE_SECONDS = 45.0  # beside a driver that starts, on two cores
 WIDTH, HEIGHT = 1400, 900

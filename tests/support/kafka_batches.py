@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from customer_activity.bronze.parsing import parse_batch
 from customer_activity.catalog import Reason
+from customer_activity.streams.bronze.parsing import parse_batch
 
 PURCHASES = "purchase-events"
 PROFILES = "customer-profile-state"

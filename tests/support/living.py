@@ -20,16 +20,18 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from customer_activity import checkpoints, delta, recovery
-from customer_activity.bronze import stream as bronze
-from customer_activity.bronze.numbering import Numbering
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.checkpoints import Cut
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.failpoints import FailPoint, nowhere
-from customer_activity.gold.state import GoldState
-from customer_activity.gold.stream import ViewClock
-from customer_activity.microbatch import MicroBatch, metadata_of
-from customer_activity.silver.index import SilverIndex
+from customer_activity.lake import delta
+from customer_activity.lake.microbatch import MicroBatch, metadata_of
+from customer_activity.operations import recovery
+from customer_activity.streams.bronze import stream as bronze
+from customer_activity.streams.bronze.numbering import Numbering
+from customer_activity.streams.gold.state import GoldState
+from customer_activity.streams.gold.stream import ViewClock
+from customer_activity.streams.silver.index import SilverIndex
 from support.quick_pipeline import QuickPipeline
 
 REMEMBERED = ("machine", "settings", "log", "view", "batches", "cursors", "versions", "sent", "fetched")
@@ -152,7 +154,7 @@ class LivingPipeline(QuickPipeline):
 
     def _note(self, batch: MicroBatch, *, is_through: bool) -> None:
         """Write Spark's checkpoint."""
-        checkpoints.write(
+        checkpoint.write(
             self.settings.lake, batch.query, batch.generation, batch.batch_id, Cut(**batch.cut), is_through=is_through
         )
 

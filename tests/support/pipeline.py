@@ -16,21 +16,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity import delta, deltalog
-from customer_activity.bronze import stream as bronze
-from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.catalog import FLOWS, Query, Table
 from customer_activity.failpoints import FailPoint, nowhere
-from customer_activity.gold import current
-from customer_activity.gold import stream as gold
-from customer_activity.gold.state import GoldState
-from customer_activity.microbatch import MicroBatch
-from customer_activity.publish import stream as publish
-from customer_activity.publish.marker import Marker
+from customer_activity.lake import delta, deltalog
+from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
-from customer_activity.silver import current_profiles, summaries
-from customer_activity.silver import stream as silver
-from customer_activity.silver.index import SilverIndex
+from customer_activity.streams.bronze import stream as bronze
+from customer_activity.streams.bronze.bad_share import BadShareGuard
+from customer_activity.streams.current import activity, profiles, summaries
+from customer_activity.streams.gold import stream as gold
+from customer_activity.streams.gold.state import GoldState
+from customer_activity.streams.publish import stream as publish
+from customer_activity.streams.publish.marker import Marker
+from customer_activity.streams.silver import stream as silver
+from customer_activity.streams.silver.index import SilverIndex
 from support.records import Log, Record
 
 KAFKA_SCHEMA = pa.schema(
@@ -179,7 +178,7 @@ class Pipeline:
                 instead_of=delta.instead_of(settings.lake, Table.ACTIVITY_CHANGES),
             )
         else:
-            merging = {Query.SUMMARIES: summaries, Query.PROFILES: current_profiles, Query.ACTIVITY: current}[query]
+            merging = {Query.SUMMARIES: summaries, Query.PROFILES: profiles, Query.ACTIVITY: activity}[query]
             merging.merge_batch(frame, batch, settings=settings)
 
     def _input(self, query: Query) -> DataFrame:

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import kafka
 from customer_activity.catalog import Table, table_path
-from customer_activity.publish.marker import Marker
+from customer_activity.kafka import clients
 from customer_activity.quality import outside
 from customer_activity.quality.outside import View
 from customer_activity.settings import Settings
+from customer_activity.streams.publish.marker import Marker
 from customer_activity.verification import kafka_input
 from customer_activity.verification.records import RawRecord
 from support.pipeline import Pipeline
@@ -60,7 +60,7 @@ class Topics:
             for partition, first in start.items():
                 yield from self.sent[topic, partition][first : end[partition]]
 
-        monkeypatch.setattr(kafka, "offset_range", offset_range)
+        monkeypatch.setattr(clients, "offset_range", offset_range)
         monkeypatch.setattr(kafka_input, "read", read)
         monkeypatch.setattr(outside, "read_view", lambda _: View(self.values, self.marker))
 

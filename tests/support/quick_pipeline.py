@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from customer_activity.bronze import stream as bronze
 from customer_activity.catalog import Query
-from customer_activity.microbatch import MicroBatch
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.streams.bronze import stream as bronze
 from support.pipeline import SOURCES, Pipeline, kafka_rows
 
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from customer_activity.broker import acls, node, process, topics
+from customer_activity.demo.broker import node, process
+from customer_activity.kafka import acls, topics
 from customer_activity.settings import Settings
 from support.waiting import until
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from customer_activity import delta
+from customer_activity.lake import delta
 from support.life import Life
 from support.lives import Step, lives
 from support.visits import CRASHES_A_LIFE, ROUND, Triple, Visits, aimed, crashes_of, guided

@@ -89,7 +89,8 @@ def _each(iterator: Any) -> Iterator[Any]:
 
 
 def _spark_settings() -> None:
-    from customer_activity import session, settings  # noqa: PLC0415
+    from customer_activity import settings  # noqa: PLC0415
+    from customer_activity.engine import session  # noqa: PLC0415
 
     spark = session.start(settings.load())
     entries = _each(spark.sparkContext._jsc.hadoopConfiguration().iterator())

@@ -14,8 +14,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from customer_activity import application, delta
+from customer_activity import application
 from customer_activity.catalog import Query, Table
+from customer_activity.lake import delta
 from support.quick_pipeline import QuickPipeline
 from support.records import Record
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import arrow_schema
+from customer_activity.lake.datafiles import arrow_schema
 
 
 def append(lake: str, table: Table, *rows: dict[str, Any], query: str = Query.SILVER, **note: Any) -> int:

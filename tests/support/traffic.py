@@ -14,13 +14,11 @@ from jsonschema import Draft202012Validator
 
 from customer_activity import catalog
 from customer_activity.catalog import Reason
-from customer_activity.traffic import generator, mixing
-from customer_activity.traffic.generator import GeneratorOptions
-from customer_activity.traffic.mixing import Disturbance
-from customer_activity.traffic.profiles import ProfileTraffic
-from customer_activity.traffic.record import (
-    Record,
-)
+from customer_activity.demo.traffic import generator, mixing
+from customer_activity.demo.traffic.generator import GeneratorOptions
+from customer_activity.demo.traffic.mixing import Disturbance
+from customer_activity.demo.traffic.profiles import ProfileTraffic
+from customer_activity.demo.traffic.record import Record
 
 decode_exactly: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
 

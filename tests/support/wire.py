@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tenacity import TryAgain, retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from customer_activity.broker import node
+from customer_activity.demo.broker import node
 from customer_activity.settings import Settings
 
 CRC_AT, ATTRIBUTES_AT = 17, 21  # in a batch: the checksum is of everything from the attributes on

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from hypothesis import strategies as st
 
 from customer_activity.catalog import PURCHASES_ROLE, Reason
-from customer_activity.traffic import poison
+from customer_activity.demo.traffic import poison
 from support.records import NOW_MS, PROFILES, PURCHASES, Record, profile, purchase, tombstone
 
 T = TypeVar("T")

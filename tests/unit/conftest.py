@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from customer_activity import s3
 from customer_activity.settings import PREFIX, Settings
+from customer_activity.storage import s3
 from customer_activity.verification.verify import Report, verify
 from support.world import World
 

@@ -8,11 +8,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from customer_activity import kafka
-from customer_activity.broker import acls
-from customer_activity.broker.acls import Right
 from customer_activity.commands import broker as commands
 from customer_activity.errors import SettingsError
+from customer_activity.kafka import acls, clients
+from customer_activity.kafka.acls import Right
 from customer_activity.settings import PROJECT, Settings
 
 SETTINGS = Settings(kafka_config=None, view_topic="rows", kafka_bootstrap_servers="kafka:9093")
@@ -39,7 +38,7 @@ def test_the_publishers_transactional_id_is_the_view_topics() -> None:
 
 @pytest.mark.parametrize("role", ["pipeline", "reader"])
 def test_the_readers_group_is_the_clients(role: str) -> None:
-    group = kafka.reader_config(SETTINGS)["group.id"]
+    group = clients.reader_config(SETTINGS)["group.id"]
     assert [r.name for r in acls.declared(SETTINGS, role, "anna") if r.kind == "group"] == [group]
 
 

@@ -13,11 +13,13 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyarrow import fs
 
-from customer_activity import agreement, checkpoints, delta, deltalog, history, recovery
 from customer_activity.catalog import CURRENT, Query, Table, checkpoint_path, table_path
-from customer_activity.checkpoints import Cut
-from customer_activity.datafiles import arrow_schema
+from customer_activity.checkpoints import agreement, checkpoint
+from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.errors import CheckpointMismatch
+from customer_activity.lake import delta, deltalog, history
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.operations import recovery
 
 BRONZE = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
 SILVER = (Table.PURCHASES, Table.PROFILE_CHANGES)
@@ -60,9 +62,7 @@ class Lake:
         """Let a query take what there is."""
         sources = agreement.sources(query)
         opened = {source: DeltaTable(table_path(self.path, source)) for source in sources}
-        end = [checkpoints.after(str(log.metadata().id), log.version()) for log in opened.values()] or [
-            KAFKA[self.days]
-        ]
+        end = [checkpoint.after(str(log.metadata().id), log.version()) for log in opened.values()] or [KAFKA[self.days]]
         read = {
             source: deltalog.position(self.path, source, str(log.metadata().id), log.version())
             for source, log in opened.items()
@@ -80,7 +80,7 @@ class Lake:
         for table in WRITES[query] if writes else ():
             self.append(table, note)
         shutil.rmtree(checkpoint_path(self.path, query), ignore_errors=True)
-        checkpoints.write(self.path, query, "g-1", self.days, Cut(end, end), is_through=True)
+        checkpoint.write(self.path, query, "g-1", self.days, Cut(end, end), is_through=True)
 
     def day(self) -> None:
         """Let every query take a batch."""
@@ -173,7 +173,7 @@ def test_a_batch_of_bronze_that_is_not_through_may_be_in_one_of_its_tables(tmp_p
     lake = Lake(tmp_path)
     lake.day()
     cut = Cut([KAFKA[1]], [KAFKA[2]])
-    checkpoints.write(lake.path, Query.BRONZE, "g-1", 2, cut, is_through=False)
+    checkpoint.write(lake.path, Query.BRONZE, "g-1", 2, cut, is_through=False)
     counts = {"purchase-events": {"accepted": 1}, "customer-profiles": {"accepted": 2}}
     note: dict[str, object] = {"query": "bronze", "generation": "g-1", "batch_id": 2, "commit": "b-2", "counts": counts}
     lake.append(BRONZE[0], note)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from customer_activity.bronze.bad_share import BadShareGuard
 from customer_activity.errors import BadShareExceeded
+from customer_activity.streams.bronze.bad_share import BadShareGuard
 
 START = 1_000_000.0 * 60
 

@@ -13,9 +13,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from customer_activity.broker import node, process, topics
 from customer_activity.commands import broker as commands
+from customer_activity.demo.broker import node, process
 from customer_activity.errors import EnvironmentFault, SettingsError, TopicMismatch
+from customer_activity.kafka import topics
 from customer_activity.settings import Settings
 
 

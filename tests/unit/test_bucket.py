@@ -10,11 +10,13 @@ import pytest
 from moto.s3.responses import S3Response
 from types_boto3_s3 import S3Client
 
-from customer_activity import bucket, cli, s3
+from customer_activity import cli
+from customer_activity.demo.run import live
 from customer_activity.errors import SettingsError
 from customer_activity.inspection import doctor, status
-from customer_activity.run import live
+from customer_activity.lake import bucket
 from customer_activity.settings import Settings
+from customer_activity.storage import s3
 
 OTHERS = {"ID": "theirs", "Status": "Enabled", "Filter": {"Prefix": "logs/"}, "Expiration": {"Days": 30}}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity import delta
 from customer_activity.catalog import Table, table_path
-from customer_activity.checkpoints import Cut
+from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.lake import delta
 from customer_activity.settings import Settings
 
 FIRST, SECOND = Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity import client_properties, kafka
 from customer_activity.errors import SettingsError
+from customer_activity.kafka import client_properties, clients
 from customer_activity.settings import PROJECT, Settings
 
 SERVERS = "kafka:9093"
@@ -29,11 +29,11 @@ def told(text: str, folder: Path) -> client_properties.Clients:
         text = text.replace(f"location={name}", f"location={folder / name}")
     path = folder / "client.properties"
     path.write_text(text, encoding="utf-8")
-    return kafka.security(Settings(kafka_bootstrap_servers=SERVERS, kafka_config=path))
+    return clients.security(Settings(kafka_bootstrap_servers=SERVERS, kafka_config=path))
 
 
-def names(clients: client_properties.Clients) -> tuple[set[str], set[str]]:
-    return set(clients.java), set(clients.librdkafka)
+def names(both: client_properties.Clients) -> tuple[set[str], set[str]]:
+    return set(both.java), set(both.librdkafka)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_keys_and_certificates(lines: str, java: set[str], other: set[str], tmp_
 )
 def test_whether_the_brokers_name_is_looked_at(given: str, java: str, other: str, tmp_path: Path) -> None:
     name = "ssl.endpoint.identification.algorithm"
-    clients = told(f"security.protocol=SSL\n{name}={given}\n", tmp_path)
-    assert (clients.java[name], clients.librdkafka[name]) == (java, other)
+    both = told(f"security.protocol=SSL\n{name}={given}\n", tmp_path)
+    assert (both.java[name], both.librdkafka[name]) == (java, other)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_what_the_client_does_not_take_is_told_without_the_value(line: str, word
     path = tmp_path / "client.properties"
     path.write_text(f"{SIGN_IN}{line.replace('=word', f'={WORD}')}\n", encoding="utf-8")
     settings = Settings(kafka_bootstrap_servers=SERVERS, kafka_config=path)
-    for make in (kafka.admin, kafka.reader, kafka.producer):
+    for make in (clients.admin, clients.reader, clients.producer):
         with pytest.raises(SettingsError, match=words) as raised:
             make(settings)
         assert WORD not in str(raised.value)
@@ -269,19 +269,19 @@ def test_what_the_client_does_not_take_is_told_without_the_value(line: str, word
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"No such file or directory: .*absent"):
-        kafka.security(Settings(kafka_config=tmp_path / "absent"))
+        clients.security(Settings(kafka_config=tmp_path / "absent"))
     (tmp_path / "latin").write_bytes("sasl.password=é".encode("latin-1"))
     with pytest.raises(SettingsError, match="is not UTF-8"):
-        kafka.security(Settings(kafka_config=tmp_path / "latin"))
+        clients.security(Settings(kafka_config=tmp_path / "latin"))
 
 
 def test_without_a_file_nothing_is_said() -> None:
-    assert kafka.security(Settings(kafka_config=None)) == ({}, {})
+    assert clients.security(Settings(kafka_config=None)) == ({}, {})
 
 
 def test_spark_is_told_javas(tmp_path: Path) -> None:
     java, _ = told(SIGN_IN + TRUST, tmp_path)
-    options = kafka.spark_options(
+    options = clients.spark_options(
         Settings(kafka_bootstrap_servers=SERVERS, kafka_config=tmp_path / "client.properties")
     )
     assert options == {"kafka.bootstrap.servers": SERVERS, **{f"kafka.{name}": value for name, value in java.items()}}

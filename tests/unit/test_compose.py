@@ -16,8 +16,8 @@ import yaml
 
 from customer_activity import cli
 from customer_activity import settings as product
-from customer_activity.broker import node
-from customer_activity.run import local_airflow
+from customer_activity.demo.broker import node
+from customer_activity.demo.run import local_airflow
 from support import images
 from support.images import PROJECT
 

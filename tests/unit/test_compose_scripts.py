@@ -19,9 +19,10 @@ import psutil
 import pytest
 import yaml
 
-from customer_activity import kafka, s3
-from customer_activity.run import processes
+from customer_activity.kafka import clients
 from customer_activity.settings import Settings
+from customer_activity.storage import s3
+from customer_activity.supervision import processes
 from support.images import PROJECT
 
 SCRIPTS = PROJECT / "infra" / "compose"
@@ -293,7 +294,7 @@ def test_who_signs_in_to_kafka_has_a_file_that_both_clients_take(
     name: str, make_secrets: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:
     make_secrets()
-    java, other = kafka.security(Settings(kafka_config=tmp_path / "secrets" / name))
+    java, other = clients.security(Settings(kafka_config=tmp_path / "secrets" / name))
     assert other["sasl.password"] in java["sasl.jaas.config"]
 
 

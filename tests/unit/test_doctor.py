@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.broker import process
-from customer_activity.broker import topics as broker_topics
+from customer_activity.demo.broker import process
 from customer_activity.errors import TopicMismatch
 from customer_activity.inspection import doctor, topics
 from customer_activity.inspection.doctor import Finding, diagnose
+from customer_activity.kafka import topics as broker_topics
 from customer_activity.settings import PROJECT, Settings
 
 JARS = {

@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
-from customer_activity import application, attention, cli
+from customer_activity import application, cli
 from customer_activity.catalog import Query
+from customer_activity.engine import heartbeat
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
 from customer_activity.inspection.status import QueryReport, Report
-from customer_activity.run import driver, parts, processes
-from customer_activity.run.driver import Driver, State
 from customer_activity.settings import Settings
+from customer_activity.supervision import driver, processes, running
+from customer_activity.supervision.driver import Driver, State
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 PID = 4_711
@@ -150,8 +151,8 @@ def test_a_driver_is_started_once_and_then_found(settings: Settings, monkeypatch
         return child
 
     monkeypatch.setattr(processes, "start", start)
-    monkeypatch.setattr(parts, "is_up", lambda *_: True)
-    monkeypatch.setattr(parts, "stream_pids", lambda *_: [] if not started else [os.getpid()])
+    monkeypatch.setattr(running, "is_up", lambda *_: True)
+    monkeypatch.setattr(running, "stream_pids", lambda *_: [] if not started else [os.getpid()])
     _, process = driver.start(settings, attended=60.0, wait_seconds=5)
     again, another = driver.start(settings, attended=60.0, wait_seconds=5)
     assert process is child
@@ -162,7 +163,7 @@ def test_a_driver_is_started_once_and_then_found(settings: Settings, monkeypatch
 def test_a_driver_that_ends_while_it_is_looked_at_does_not_run(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "stream_pids", lambda *_: [2**22 + 1])  # no process has such a number
+    monkeypatch.setattr(running, "stream_pids", lambda *_: [2**22 + 1])  # no process has such a number
     assert driver.observe(settings).pid is None
 
 
@@ -177,8 +178,8 @@ def test_one_that_ended_by_itself_leaves_its_last_words(settings: Settings, monk
 
 def test_a_start_that_takes_too_long_says_where_to_look(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "start", lambda *_: None)
-    monkeypatch.setattr(parts, "is_up", lambda *_: False)
-    monkeypatch.setattr(parts, "check_stream", lambda *_: None)
+    monkeypatch.setattr(running, "is_up", lambda *_: False)
+    monkeypatch.setattr(running, "check_stream", lambda *_: None)
     with pytest.raises(TransientError, match="has not started within 0 s"):
         driver.start(settings, attended=None, wait_seconds=0)
 
@@ -191,12 +192,12 @@ def test_a_watch_ends_when_the_driver_is_not_well_and_pays_attention_till_then(
     )
     monkeypatch.setattr(driver, "observe", lambda _: next(states))
     assert [found.state for found in driver.watch(settings, 0.0)] == [State.STARTING, State.RUNNING, State.DEAD]
-    assert not attention.is_over(settings.run_dir, 60)
+    assert not heartbeat.is_over(settings.run_dir, 60)
 
 
 @pytest.mark.parametrize(("age", "is_stopped"), [(5.0, False), (90.0, True)], ids=["watched", "left alone"])
 def test_a_driver_that_nobody_watches_stops(settings: Settings, age: float, is_stopped: bool) -> None:
-    attention.pay(settings.run_dir)
+    heartbeat.pay(settings.run_dir)
     file = settings.run_dir / "attention"
     os.utime(file, (time.time() - age,) * 2)
     stopping = threading.Event()
@@ -208,7 +209,7 @@ def test_without_that_option_nobody_needs_to(settings: Settings) -> None:
     stopping = threading.Event()
     application.look_around(settings, stopping, None, None)
     assert not stopping.is_set()
-    assert attention.is_over(settings.run_dir, 60), "nobody ever did"
+    assert heartbeat.is_over(settings.run_dir, 60), "nobody ever did"
 
 
 def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +218,7 @@ def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.Monk
     with subprocess.Popen([sys.executable, "-c", sleeper], stdout=subprocess.PIPE, start_new_session=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"  # a process that was made just now has no command line yet
-        monkeypatch.setattr(parts, "stream_pids", lambda *_, **__: [child.pid])
+        monkeypatch.setattr(running, "stream_pids", lambda *_, **__: [child.pid])
         assert driver.stop(settings, 5.0) is True
         assert child.wait(5) != 0
 

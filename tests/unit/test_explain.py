@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from customer_activity.catalog import Query
+from customer_activity.engine.failures import explain
 from customer_activity.errors import (
     ActivityError,
     BadShareExceeded,
@@ -15,7 +16,6 @@ from customer_activity.errors import (
     LeaseLost,
     TransientError,
 )
-from customer_activity.failures import explain
 from customer_activity.settings import Settings
 
 NOTED = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 6."

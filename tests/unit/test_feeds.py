@@ -16,11 +16,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import delta, feeds, maintenance, microbatch, operations
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import ChangeFeedLost, ForeignCommit
-from customer_activity.operations import Operation
+from customer_activity.lake import delta, feeds, microbatch, named_operations
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.named_operations import Operation
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from support.tables import append
 
@@ -182,7 +183,7 @@ def test_the_newest_landing_is_that_of_the_newest_commit_that_tells_one(lake: st
 
 def shorten(lake: str, upto: int) -> None:
     """Have the log begin with a checkpoint, without the entries of the first versions."""
-    assert maintenance.checkpoint(lake, BOUGHT, every=1)
+    assert maintenance.checkpoint_log(lake, BOUGHT, every=1)
     for version in range(upto + 1):
         Path(table_path(lake, BOUGHT), "_delta_log", f"{version:020}.json").unlink()
 
@@ -282,7 +283,7 @@ def test_properties_and_empty_entries_are_no_change(lake: str) -> None:
 def operated(request: pytest.FixtureRequest, lake: str) -> tuple[str, Operation]:
     """Take a row out by a named operation, and append another one."""
     operation: Operation = request.param
-    with operations.fenced(lake, operation, [BOUGHT], "a test") as fence:
+    with named_operations.fenced(lake, operation, [BOUGHT], "a test") as fence:
         DeltaTable(table_path(lake, BOUGHT)).delete(
             "purchase_id = 'P-50'", commit_properties=fence.properties(BOUGHT, rows=1)
         )

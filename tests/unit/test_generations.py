@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from customer_activity import delta, generations
 from customer_activity.catalog import Query, Table, checkpoint_path
 from customer_activity.errors import SettingsError, SwapUnfinished
-from customer_activity.generations import CONFLICTS, REBUILT, Kept, Step
+from customer_activity.lake import delta, generations
+from customer_activity.lake.generations import CONFLICTS, REBUILT, Kept, Step
 from customer_activity.rebuild import moving, swap
 from customer_activity.settings import Settings
 

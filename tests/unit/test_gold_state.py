@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from customer_activity import delta, deltalog, maintenance
 from customer_activity.catalog import Table, table_path
-from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import ChangeFeedLost, ForeignCommit
-from customer_activity.gold import state as gold_state
-from customer_activity.gold.state import GoldState, latest, summarised, totalled, with_an_end
+from customer_activity.lake import delta, deltalog
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
+from customer_activity.streams.gold import state as gold_state
+from customer_activity.streams.gold.state import GoldState, latest, summarised, totalled, with_an_end
 from support.tables import append
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -196,7 +197,7 @@ def test_a_seed_that_is_interrupted_goes_on_behind_its_last_key(
 ) -> None:
     rows = [bought(100 + number, f"C-{number:03}") for number in range(250)]
     version = append(settings.lake, Table.PURCHASES, *rows)
-    monkeypatch.setattr("customer_activity.state.ROWS_AT_A_TIME", 50)
+    monkeypatch.setattr("customer_activity.state.restore.ROWS_AT_A_TIME", 50)
     said_so: list[str] = []
     read, first_part, second_part = "of 256 rows are read", "50 keys of", "100 keys of"
 

@@ -12,9 +12,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyarrow import fs
 
-from customer_activity import delta, history
 from customer_activity.catalog import Query, Table, history_path, table_path
-from customer_activity.datafiles import arrow_schema
+from customer_activity.lake import delta, history
+from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.settings import Settings
 from customer_activity.verification import lake as verified
 

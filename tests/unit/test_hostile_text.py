@@ -19,21 +19,23 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from customer_activity import cli, console, gate, observability
+from customer_activity import cli
 from customer_activity.catalog import Query, Table
 from customer_activity.commands import driver, inspection, quality, rebuild, run
 from customer_activity.commands import verify as verifying
+from customer_activity.demo.run import changes, view
+from customer_activity.engine import gate, observability
 from customer_activity.errors import TerminalError
-from customer_activity.inspection import screens, status
+from customer_activity.inspection import status
 from customer_activity.inspection.doctor import Finding
 from customer_activity.quality.judging import Judged, Outcome
 from customer_activity.quality.rules import Rule, Severity
 from customer_activity.quality.run import Report, Verdict
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
-from customer_activity.run import changes, view
-from customer_activity.run.driver import Driver, State
 from customer_activity.settings import Settings
+from customer_activity.supervision.driver import Driver, State
+from customer_activity.terminal import console, screens
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report as Verified
 from support.inspected import NOON, TIMESTAMP, of, text, write, write_status

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.broker import node, topics
+from customer_activity.demo.broker import node
 from customer_activity.inspection import doctor
+from customer_activity.kafka import topics
 from customer_activity.quality import rules
 from support import images
 from support.images import PROJECT

@@ -12,16 +12,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from customer_activity import delta, maintenance
 from customer_activity.catalog import Table, table_path
-from customer_activity.datafiles import FileWriter, arrow_schema
-from customer_activity.deltalog import Position
 from customer_activity.errors import IndexDamaged
-from customer_activity.index import Index
+from customer_activity.lake import delta
+from customer_activity.lake.datafiles import FileWriter, arrow_schema
+from customer_activity.lake.deltalog import Position
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
-from customer_activity.silver import purchases
-from customer_activity.silver.index import SilverIndex
-from customer_activity.silver.purchases import First
+from customer_activity.state.index import Index
+from customer_activity.streams.silver import purchases
+from customer_activity.streams.silver.index import SilverIndex
+from customer_activity.streams.silver.purchases import First
 from support.tables import append
 
 WORDS = "CREATE TABLE IF NOT EXISTS word (text TEXT PRIMARY KEY);"
@@ -205,10 +206,10 @@ def test_a_file_tells_its_rows_and_bounds(settings: Settings) -> None:
 
 def test_a_log_that_has_grown_gets_a_checkpoint(settings: Settings) -> None:
     last = Path(table_path(settings.lake, Table.PURCHASES)) / "_delta_log" / "_last_checkpoint"
-    maintenance.checkpoint(settings.lake, Table.PURCHASES, every=4)
+    maintenance.checkpoint_log(settings.lake, Table.PURCHASES, every=4)
     assert not last.exists()  # three commits after the first
-    maintenance.checkpoint(settings.lake, Table.PURCHASES, every=3)
+    maintenance.checkpoint_log(settings.lake, Table.PURCHASES, every=3)
     assert json.loads(last.read_text())["version"] == 3
     written = last.stat().st_mtime_ns
-    maintenance.checkpoint(settings.lake, Table.PURCHASES, every=2)
+    maintenance.checkpoint_log(settings.lake, Table.PURCHASES, every=2)
     assert last.stat().st_mtime_ns == written

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from customer_activity import kafka
 from customer_activity.errors import BrokerUnavailable, KafkaRefused, RecordsUnreadable, TransientError
-from customer_activity.headers import HeaderReader
+from customer_activity.kafka import clients
+from customer_activity.kafka.headers import HeaderReader
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
 from support.world_rows import NOW, PURCHASES
@@ -53,7 +53,7 @@ def message(partition: int, offset: int, error: KafkaError | None = None) -> Any
 def read(
     script: Script, settings: Settings, monkeypatch: pytest.MonkeyPatch, start: dict[int, int], end: dict[int, int]
 ) -> list[tuple[int, int]]:
-    monkeypatch.setattr(kafka, "reader", lambda _: script)
+    monkeypatch.setattr(clients, "reader", lambda _: script)
     return [(raw.partition, raw.offset) for raw in kafka_input.read(settings, PURCHASES, start, end)]
 
 
@@ -97,7 +97,7 @@ def test_a_header_whose_name_is_no_text_is_read_once_more(settings: Settings, mo
     odd = message(0, 1)
     odd.headers = fail
     monkeypatch.setattr(HeaderReader, "_read", lambda *_: [("caf\\xe9", b"1")])
-    monkeypatch.setattr(kafka, "reader", lambda _: Script([message(0, 0), odd, message(0, 2)]))
+    monkeypatch.setattr(clients, "reader", lambda _: Script([message(0, 0), odd, message(0, 2)]))
     raws = list(kafka_input.read(settings, PURCHASES, {0: 0}, {0: 3}))
     assert [raw.headers for raw in raws] == [(), (("caf\\xe9", b"1"),), ()]
 
@@ -110,7 +110,7 @@ def test_a_timestamp_that_no_table_holds_is_none(
 ) -> None:
     record = message(0, 0)
     record.timestamp = lambda: (1, told)
-    monkeypatch.setattr(kafka, "reader", lambda _: Script([record]))
+    monkeypatch.setattr(clients, "reader", lambda _: Script([record]))
     assert [raw.timestamp for raw in kafka_input.read(settings, PURCHASES, {0: 0}, {0: 1})] == [timestamp]
 
 

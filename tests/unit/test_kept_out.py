@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from customer_activity import audit, delta, generations, layout, lease, migration, recovery
 from customer_activity.catalog import Query, Table, lease_id, lock_path, table_path
-from customer_activity.datafiles import arrow_schema
-from customer_activity.epochs import LOCKED
 from customer_activity.errors import QueryAlreadyRunning
+from customer_activity.lake import audit, delta, generations, layout
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lease import lease
+from customer_activity.lease.epochs import LOCKED
+from customer_activity.operations import migration, recovery
 from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.rebuild import swap

@@ -12,12 +12,14 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import checkpoints, delta, deltalog, lease, operations
 from customer_activity.catalog import Query, Table, lease_id, table_path
-from customer_activity.checkpoints import Cut
-from customer_activity.datafiles import arrow_schema
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.errors import LeaseLost, TerminalError
-from customer_activity.operations import Kind
+from customer_activity.lake import delta, deltalog, named_operations
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.named_operations import Kind
+from customer_activity.lease import lease
 from customer_activity.quality import pins
 from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import replay
@@ -92,7 +94,7 @@ def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:
     for table in (Table.PROFILE_EVENTS, Table.QUARANTINE):
         newest = deltalog.entry(lake, table, DeltaTable(table_path(lake, table)).version())
         assert newest is not None
-        note = operations.classify(newest.actions).note
+        note = named_operations.classify(newest.actions).note
         assert (note["query"], note["landing"], note["rules"]) == ("replay", 10, 2)
 
     tables = verifying.open_tables(settings)
@@ -106,7 +108,7 @@ def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:
 def test_a_replay_does_not_come_between_two_commits_of_a_batch(is_through: bool, settings: Settings, lake: str) -> None:
     """The batch has profiles already; its purchases, of the same number, would come after those of the replay."""
     cut = Cut(None, [json.dumps({PROFILES: {"0": 6}})])
-    checkpoints.write(lake, Query.BRONZE, "g-1", 7, cut, is_through=is_through)
+    checkpoint.write(lake, Query.BRONZE, "g-1", 7, cut, is_through=is_through)
     batch = {"generation": "g-1", "batch_id": 7, "landing": 4}
     write(lake, Table.QUARANTINE, [row((4, 0, 5), reason="timestamp_in_future", quarantined_at=SENT)], **batch)
     if is_through:
@@ -162,7 +164,7 @@ def test_a_rebuild_has_the_records_in_the_order_of_their_landing(lake: str) -> N
     ]
     entry = deltalog.entry(lake, Table.PROFILE_EVENTS, 1)
     assert entry is not None
-    assert operations.classify(entry.actions).kind is Kind.APPEND, "readers take it for the pipeline's own"
+    assert named_operations.classify(entry.actions).kind is Kind.APPEND, "readers take it for the pipeline's own"
 
 
 @pytest.mark.parametrize(("amount", "differences"), [("0.01", 0), ("0.00", 1)], ids=["does not fit", "just fits"])

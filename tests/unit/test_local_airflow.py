@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from customer_activity.demo.run import local_airflow
+from customer_activity.demo.run.local_airflow import STREAM_DAG
 from customer_activity.errors import EnvironmentFault
-from customer_activity.run import local_airflow, processes
-from customer_activity.run.local_airflow import STREAM_DAG
 from customer_activity.settings import Settings
+from customer_activity.supervision import processes
 
 
 @pytest.fixture

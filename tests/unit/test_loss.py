@@ -11,12 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from customer_activity import checkpoints, delta, kafka, loss
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.checkpoints import Cut
-from customer_activity.datafiles import arrow_schema
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.engine import loss
+from customer_activity.engine.loss import Lost
 from customer_activity.errors import OffsetsLost, SettingsError
-from customer_activity.loss import Lost
+from customer_activity.kafka import clients
+from customer_activity.lake import delta
+from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.settings import Settings
 
 BOUGHT, PEOPLE = "purchase-events", "customer-profile-state"
@@ -36,7 +39,7 @@ def settings(tmp_path: Path) -> Settings:
     """Return settings of a lake whose bronze has landed batch 7."""
     own = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
     delta.ensure_tables(own.lake)
-    checkpoints.write(own.lake, Query.BRONZE, "g-1", 7, CUT, is_through=True)
+    checkpoint.write(own.lake, Query.BRONZE, "g-1", 7, CUT, is_through=True)
     note = {"query": "bronze", "generation": "g-1", "batch_id": 7, "topic_ids": {BOUGHT: "id-1", PEOPLE: "id-2"}}
     write_deltalake(
         table_path(own.lake, Table.PROFILE_EVENTS),
@@ -51,8 +54,8 @@ def settings(tmp_path: Path) -> Settings:
 def broker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stand in for Kafka: what each partition still has, and the topics' ids."""
     has: dict[str, Any] = {"ranges": dict(WHOLE), "ids": {BOUGHT: "id-1", PEOPLE: "id-2"}}
-    monkeypatch.setattr(kafka, "offset_range", lambda _, topic: has["ranges"][topic])
-    monkeypatch.setattr(kafka, "topic_ids", lambda _, topics: {topic: has["ids"][topic] for topic in topics})
+    monkeypatch.setattr(clients, "offset_range", lambda _, topic: has["ranges"][topic])
+    monkeypatch.setattr(clients, "topic_ids", lambda _, topics: {topic: has["ids"][topic] for topic in topics})
     return has
 
 
@@ -91,8 +94,8 @@ def test_lost_offsets_are_found(
 ) -> None:
     broker["ranges"].update(ranges)
     if not is_through:
-        checkpoints.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
-        checkpoints.write(settings.lake, Query.BRONZE, "g-1", 7, CUT)
+        checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
+        checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT)
 
     assert loss.find(settings) == lost
     if not lost:
@@ -124,7 +127,7 @@ def test_another_topic_of_the_same_name_is_refused_and_cannot_be_accepted(
 
 def test_a_lake_without_a_checkpoint_has_lost_nothing(settings: Settings, broker: dict[str, Any]) -> None:
     broker["ranges"][BOUGHT] = {0: (100, 200), 1: (100, 200)}
-    checkpoints.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
+    checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
     assert loss.find(settings) == []
 
 
@@ -132,18 +135,18 @@ def test_a_lake_without_a_checkpoint_has_lost_nothing(settings: Settings, broker
 def test_what_is_accepted_is_gone_on_from_and_noted(
     settings: Settings, broker: dict[str, Any], is_through: bool
 ) -> None:
-    checkpoints.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
-    checkpoints.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_through=is_through)
+    checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
+    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_through=is_through)
     broker["ranges"].update({BOUGHT: {0: (12, 20), 1: (0, 20)}})
     (lost,) = loss.find(settings)
 
     assert loss.accept(settings, lost.offsets, "retention was too short") == [lost]
 
     assert loss.find(settings) == []
-    state = checkpoints.state(settings.lake, Query.BRONZE)
+    state = checkpoint.state(settings.lake, Query.BRONZE)
     assert state == ("g-1", 7, 7 if is_through else 6)
     begin = source({0: 12, 1: 6}, {0: 1})
-    assert checkpoints.cut(settings.lake, Query.BRONZE, 7) == Cut([begin], [source({0: 12, 1: 6}, {0: 4})])
+    assert checkpoint.cut(settings.lake, Query.BRONZE, 7) == Cut([begin], [source({0: 12, 1: 6}, {0: 4})])
     (deed,) = (json.loads(path.read_text()) for path in Path(settings.lake, "_audit").iterdir())
     assert (deed["what"], deed["reason"], deed["lost"]) == (
         "accept-loss",
@@ -155,14 +158,14 @@ def test_what_is_accepted_is_gone_on_from_and_noted(
 
 @pytest.mark.parametrize("is_through", [True, False], ids=["the batch is through", "the batch is read again"])
 def test_what_an_added_partition_lost_is_accepted(settings: Settings, broker: dict[str, Any], is_through: bool) -> None:
-    checkpoints.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
-    checkpoints.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_through=is_through)
+    checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
+    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_through=is_through)
     broker["ranges"].update({BOUGHT: {0: (0, 20), 1: (0, 20), 2: (4, 9)}})
 
     loss.accept(settings, 4, "it was added too late")
 
     assert loss.find(settings) == []
-    cut = checkpoints.cut(settings.lake, Query.BRONZE, 7)
+    cut = checkpoint.cut(settings.lake, Query.BRONZE, 7)
     assert cut == Cut([source({0: 5, 1: 6, 2: 4}, {0: 1})], [source({0: 9, 1: 6, 2: 4}, {0: 4})])
 
 

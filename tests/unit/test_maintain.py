@@ -13,15 +13,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from customer_activity import checkpoints, cli, delta, maintenance_request
+from customer_activity import cli
 from customer_activity.catalog import Query, Table, checkpoint_path, table_path
-from customer_activity.checkpoints import Cut
-from customer_activity.datafiles import arrow_schema
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.errors import EXIT_CHECK_FAILED, QueryAlreadyRunning, SettingsError, TransientError
-from customer_activity.lease import newest_epoch
-from customer_activity.maintenance import RESTING_BYTES, Tended
-from customer_activity.run import maintain, parts
+from customer_activity.lake import delta
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lease.lease import newest_epoch
+from customer_activity.maintenance import maintenance_request, on_demand
+from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
+from customer_activity.supervision import running
 
 DONE = [Tended("silver.purchases", files_before=3, bytes_before=300, files_after=1, bytes_after=100)]
 
@@ -42,8 +45,8 @@ def driver(settings: Settings, monkeypatch: pytest.MonkeyPatch, *, answers: bool
     alive = threading.Event()
     alive.set()
     over = threading.Event()
-    monkeypatch.setattr(parts, "stream_pids", lambda _: [4_711] if alive.is_set() else [])
-    monkeypatch.setattr(maintain, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(running, "stream_pids", lambda _: [4_711] if alive.is_set() else [])
+    monkeypatch.setattr(on_demand, "LOOK_SECONDS", 0.01)
 
     def work() -> None:
         while not over.wait(0.01):
@@ -68,7 +71,7 @@ def files(lake: str) -> int:
 
 
 def test_without_a_driver_it_is_done_here(settings: Settings, lake: str) -> None:
-    done = maintain.maintain(settings, 10)
+    done = on_demand.maintain(settings, 10)
     assert not done.by_driver
     assert [table.table for table in done.tables] == [table.label for table in Table]
     assert [table.error for table in done.tables if table.error] == []
@@ -78,7 +81,7 @@ def test_without_a_driver_it_is_done_here(settings: Settings, lake: str) -> None
 
 def test_a_driver_that_runs_does_it(settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with driver(settings, monkeypatch, answers=True):
-        assert maintain.maintain(settings, 30) == (True, DONE, [])
+        assert on_demand.maintain(settings, 30) == (True, DONE, [])
     assert files(lake) == 3, "nobody else wrote"
 
 
@@ -86,7 +89,7 @@ def test_where_the_driver_ends_first_it_is_done_here(
     settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with driver(settings, monkeypatch, answers=False):
-        assert not maintain.maintain(settings, 30).by_driver
+        assert not on_demand.maintain(settings, 30).by_driver
     assert files(lake) == 1
     assert maintenance_request.pending(settings.run_dir) is None, "the next driver has nothing to do"
 
@@ -94,9 +97,9 @@ def test_where_the_driver_ends_first_it_is_done_here(
 def test_a_driver_that_does_not_come_to_it_is_not_waited_for_for_ever(
     settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "stream_pids", lambda _: [4_711])
+    monkeypatch.setattr(running, "stream_pids", lambda _: [4_711])
     with pytest.raises(TransientError, match="has not come to it within 0 s"):
-        maintain.maintain(settings, 0)
+        on_demand.maintain(settings, 0)
     assert maintenance_request.pending(settings.run_dir) is None
     assert files(lake) == 3
 
@@ -105,15 +108,15 @@ def test_a_driver_elsewhere_is_left_alone(settings: Settings, lake: str, monkeyp
     def held(*_: object) -> None:
         raise QueryAlreadyRunning("silver already runs on lake")
 
-    monkeypatch.setattr(maintain, "Lease", held)
+    monkeypatch.setattr(on_demand, "Lease", held)
     with pytest.raises(QueryAlreadyRunning, match="ACTIVITY_RUN_DIR"):
-        maintain.maintain(settings, 0)
+        on_demand.maintain(settings, 0)
     assert files(lake) == 3
 
 
 def test_without_a_lake_it_says_so(settings: Settings) -> None:
     with pytest.raises(SettingsError, match="ACTIVITY_LAKE"):
-        maintain.maintain(settings, 0)
+        on_demand.maintain(settings, 0)
 
 
 def test_only_tables_that_nothing_merges_into_get_large_files() -> None:
@@ -124,10 +127,10 @@ def test_only_tables_that_nothing_merges_into_get_large_files() -> None:
 def test_checkpoints_that_were_replaced_long_ago_go(settings: Settings, lake: str) -> None:
     now = datetime.now(UTC)
     for query, days in ((Query.BRONZE, 31), (Query.SILVER, 29), (Query.GOLD, 31)):
-        checkpoints.write(lake, query, "g-1", 1, Cut([None], [None]), is_through=True)
-        checkpoints.set_aside(lake, query, now - timedelta(days=days))
+        checkpoint.write(lake, query, "g-1", 1, Cut([None], [None]), is_through=True)
+        checkpoint.set_aside(lake, query, now - timedelta(days=days))
     Path(checkpoint_path(lake, Query.GOLD)).mkdir()  # the one in use
-    gone = maintain.maintain(settings, 0).checkpoints
+    gone = on_demand.maintain(settings, 0).checkpoints
     assert [name.partition(".")[0] for name in gone] == ["bronze", "gold"]
     left = {path.name.partition(".")[0] for path in Path(lake, "_checkpoints").iterdir()}
     assert left == {"silver", "gold"}
@@ -146,7 +149,7 @@ def test_the_command_says_what_was_done(deployment: Settings, lake: str, capsys:
 def test_a_table_that_failed_is_a_failed_check(
     deployment: Settings, lake: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintain, "at_rest", lambda _: [Tended("gold.customer_activity", error="OSError: no")])
+    monkeypatch.setattr(on_demand, "at_rest", lambda _: [Tended("gold.customer_activity", error="OSError: no")])
     with pytest.raises(SystemExit) as ended:
         cli.main(["maintain", "--json"])
     assert ended.value.code == EXIT_CHECK_FAILED

@@ -14,11 +14,13 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from customer_activity import checkpoints, delta, maintenance
 from customer_activity.catalog import Kept, Query, Table, table_path
-from customer_activity.checkpoints import Cut
-from customer_activity.datafiles import arrow_schema
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.failpoints import FailPoint
+from customer_activity.lake import delta
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import PROJECT
 from customer_activity.verification import lake as verified
 
@@ -42,7 +44,7 @@ def lake(tmp_path: Path) -> str:
 def has_read(lake: str, query: Query, version: int) -> None:
     """Write the checkpoint of a query whose last batch began behind a version of silver.purchases."""
     end = {"reservoirId": delta.table_id(lake, Table.PURCHASES), "reservoirVersion": version + 1, "index": -1}
-    checkpoints.write(lake, query, "g-1", 1, Cut([json.dumps(end)], [json.dumps(end)]), is_through=True)
+    checkpoint.write(lake, query, "g-1", 1, Cut([json.dumps(end)], [json.dumps(end)]), is_through=True)
 
 
 READERS = (Query.GOLD, Query.SUMMARIES)
@@ -66,8 +68,8 @@ def ids(lake: str) -> list[str]:
 
 COMPACTION = """
 import sys
-from customer_activity import maintenance
 from customer_activity.catalog import Table
+from customer_activity.maintenance import maintenance
 maintenance.compact(sys.argv[1], Table.PURCHASES)
 """
 ALL = [f"P-{number}" for number in range(FILES)]
@@ -276,9 +278,9 @@ def test_the_log_of_a_table_that_grows_stays_short(long: str, monkeypatch: pytes
         rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
         write_deltalake(table_path(long, Table.PURCHASES), rows, mode="append")
         for query in READERS:
-            checkpoints.set_aside(long, query, BEGIN + timedelta(seconds=number))
+            checkpoint.set_aside(long, query, BEGIN + timedelta(seconds=number))
         all_have_read(long)
-        maintenance.checkpoint(long, Table.PURCHASES, every=5)
+        maintenance.checkpoint_log(long, Table.PURCHASES, every=5)
         assert len(in_log(long)) <= 15
     assert len(ids(long)) == 59
     assert said(long)[0] == 0

@@ -15,14 +15,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import dataset, fs
 
-from customer_activity import delta, footers, maintenance, merging, s3
 from customer_activity.catalog import Query, Reason, Table, table_path
-from customer_activity.datafiles import arrow_schema
 from customer_activity.inspection import show
-from customer_activity.microbatch import MicroBatch
+from customer_activity.lake import delta, footers
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.maintenance import maintenance
 from customer_activity.quarantine import contents, replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
+from customer_activity.storage import s3
+from customer_activity.streams.current import merging
 from support.records import PURCHASES, purchase
 
 HOSTILE = "ARROW:schema"  # as the note in a footer is called: a text in a column's statistics must stay as it is

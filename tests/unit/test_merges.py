@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import delta, deltalog, feeds, history
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import arrow_schema
 from customer_activity.failpoints import FailPoint, nowhere
-from customer_activity.gold import current
-from customer_activity.microbatch import MicroBatch
+from customer_activity.lake import delta, deltalog, feeds, history
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
-from customer_activity.silver import current_profiles, summaries
+from customer_activity.streams.current import activity, profiles, summaries
 from support import tables
 
 MOST = "9999999999999999.99"
@@ -34,8 +33,8 @@ class Merging(NamedTuple):
 
 MERGING = {
     Query.SUMMARIES: Merging(summaries, Query.SILVER),
-    Query.PROFILES: Merging(current_profiles, Query.SILVER),
-    Query.ACTIVITY: Merging(current, Query.GOLD),
+    Query.PROFILES: Merging(profiles, Query.SILVER),
+    Query.ACTIVITY: Merging(activity, Query.GOLD),
 }
 
 

@@ -13,12 +13,14 @@ import typer
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from customer_activity import application, delta, generations, layout, migration
+from customer_activity import application
 from customer_activity.catalog import CURRENT, Query, Table, table_path
-from customer_activity.checksums import write_checksum
 from customer_activity.commands import migrate as command
 from customer_activity.errors import EXIT_TERMINAL, LakeOfAnotherRelease, SettingsError
-from customer_activity.migration import migrate
+from customer_activity.lake import delta, generations, layout
+from customer_activity.lake.checksums import write_checksum
+from customer_activity.operations import migration
+from customer_activity.operations.migration import migrate
 from customer_activity.settings import Settings
 from customer_activity.verification import lake as reading
 from support import old_lake
@@ -68,7 +70,7 @@ def test_an_older_lake_is_refused_before_anything_is_started(
 ) -> None:
     settings = Settings(lake=before, run_dir=tmp_path / "run")
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    for started in ("broker.topics.check", "session.start"):
+    for started in ("kafka.topics.check", "engine.session.start"):
         monkeypatch.setattr(f"customer_activity.{started}", lambda *_, **__: pytest.fail("too early"))
     with pytest.raises(LakeOfAnotherRelease):
         application.run(settings, [Query.BRONZE])

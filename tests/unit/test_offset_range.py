@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from customer_activity import kafka
 from customer_activity.errors import KafkaRefused
+from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 
 
@@ -32,8 +32,8 @@ class Broker:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Broker:
     broker = Broker([*request.param])
-    monkeypatch.setattr(kafka, "reader", lambda _: broker)
-    monkeypatch.setattr(kafka, "partitions", lambda *_: [0])
+    monkeypatch.setattr(clients, "reader", lambda _: broker)
+    monkeypatch.setattr(clients, "partitions", lambda *_: [0])
     return broker
 
 
@@ -49,12 +49,12 @@ def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Br
 )
 def test_a_partition_without_a_leader_is_asked_again(asked: Broker) -> None:
     expected = len(asked.faults) + 1
-    assert kafka.offset_range(Settings(), "a-topic") == {0: (3, 7)}
+    assert clients.offset_range(Settings(), "a-topic") == {0: (3, 7)}
     assert asked.asked == expected
 
 
 @pytest.mark.parametrize("asked", [(KafkaError.TOPIC_AUTHORIZATION_FAILED,)], ids=["no rights"], indirect=True)
 def test_another_fault_is_told_at_once(asked: Broker) -> None:
     with pytest.raises(KafkaRefused):
-        kafka.offset_range(Settings(), "a-topic")
+        clients.offset_range(Settings(), "a-topic")
     assert asked.asked == 1

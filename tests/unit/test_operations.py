@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from customer_activity import delta, lease, operations
 from customer_activity.catalog import Query, Table, lease_id, table_path
-from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import LeaseLost
-from customer_activity.operations import Kind, Operation, classify
+from customer_activity.lake import delta, named_operations
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.named_operations import Kind, Operation, classify
+from customer_activity.lease import lease
 from customer_activity.settings import Settings
 
 TABLE = Table.PURCHASES
@@ -101,7 +102,7 @@ def commit(lake: str, properties: CommitProperties, rows: int = 1) -> dict[str, 
 
 
 def test_a_named_operation_is_fenced_and_audited(lake: str) -> None:
-    with operations.fenced(lake, Operation.CORRECTION, [TABLE], "wrong cents", rows=1) as fence:
+    with named_operations.fenced(lake, Operation.CORRECTION, [TABLE], "wrong cents", rows=1) as fence:
         found = commit(lake, fence.properties(TABLE, rows=1))
     assert (found["kind"], found["operation"]) == (Kind.OPERATION, Operation.CORRECTION)
     assert found["note"] == {"operation": "correction", "id": fence.run, "reason": "wrong cents", "rows": 1}
@@ -117,7 +118,7 @@ def test_the_same_change_without_the_fence_is_foreign(lake: str) -> None:
 
 
 def test_an_operation_that_lost_its_lease_commits_nothing(lake: str) -> None:
-    with operations.fenced(lake, Operation.ERASURE, [TABLE], "asked for") as fence:
+    with named_operations.fenced(lake, Operation.ERASURE, [TABLE], "asked for") as fence:
         taken = CommitProperties(app_transactions=[Transaction(lease_id(Query.SILVER), 7)])
         write_deltalake(
             table_path(lake, TABLE), arrow_schema(TABLE).empty_table(), mode="append", commit_properties=taken
@@ -127,6 +128,6 @@ def test_an_operation_that_lost_its_lease_commits_nothing(lake: str) -> None:
 
 
 def test_an_operation_keeps_every_writer_out(lake: str) -> None:
-    with operations.fenced(lake, Operation.ERASURE, [Table.QUARANTINE, TABLE], "asked for"):
+    with named_operations.fenced(lake, Operation.ERASURE, [Table.QUARANTINE, TABLE], "asked for"):
         held = {query for query in Query if lease.newest_epoch(lake, query)}
     assert held == {Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH}

@@ -6,8 +6,8 @@ import json
 from itertools import chain, islice
 
 from benchmarks import load
+from customer_activity.demo.traffic import odd, poison
 from customer_activity.settings import Settings
-from customer_activity.traffic import odd, poison
 from drills.others import lots
 from support.expected import History, Kind
 from support.worlds import LARGE_BYTES, LAST_PARTITION, Sent

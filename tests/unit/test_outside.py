@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from customer_activity import kafka
+from customer_activity.kafka import clients
 from customer_activity.quality import outside, snapshot
 from customer_activity.quality.outside import TOGETHER_OFFSETS, View
 from customer_activity.settings import Settings
@@ -28,7 +28,7 @@ class Topic:
         self.reads: list[tuple[int, int]] = []
         monkeypatch.setattr(kafka_input, "read", self.read)
         monkeypatch.setattr(
-            kafka, "offset_range", lambda _, topic: {0: (lowest, highest)} if topic == "purchase-events" else {}
+            clients, "offset_range", lambda _, topic: {0: (lowest, highest)} if topic == "purchase-events" else {}
         )
 
     def read(self, _: Settings, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[RawRecord]:
@@ -95,7 +95,7 @@ def test_kafka_is_asked_about_gaps_alone(
 def test_a_lost_record_with_a_time_that_no_table_holds_is_told(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, "offset_range", lambda _, topic: {0: (0, 1)} if topic == "purchase-events" else {})
+    monkeypatch.setattr(clients, "offset_range", lambda _, topic: {0: (0, 1)} if topic == "purchase-events" else {})
     monkeypatch.setattr(kafka_input, "read", lambda *_: iter([RawRecord(0, 0, None, b"k", b"v", ())]))
     columns = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
     with duckdb.connect(":memory:") as database:

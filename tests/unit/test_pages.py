@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql.types import StructType
 from typer.main import get_group
 
-from customer_activity import cli, schemas
+from customer_activity import cli
 from customer_activity.catalog import Reason, Table
 from customer_activity.contracts import pages, schema
+from customer_activity.lake import schemas
 
 PROJECT = Path(__file__).parents[2]
 CONTRACTS = (PROJECT / "docs" / "CONTRACTS.md").read_text(encoding="utf-8")

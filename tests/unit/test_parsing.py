@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from customer_activity.bronze.parsing import PARSED_SCHEMA, parse_batch
 from customer_activity.catalog import Reason
 from customer_activity.contracts import CUSTOMER_PROFILE, PURCHASE_EVENT, Refusal, examine
+from customer_activity.streams.bronze.parsing import PARSED_SCHEMA, parse_batch
 from support.kafka_batches import (
     FIVE_MINUTES,
     GOOD,

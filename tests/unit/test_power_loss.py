@@ -10,14 +10,16 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from customer_activity import delta, deltalog, maintenance, storage
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import FileWriter, arrow_schema
 from customer_activity.errors import TerminalError
+from customer_activity.lake import delta, deltalog
+from customer_activity.lake.datafiles import FileWriter, arrow_schema
+from customer_activity.maintenance import maintenance
 from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import replay
 from customer_activity.rebuild import building, moving
 from customer_activity.settings import Settings
+from customer_activity.storage import filesystem
 from support import tables
 from support.records import NOW_MS, PROFILES, profile
 
@@ -99,7 +101,7 @@ def test_what_a_swap_does_to_quarantine_is_brought_to_the_disk(
 
 
 def test_small_files_of_ours_are_whole_after_a_loss_of_power(tmp_path: Path, settled: list[str]) -> None:
-    storage.write_whole(str(tmp_path / "gate.json"), b"{}")
+    filesystem.write_whole(str(tmp_path / "gate.json"), b"{}")
     assert settled == ["gate.json.draft"]
 
 
@@ -127,5 +129,5 @@ def test_an_entry_that_was_left_empty_is_a_commit_of_nothing(lake: str) -> None:
 
 def test_a_version_that_is_not_there_is_nothing_to_bring_there(lake: str, settled: list[str]) -> None:
     deltalog.settle(lake, TABLE, 9)
-    storage.settle("s3a://bucket/object")
+    filesystem.settle("s3a://bucket/object")
     assert settled == []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from customer_activity import checkpoints
 from customer_activity.catalog import Query, Table
+from customer_activity.checkpoints import checkpoint
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.settings import Settings
-from customer_activity.storage import filesystem
+from customer_activity.storage.filesystem import filesystem
 from support.inspected import delta_offset, write_batch, write_times
 
 
@@ -18,15 +18,15 @@ class TestCheckpoints:
         write_batch(settings, Query.BRONZE, 10, {"purchase-events": {"0": 50, "1": 60}})
         write_batch(settings, Query.BRONZE, 11, {"purchase-events": {"0": 500, "1": 600}}, is_committed=False)
 
-        progress = checkpoints.progress(settings.lake, Query.BRONZE)
+        progress = checkpoint.progress(settings.lake, Query.BRONZE)
 
         assert progress is not None
         assert (progress.batch_id, progress.topic_offsets) == (10, {"purchase-events": {0: 50, 1: 60}})
 
     def test_there_is_none_before_the_first_commit(self, settings: Settings) -> None:
-        assert checkpoints.progress(settings.lake, Query.GOLD) is None
+        assert checkpoint.progress(settings.lake, Query.GOLD) is None
         write_batch(settings, Query.GOLD, 0, "-", is_committed=False)
-        assert checkpoints.progress(settings.lake, Query.GOLD) is None
+        assert checkpoint.progress(settings.lake, Query.GOLD) is None
 
     @pytest.mark.parametrize(
         ("version", "index", "is_snapshot", "read"),
@@ -42,7 +42,7 @@ class TestCheckpoints:
         table = write_times(settings, Table.SUMMARIES, 0)
         write_batch(settings, Query.GOLD, 3, delta_offset(table, version, index, is_snapshot=is_snapshot), "-")
 
-        progress = checkpoints.progress(settings.lake, Query.GOLD)
+        progress = checkpoint.progress(settings.lake, Query.GOLD)
 
         assert progress is not None
         assert progress.table_versions == {str(table.metadata().id): read}
@@ -51,7 +51,7 @@ class TestCheckpoints:
     def test_a_damaged_offsets_file_is_named(self, settings: Settings, line: str) -> None:
         write_batch(settings, Query.SILVER, 2, line)
         with pytest.raises(CheckpointMismatch, match=r"silver.*offsets/2"):
-            checkpoints.progress(settings.lake, Query.SILVER)
+            checkpoint.progress(settings.lake, Query.SILVER)
 
     def test_an_s3_lake_is_on_the_file_system_of_s3(self) -> None:
         pytest.importorskip("pyarrow.fs").S3FileSystem  # noqa: B018 - not every build of pyarrow has it

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from customer_activity import delta
 from customer_activity.catalog import Query, Table, table_path
 from customer_activity.errors import TerminalError
-from customer_activity.microbatch import MicroBatch
-from customer_activity.publish import parts, stream
-from customer_activity.publish.marker import Marker, parse
+from customer_activity.lake import delta
+from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
+from customer_activity.streams.publish import parts, stream
+from customer_activity.streams.publish.marker import Marker, parse
 from support import tables
 
 GOLD = Table.ACTIVITY_CHANGES

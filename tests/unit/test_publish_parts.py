@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from customer_activity.publish import parts
-from customer_activity.publish.marker import Marker
-from customer_activity.publish.parts import OTHER_BYTES, ROW, VERSION
+from customer_activity.streams.publish import parts
+from customer_activity.streams.publish.marker import Marker
+from customer_activity.streams.publish.parts import OTHER_BYTES, ROW, VERSION
 
 BEGIN = Marker("gold", -1)
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from customer_activity import cli, gate
+from customer_activity import cli
 from customer_activity.commands import quality
+from customer_activity.engine import gate
 from customer_activity.quality.judging import Judged, Outcome
 from customer_activity.quality.rules import Rule, Severity
 from customer_activity.quality.run import Report, Verdict

@@ -13,11 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from customer_activity import delta, maintenance, merging
 from customer_activity.catalog import Query, Table
-from customer_activity.datafiles import arrow_schema
-from customer_activity.microbatch import MicroBatch
+from customer_activity.lake import delta
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import PROJECT
+from customer_activity.streams.current import merging
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 SECTION = README.partition("## Query gold")[2].partition("\n## ")[0]

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from customer_activity import checkpoints, delta, recovery
 from customer_activity.catalog import Query, Table, checkpoint_path, table_path
-from customer_activity.checkpoints import Cut, State
-from customer_activity.datafiles import arrow_schema
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import Cut, State
 from customer_activity.errors import CheckpointMismatch, SettingsError
+from customer_activity.lake import delta
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.operations import recovery
 
 BEGIN = ['{"purchase-events":{"0":5},"customer-profile-state":{"0":1}}', None]
 END = [
@@ -127,8 +129,8 @@ def test_a_recovered_checkpoint_begins_with_the_newest_batch_in_the_tables(lake:
 
     done = recovery.recover(lake, Query.BRONZE, "the disk was full")
 
-    assert checkpoints.state(lake, Query.BRONZE) == State("g-1", planned=7, committed=6)
-    assert checkpoints.cut(lake, Query.BRONZE, 7) == CUT
+    assert checkpoint.state(lake, Query.BRONZE) == State("g-1", planned=7, committed=6)
+    assert checkpoint.cut(lake, Query.BRONZE, 7) == CUT
     recovery.check_agreement(lake, [Query.BRONZE])
     assert done.set_aside is not None
     assert json.loads((Path(done.set_aside) / "metadata").read_text()) == {"id": "g-0"}
@@ -146,14 +148,14 @@ def test_a_first_batch_has_no_begin(lake: str) -> None:
     first = Cut(None, END)
     write_commit(lake, Table.PURCHASE_EVENTS, Query.BRONZE, generation="g-1", batch_id=0, cut=first._asdict())
     recovery.recover(lake, Query.BRONZE, "a test")
-    assert checkpoints.state(lake, Query.BRONZE) == State("g-1", planned=0, committed=None)
-    assert checkpoints.cut(lake, Query.BRONZE, 0) == first
+    assert checkpoint.state(lake, Query.BRONZE) == State("g-1", planned=0, committed=None)
+    assert checkpoint.cut(lake, Query.BRONZE, 0) == first
 
 
 def test_a_query_that_wrote_nothing_starts_from_the_beginning(lake: str) -> None:
     write_checkpoint(lake, Query.GOLD, State("g-1", 7, 7))
     assert recovery.recover(lake, Query.GOLD, "a test").batch_id is None
-    assert checkpoints.state(lake, Query.GOLD) is None
+    assert checkpoint.state(lake, Query.GOLD) is None
 
 
 def test_without_a_lake_there_is_nothing_to_recover(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity import attention, delta
 from customer_activity.catalog import Table, table_path
-from customer_activity.delta import PRIVATE_FOLDERS
+from customer_activity.engine import heartbeat
+from customer_activity.lake import delta
+from customer_activity.lake.delta import PRIVATE_FOLDERS
 from customer_activity.settings import Settings
 
 
@@ -44,5 +45,5 @@ def test_a_run_directory_of_ours_is_private_and_somebody_elses_folder_stays_as_i
     (tmp_path / "theirs").mkdir()
     before = rights(tmp_path / "theirs")
     for name in ("ours", "theirs"):
-        attention.pay(tmp_path / name)
+        heartbeat.pay(tmp_path / name)
     assert (rights(tmp_path / "ours"), rights(tmp_path / "theirs")) == (0o700, before)

@@ -16,6 +16,8 @@ import pytest
 from rich.console import Console
 
 from customer_activity.catalog import Query
+from customer_activity.demo.run import local_airflow, parts
+from customer_activity.engine.observability import QueryStatus
 from customer_activity.errors import (
     EXIT_TERMINAL,
     EXIT_TRY_AGAIN,
@@ -25,9 +27,8 @@ from customer_activity.errors import (
     TransientError,
 )
 from customer_activity.inspection import topics
-from customer_activity.observability import QueryStatus
-from customer_activity.run import local_airflow, parts, processes
 from customer_activity.settings import Settings
+from customer_activity.supervision import processes, running
 from support.run_reports import report
 
 WAIT_SECONDS = 10.0
@@ -50,7 +51,7 @@ while True: time.sleep(1)
 TALKATIVE = """
 import os, subprocess, sys
 from customer_activity import settings
-from customer_activity.observability import keep_log_short
+from customer_activity.engine.observability import keep_log_short
 def say(words): subprocess.run(["sh", "-c", "cat >&2"], input=words.encode(), check=True); os.write(2, words.encode())
 folder = settings.load().run_dir
 for words in ("one", "two", "three", "four"):
@@ -138,8 +139,8 @@ class TestProcesses:
         child.kill()
         child.wait(WAIT_SECONDS)
 
-        assert parts.stream_pids(settings) == []
-        assert parts.stream_pids(settings, left_overs=True) == [child.pid]
+        assert running.stream_pids(settings) == []
+        assert running.stream_pids(settings, left_overs=True) == [child.pid]
         assert len(processes.family(child.pid)) == 1
 
         processes.stop(child.pid, seconds=0)
@@ -150,7 +151,7 @@ class TestProcesses:
             settings.run_dir.mkdir()
             processes.pid_path(settings, "stream").write_text(str(stranger.pid))
             assert processes.running(settings, "stream") is None
-            assert parts.stream_pids(settings, left_overs=True) == []
+            assert running.stream_pids(settings, left_overs=True) == []
             assert not processes.family(stranger.pid)
             assert psutil.pid_exists(stranger.pid)
             stranger.kill()
@@ -161,7 +162,7 @@ class TestProcesses:
             settings.run_dir.mkdir()
             processes.pid_path(settings, "stream").write_text(written)
         assert processes.running(settings, "stream") is None
-        assert parts.stream_pids(settings, left_overs=True) == []
+        assert running.stream_pids(settings, left_overs=True) == []
 
     def test_the_log_before_is_kept(
         self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
@@ -217,7 +218,7 @@ class TestParts:
         child = start(FAILING, "stream")
         child.wait(WAIT_SECONDS)
         with pytest.raises(ActivityError, match="too many bad records") as caught:
-            parts.check_stream(settings, child)
+            running.check_stream(settings, child)
         assert caught.value.exit_code == 2
         assert "INFO started" not in caught.value.what
         assert str(processes.log_path(settings, "stream")) in caught.value.remedy
@@ -234,12 +235,12 @@ class TestParts:
 
     def test_a_child_without_a_command_line_of_ours_runs_all_the_same(self, settings: Settings) -> None:
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-            parts.check_stream(settings, child)
+            running.check_stream(settings, child)
             child.kill()
 
     def test_streams_that_somebody_stopped_may_be_started_again(self, settings: Settings) -> None:
         with pytest.raises(TransientError) as caught:
-            parts.check_stream(settings, None)
+            running.check_stream(settings, None)
         assert caught.value.exit_code == EXIT_TRY_AGAIN
 
     def test_streams_that_airflow_has_given_up_are_waited_for_no_more(
@@ -259,12 +260,12 @@ class TestParts:
     ) -> None:
         child = start(POLITE, "stream")
         for query in Query:
-            assert not parts.is_up(settings, child)
+            assert not running.is_up(settings, child)
             write_status(settings, query, child.pid)
-        assert parts.is_up(settings, child)
+        assert running.is_up(settings, child)
         write_status(settings, Query.PUBLISH, os.getpid())
-        assert not parts.is_up(settings, child)
-        assert parts.is_up(settings, None)  # streams of somebody else's driver are taken as they are
+        assert not running.is_up(settings, child)
+        assert running.is_up(settings, None)  # streams of somebody else's driver are taken as they are
 
     @pytest.mark.parametrize(
         ("present", "lines", "expected", "option"),

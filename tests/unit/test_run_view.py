@@ -14,9 +14,9 @@ from rich.console import Console
 
 from customer_activity import catalog
 from customer_activity.catalog import Table
+from customer_activity.demo.run import changes, live, queries, view
+from customer_activity.demo.run.changes import Change
 from customer_activity.inspection import tables
-from customer_activity.run import changes, live, queries, view
-from customer_activity.run.changes import Change
 from customer_activity.settings import Settings
 from support.run_reports import gold, report
 

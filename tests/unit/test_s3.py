@@ -7,9 +7,11 @@ import re
 import pytest
 from pyarrow import fs
 
-from customer_activity import s3, session, settings, storage
+from customer_activity import settings
+from customer_activity.engine import session
 from customer_activity.errors import SettingsError
 from customer_activity.settings import Settings
+from customer_activity.storage import filesystem, s3
 
 MINIO = "http://minio:9000"
 
@@ -141,12 +143,12 @@ def test_a_location_on_s3_is_a_path_that_begins_with_its_bucket(
     location: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")  # nothing has to be asked
-    files, found = storage.filesystem(location)
+    files, found = filesystem.filesystem(location)
     assert (type(files), found) == (fs.S3FileSystem, path)
 
 
 def test_a_small_file_is_written_whole_and_read_back(s3_server: str) -> None:
     s3.client().create_bucket(Bucket="lake")
-    assert storage.read_whole("s3a://lake/_gate/publish.json") is None
-    storage.write_whole("s3a://lake/_gate/publish.json", b"{}")
-    assert storage.read_whole("s3a://lake/_gate/publish.json") == b"{}"
+    assert filesystem.read_whole("s3a://lake/_gate/publish.json") is None
+    filesystem.write_whole("s3a://lake/_gate/publish.json", b"{}")
+    assert filesystem.read_whole("s3a://lake/_gate/publish.json") == b"{}"

@@ -12,14 +12,16 @@ import pytest
 from moto.backends import get_backend
 from types_boto3_s3 import S3Client
 
-from customer_activity import epochs, s3, session
-from customer_activity import lease as lease_module
 from customer_activity.catalog import Query
-from customer_activity.epochs import ProcessLock
+from customer_activity.engine import session
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning, SettingsError, StorageUnavailable
-from customer_activity.lease import AT_WORK_SECONDS, LEASE_SECONDS, RENEW_SECONDS, Lease, kept_out
-from customer_activity.s3 import WRITE_SECONDS
+from customer_activity.lease import epochs
+from customer_activity.lease import lease as lease_module
+from customer_activity.lease.epochs import ProcessLock
+from customer_activity.lease.lease import AT_WORK_SECONDS, LEASE_SECONDS, RENEW_SECONDS, Lease, kept_out
 from customer_activity.settings import Settings
+from customer_activity.storage import s3
+from customer_activity.storage.s3 import WRITE_SECONDS
 
 LAKE = "s3a://lake/prefix"
 QUERY = Query.SILVER

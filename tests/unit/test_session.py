@@ -9,7 +9,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from customer_activity import session, settings
+from customer_activity import settings
+from customer_activity.engine import session
 from customer_activity.errors import SettingsError, TransientError
 from customer_activity.settings import Settings
 

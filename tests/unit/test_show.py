@@ -12,8 +12,9 @@ import pytest
 
 from customer_activity import catalog
 from customer_activity.catalog import FLOWS, PROFILES_ROLE, PURCHASES_ROLE, Query, Table
-from customer_activity.inspection import describe, screens, show
+from customer_activity.inspection import describe, show
 from customer_activity.settings import Settings
+from customer_activity.terminal import screens
 from support.inspected import NOON, TIMESTAMP, text, write
 
 

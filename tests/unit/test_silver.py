@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Table
-from customer_activity.datafiles import arrow_schema
-from customer_activity.profile_records import records
-from customer_activity.silver import profiles, purchases, stream
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.state.profile_records import records
+from customer_activity.streams.silver import profiles, purchases, stream
 
 
 def at(second: int) -> datetime:

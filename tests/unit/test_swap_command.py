@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from customer_activity import cli, delta, generations
+from customer_activity import cli
 from customer_activity.commands import rebuild as command
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TERMINAL
-from customer_activity.generations import Kept, Step, Swap
+from customer_activity.lake import delta, generations
+from customer_activity.lake.generations import Kept, Step, Swap
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.rebuild.swap import Swapped, When

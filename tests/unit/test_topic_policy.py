@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from customer_activity.broker import policy
-from customer_activity.broker.policy import Found
 from customer_activity.catalog import PROFILES_ROLE, PROGRESS_ROLE, PURCHASES_ROLE, VIEW_ROLE
+from customer_activity.kafka import policy
+from customer_activity.kafka.policy import Found
 
 # What Kafka has for a topic that nobody said anything about.
 DEFAULTS = {

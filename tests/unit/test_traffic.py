@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 import pytest
 
 from customer_activity import catalog
-from customer_activity.traffic import dataset, generator, mixing, people
-from customer_activity.traffic.dataset import DatasetOptions
-from customer_activity.traffic.generator import GeneratorOptions
-from customer_activity.traffic.mixing import Disturbance
-from customer_activity.traffic.profiles import Arrival, ProfileTraffic
-from customer_activity.traffic.record import (
+from customer_activity.demo.traffic import dataset, generator, mixing, people
+from customer_activity.demo.traffic.dataset import DatasetOptions
+from customer_activity.demo.traffic.generator import GeneratorOptions
+from customer_activity.demo.traffic.mixing import Disturbance
+from customer_activity.demo.traffic.profiles import Arrival, ProfileTraffic
+from customer_activity.demo.traffic.record import (
     PROFILE,
     PROFILE_CHANGE,
     PURCHASE,

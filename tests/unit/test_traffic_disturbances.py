@@ -13,19 +13,12 @@ import pyarrow as pa
 import pytest
 
 from customer_activity import catalog
-from customer_activity.bronze import parsing
 from customer_activity.catalog import Reason
-from customer_activity.traffic import generator, mixing, poison, positions
-from customer_activity.traffic.mixing import Disturbance
-from customer_activity.traffic.profiles import ProfileTraffic
-from customer_activity.traffic.record import (
-    BAD,
-    CONFLICT,
-    DUPLICATE,
-    PROFILE,
-    PURCHASE,
-    Record,
-)
+from customer_activity.demo.traffic import generator, mixing, poison, positions
+from customer_activity.demo.traffic.mixing import Disturbance
+from customer_activity.demo.traffic.profiles import ProfileTraffic
+from customer_activity.demo.traffic.record import BAD, CONFLICT, DUPLICATE, PROFILE, PURCHASE, Record
+from customer_activity.streams.bronze import parsing
 from support.traffic import CONTRACTS, LATER_REASONS, fields_of, kinds, small
 
 

@@ -12,19 +12,15 @@ import typer
 from confluent_kafka import KafkaError
 from typer.testing import CliRunner
 
-from customer_activity import catalog, kafka
+from customer_activity import catalog
 from customer_activity.commands import traffic as command
+from customer_activity.demo.traffic import generator, mixing, profiles, sending
+from customer_activity.demo.traffic.mixing import Disturbance
+from customer_activity.demo.traffic.profiles import ProfileTraffic
+from customer_activity.demo.traffic.record import CONFLICT, PROFILE, PROFILE_CHANGE, PURCHASE
 from customer_activity.errors import BrokerUnavailable
+from customer_activity.kafka import clients
 from customer_activity.settings import load
-from customer_activity.traffic import generator, mixing, profiles, sending
-from customer_activity.traffic.mixing import Disturbance
-from customer_activity.traffic.profiles import ProfileTraffic
-from customer_activity.traffic.record import (
-    CONFLICT,
-    PROFILE,
-    PROFILE_CHANGE,
-    PURCHASE,
-)
 from support.traffic import small
 
 
@@ -59,8 +55,8 @@ class Broker:
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Broker], Broker]:
     def connected(broker: Broker) -> Broker:
-        monkeypatch.setattr(kafka, "partitions", lambda _settings, _topic: [0])
-        monkeypatch.setattr(kafka, "producer", lambda _settings, **_: broker)
+        monkeypatch.setattr(clients, "partitions", lambda _settings, _topic: [0])
+        monkeypatch.setattr(clients, "producer", lambda _settings, **_: broker)
         return broker
 
     return connected

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity import maintenance, maintenance_request, upkeep
 from customer_activity.catalog import Query, Table
-from customer_activity.maintenance import Tended, Vacuumed
-from customer_activity.queries import RunningQuery
+from customer_activity.engine.queries import RunningQuery
+from customer_activity.maintenance import maintenance, maintenance_request, upkeep
+from customer_activity.maintenance.maintenance import Tended, Vacuumed
+from customer_activity.maintenance.upkeep import Upkeep
 from customer_activity.settings import Settings
-from customer_activity.upkeep import Upkeep
 
 
 class Clock:
@@ -42,7 +42,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return do
 
-    monkeypatch.setattr(maintenance, "checkpoint", lambda *_: False)
+    monkeypatch.setattr(maintenance, "checkpoint_log", lambda *_: False)
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: True)
     monkeypatch.setattr(maintenance, "compact", note("compact", 1))
     monkeypatch.setattr(maintenance, "vacuum", note("vacuum", Vacuumed(0, 0, [])))
@@ -81,7 +81,7 @@ def test_a_log_that_is_long_is_shortened_bit_by_bit_and_others_have_their_turn(
         left[table] = left.get(table, 0) - 1
         return max(0, left[table])
 
-    monkeypatch.setattr(maintenance, "checkpoint", lambda _, table: table is Table.PURCHASES)
+    monkeypatch.setattr(maintenance, "checkpoint_log", lambda _, table: table is Table.PURCHASES)
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: False)
     monkeypatch.setattr(maintenance, "shorten", shorten)
     monkeypatch.setattr(Upkeep, "id_of", lambda *_: "an id")

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from customer_activity.catalog import PURCHASES_ROLE, Query, Reason
-from customer_activity.traffic import poison
+from customer_activity.demo.traffic import poison
 from customer_activity.verification import oracle
 from customer_activity.verification.records import NEWEST_RULES, Log, Place, RawRecord
 from support.expected import History, Kind, Landed, expected, meets

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import console
+from customer_activity.terminal import console
 
 
 def accept_loss(
@@ -17,7 +17,7 @@ def accept_loss(
     json: console.JsonOption = False,
 ) -> None:
     """Let bronze go on after offsets that Kafka has no longer and that never landed; they stay lost."""
-    from customer_activity import loss  # noqa: PLC0415 - brings pyspark, which few commands need
+    from customer_activity.engine import loss  # noqa: PLC0415 - brings pyspark, which few commands need
 
     lost = loss.accept(console.settings_of(ctx), offsets, reason)
     if json:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from customer_activity import console
-from customer_activity.run import local_airflow
+from customer_activity.demo.run import local_airflow
+from customer_activity.terminal import console
 
 app = typer.Typer(no_args_is_help=True, help="A local Airflow with this project's DAGs, on loopback.")
 

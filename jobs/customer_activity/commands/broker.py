@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import console
-from customer_activity.broker import acls, process, topics
+from customer_activity.demo.broker import process
 from customer_activity.errors import EXIT_CHECK_FAILED
+from customer_activity.kafka import acls, topics
+from customer_activity.terminal import console
 
 app = typer.Typer(
     help="A real Kafka broker without Docker, and the topics of infra/kafka/topics.yaml.", no_args_is_help=True

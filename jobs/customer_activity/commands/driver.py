@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import console, shown
+from customer_activity import shown
 from customer_activity.errors import EXIT_CHECK_FAILED
-from customer_activity.inspection.screens import seconds_ago
-from customer_activity.run import driver as streams
-from customer_activity.run.driver import Driver
+from customer_activity.supervision import driver as streams
+from customer_activity.supervision.driver import Driver
+from customer_activity.terminal import console
+from customer_activity.terminal.screens import seconds_ago
 
 app = typer.Typer(no_args_is_help=True, help="The streams as a process of its own: start it, watch it, stop it.")
 

@@ -10,14 +10,15 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from customer_activity import console, shown, storage
+from customer_activity import shown
 from customer_activity.errors import EXIT_CHECK_FAILED, EnvironmentFault
 from customer_activity.inspection import describe as topology
-from customer_activity.inspection import screens
 from customer_activity.inspection import show as customers
 from customer_activity.inspection import status as current
 from customer_activity.inspection.doctor import diagnose
 from customer_activity.settings import PREFIX, Settings
+from customer_activity.storage import filesystem
+from customer_activity.terminal import console, screens
 
 WATCH_SECONDS = 2.0  # slow enough to leave the processor to the streams
 
@@ -41,7 +42,7 @@ def status(
 ) -> None:
     """Show each query's state, last batch, rows/s, lag and freshness, and what the tables hold."""
     settings = console.settings_of(ctx)
-    storage.require(settings.lake)  # table by table it would take most of a minute to say that nobody answers
+    filesystem.require(settings.lake)  # table by table it would take most of a minute to say that nobody answers
     if watch:
         _watch(settings, json=json, phases=phases)
     elif json:

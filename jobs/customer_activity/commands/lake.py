@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from customer_activity import bucket, console
-from customer_activity.bucket import TO_CREATE
 from customer_activity.errors import EXIT_CHECK_FAILED
+from customer_activity.lake import bucket
+from customer_activity.lake.bucket import TO_CREATE
+from customer_activity.terminal import console
 
 app = typer.Typer(no_args_is_help=True, help="The bucket of a lake on S3: made, and compared with how it should be.")
 

@@ -8,9 +8,9 @@ import typer
 from rich.filesize import decimal
 from rich.table import Table
 
-from customer_activity import console
 from customer_activity.errors import EXIT_CHECK_FAILED
-from customer_activity.maintenance import Tended
+from customer_activity.maintenance.maintenance import Tended
+from customer_activity.terminal import console
 
 
 def maintain(
@@ -22,7 +22,7 @@ def maintain(
     json: console.JsonOption = False,
 ) -> None:
     """Compact every table, shorten its log, remove expired files: by the driver when one runs, else right here."""
-    from customer_activity.run import maintain as rounds  # noqa: PLC0415 - brings the tables' libraries
+    from customer_activity.maintenance import on_demand as rounds  # noqa: PLC0415 - brings the tables' libraries
 
     done = rounds.maintain(console.settings_of(ctx), wait)
     if json:

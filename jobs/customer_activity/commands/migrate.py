@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import console
-from customer_activity.migration import Migrated, Step
-from customer_activity.migration import migrate as bring_up
+from customer_activity.operations.migration import Migrated, Step
+from customer_activity.operations.migration import migrate as bring_up
+from customer_activity.terminal import console
 
 
 def migrate(

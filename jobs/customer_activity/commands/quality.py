@@ -10,12 +10,13 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from customer_activity import console, gate
+from customer_activity.engine import gate
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.rules import Severity
 from customer_activity.quality.run import Report, Verdict
 from customer_activity.quality.run import run as judge
+from customer_activity.terminal import console
 
 NICE = 10  # the streams come first
 RELEASE = "release"

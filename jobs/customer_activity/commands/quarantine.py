@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from customer_activity import console
 from customer_activity.catalog import Reason
 from customer_activity.quarantine import contents
 from customer_activity.quarantine.contents import Selection
+from customer_activity.terminal import console
 
 app = typer.Typer(no_args_is_help=True, help="Records that were refused: count them, look at them, bring them back.")
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.table import Table
 
-from customer_activity import console, generations
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
+from customer_activity.lake import generations
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
@@ -19,6 +19,7 @@ from customer_activity.rebuild.swap import Swapped, When
 from customer_activity.rebuild.swap import back as go_back
 from customer_activity.rebuild.swap import swap as build_and_swap
 from customer_activity.settings import Settings
+from customer_activity.terminal import console
 
 Done = TypeVar("Done", Rebuilt, Swapped)
 

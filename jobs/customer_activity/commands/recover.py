@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import console
 from customer_activity.catalog import Query
+from customer_activity.terminal import console
 
 
 def recover(
@@ -18,7 +18,7 @@ def recover(
     json: console.JsonOption = False,
 ) -> None:
     """Write a lost, damaged or outdated checkpoint anew; the old one is set aside, and nothing counts twice."""
-    from customer_activity import recovery  # noqa: PLC0415 - brings pyspark, which few commands need
+    from customer_activity.operations import recovery  # noqa: PLC0415 - brings pyspark, which few commands need
 
     done = recovery.recover(console.settings_of(ctx).lake, query, reason)
     if json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import console
+from customer_activity.terminal import console
 
 
 class Resyncable(StrEnum):
@@ -24,7 +24,7 @@ def resync(
     json: console.JsonOption = False,
 ) -> None:
     """Send what the view topic lacks or has otherwise than gold, and nothing else; publish goes on after it."""
-    from customer_activity.publish.resync import resync as run  # noqa: PLC0415 - brings pyspark, which few commands need
+    from customer_activity.streams.publish.resync import resync as run  # noqa: PLC0415 - brings pyspark, which few commands need
 
     done = run(console.settings_of(ctx), reason)
     if json:

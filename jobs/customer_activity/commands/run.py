@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import console, shown, storage
+from customer_activity import shown
+from customer_activity.demo.run import live, local_airflow, parts, queries
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK
-from customer_activity.run import live, local_airflow, parts, queries
 from customer_activity.settings import Settings
+from customer_activity.storage import filesystem
+from customer_activity.terminal import console
 
 
 def run(
@@ -33,7 +35,7 @@ def run(
 ) -> None:
     """Run it all: broker, Airflow, streams and 1.47 million real purchases, live; then the proof and gold."""
     settings = console.settings_of(ctx)
-    storage.require(settings.lake)  # before anything is started
+    filesystem.require(settings.lake)  # before anything is started
     stays = keep if keep is not None else not _is_ci()
     outcome = live.run(settings, console.out, lines=lines, stays=stays, airflow=airflow)
     if outcome.exit_code in (EXIT_OK, EXIT_CHECK_FAILED):  # the proof ran to its end: there is a gold table to look at

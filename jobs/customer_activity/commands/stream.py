@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from customer_activity import console, observability
 from customer_activity.catalog import Query, Stage
+from customer_activity.engine import observability
+from customer_activity.terminal import console
 
 
 def stream(
@@ -32,7 +33,7 @@ def stream(
     observability.configure_logging()
     settings = console.settings_of(ctx)
     wanted = [query for query in Query if any(query in stage.queries for stage in stages or list(Stage))]
-    from customer_activity import session  # noqa: PLC0415 - brings pyspark, which few commands need
+    from customer_activity.engine import session  # noqa: PLC0415 - brings pyspark, which few commands need
 
     with ThreadPoolExecutor(max_workers=1) as aside:
         aside.submit(session.launch, settings)  # where it fails, so does the session's start, which says why

@@ -17,16 +17,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
-from customer_activity import console
 from customer_activity.catalog import Reason
+from customer_activity.demo.traffic import dataset, generator, mixing, poison, sending
+from customer_activity.demo.traffic.dataset import DatasetOptions
+from customer_activity.demo.traffic.generator import GeneratorOptions
+from customer_activity.demo.traffic.mixing import Disturbance
+from customer_activity.demo.traffic.profiles import Arrival, ProfileTraffic
+from customer_activity.demo.traffic.record import BAD, CONFLICT
+from customer_activity.demo.traffic.sending import Tally
 from customer_activity.settings import Settings
-from customer_activity.traffic import dataset, generator, mixing, poison, sending
-from customer_activity.traffic.dataset import DatasetOptions
-from customer_activity.traffic.generator import GeneratorOptions
-from customer_activity.traffic.mixing import Disturbance
-from customer_activity.traffic.profiles import Arrival, ProfileTraffic
-from customer_activity.traffic.record import BAD, CONFLICT
-from customer_activity.traffic.sending import Tally
+from customer_activity.terminal import console
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

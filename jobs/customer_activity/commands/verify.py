@@ -9,8 +9,10 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from customer_activity import console, gate, shown
+from customer_activity import shown
+from customer_activity.engine import gate
 from customer_activity.errors import EXIT_CHECK_FAILED
+from customer_activity.terminal import console
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report
 from customer_activity.verification.verify import verify as run_checks

@@ -16,11 +16,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from customer_activity import bucket, kafka
-from customer_activity.broker import node, process
-from customer_activity.broker import topics as broker_topics
+from customer_activity.demo.broker import node, process
 from customer_activity.errors import ActivityError, BrokerUnavailable
 from customer_activity.inspection import topics
+from customer_activity.kafka import clients
+from customer_activity.kafka import topics as broker_topics
+from customer_activity.lake import bucket
 from customer_activity.settings import PREFIX, PROJECT, Settings
 
 PYTHON = ((3, 11), (3, 14))  # at least, below: requires-python in pyproject.toml
@@ -96,7 +97,7 @@ def _finding(name: str, check: Callable[[Settings], str | Warned], settings: Set
 
 def _settings(settings: Settings) -> str:
     """Values were checked when they were read; here, what they say together."""
-    kafka.security(settings)
+    clients.security(settings)
     broker_topics.declared(settings)
     changed = sorted(f"{PREFIX}{name.upper()}" for name in settings.model_fields_set)
     return f"valid; not default: {', '.join(changed)}" if changed else "valid; all default"
@@ -238,7 +239,7 @@ def _broker(settings: Settings, *, is_answering: bool) -> str:
     if not is_answering:
         if topics.is_reachable(settings):
             with suppress(BrokerUnavailable):  # said better below
-                kafka.metadata(settings, seconds=1.0)  # says why, where this client is refused
+                clients.metadata(settings, seconds=1.0)  # says why, where this client is refused
         start = "start it: `activity broker start`" if node.is_embedded(settings) else "see whether the cluster is up"
         raise _Fault(
             f"no answer from Kafka at {settings.kafka_bootstrap_servers}",

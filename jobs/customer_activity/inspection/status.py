@@ -15,11 +15,13 @@ from typing import Any
 import psutil
 from deltalake.exceptions import DeltaError
 
-from customer_activity import checkpoints, gate, generations
 from customer_activity.catalog import FLOWS, PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE, Flow, Query, Table
+from customer_activity.checkpoints import checkpoint
+from customer_activity.engine import gate
+from customer_activity.engine.observability import HELD
 from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
 from customer_activity.inspection import tables, topics
-from customer_activity.observability import HELD
+from customer_activity.lake import generations
 from customer_activity.settings import Settings
 
 # By query: whose rows it reads.
@@ -189,16 +191,16 @@ def _contents(settings: Settings, table: Table, notes: list[str]) -> tables.Cont
         return None
 
 
-def _progress(settings: Settings, query: Query, notes: list[str]) -> checkpoints.Progress | None:
+def _progress(settings: Settings, query: Query, notes: list[str]) -> checkpoint.Progress | None:
     try:
-        return checkpoints.progress(settings.lake, query)
+        return checkpoint.progress(settings.lake, query)
     except (CheckpointMismatch, OSError) as error:
         notes.append(str(error).splitlines()[0])
         return None
 
 
 def _query(
-    settings: Settings, flow: Flow, progress: checkpoints.Progress | None, by_role: dict[str, topics.Topic]
+    settings: Settings, flow: Flow, progress: checkpoint.Progress | None, by_role: dict[str, topics.Topic]
 ) -> QueryReport:
     """Put together what is known of one query; freshness comes later."""
     found = _state(settings, flow.query, progress)
@@ -235,7 +237,7 @@ def _committed_at(settings: Settings, table: Table, version: int) -> datetime | 
         return None
 
 
-def _published(settings: Settings, progress: checkpoints.Progress) -> datetime | None:
+def _published(settings: Settings, progress: checkpoint.Progress) -> datetime | None:
     """Return how new the input is that the published version of gold reflects."""
     try:
         return tables.newest_at(settings.lake, Table.ACTIVITY_CHANGES, progress.table_versions)
@@ -243,7 +245,7 @@ def _published(settings: Settings, progress: checkpoints.Progress) -> datetime |
         return None
 
 
-def _state(settings: Settings, query: Query, progress: checkpoints.Progress | None) -> QueryReport:
+def _state(settings: Settings, query: Query, progress: checkpoint.Progress | None) -> QueryReport:
     """Read a query's status file and judge whether its process still stands behind it."""
     committed = {"id": progress.batch_id, "at": _iso(progress.committed_at)} if progress else None
     path = settings.run_dir / "status" / f"{query}.json"

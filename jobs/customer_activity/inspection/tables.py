@@ -13,7 +13,7 @@ from pyarrow.fs import FileType
 
 from customer_activity import catalog
 from customer_activity.catalog import Table
-from customer_activity.storage import filesystem
+from customer_activity.storage.filesystem import filesystem
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
-from customer_activity import kafka
 from customer_activity.errors import BrokerUnavailable
+from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 
 ANSWER_SECONDS = 1.5  # a broker that does not accept a connection by then is down for somebody who looks at a screen
@@ -78,7 +78,7 @@ def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
     try:
         return _described(settings, names)
     except KafkaException as error:
-        raise kafka.unavailable(settings, error) from None
+        raise clients.unavailable(settings, error) from None
 
 
 def _is_settling(error: BaseException) -> bool:
@@ -91,8 +91,8 @@ def _is_settling(error: BaseException) -> bool:
     retry=retry_if_exception(_is_settling), stop=stop_after_delay(REQUEST_SECONDS), wait=wait_fixed(0.2), reraise=True
 )
 def _described(settings: Settings, names: list[str]) -> dict[str, Topic]:
-    client = kafka.admin(settings)
-    known = kafka.metadata(settings, seconds=REQUEST_SECONDS).topics
+    client = clients.admin(settings)
+    known = clients.metadata(settings, seconds=REQUEST_SECONDS).topics
     partitions = [TopicPartition(name, p) for name in names if name in known for p in known[name].partitions]
     begins, ends, newest = (_listed(client, partitions, spec) for spec in (EARLIEST, LATEST, MAX_TIMESTAMP))
     return {

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from customer_activity import history
 from customer_activity.catalog import REPLAY, Query, Table
-from customer_activity.microbatch import (
+from customer_activity.lake import history
+from customer_activity.lake.microbatch import (
     ACCEPTED,
     DUPLICATE,
     QUARANTINED,

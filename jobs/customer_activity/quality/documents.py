@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from customer_activity import shown
 from customer_activity.quality.judging import NOT_JUDGED, Judge, Judged, fault_of, is_personal, quiet
 from customer_activity.quality.rules import Rule, Suite
-from customer_activity.storage import filesystem
+from customer_activity.storage.filesystem import filesystem
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from customer_activity import kafka
 from customer_activity.catalog import Table, table_path
 from customer_activity.errors import TransientError
-from customer_activity.publish.marker import BEFORE_THE_FIRST, Marker, identity, parse
+from customer_activity.kafka import clients
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
+from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker, identity, parse
 from customer_activity.verification import kafka_input
 
 TOGETHER_OFFSETS = 10_000  # gaps that are no further apart are read in one go
@@ -113,8 +113,8 @@ def read_view(settings: Settings) -> View:
         TopicMismatch: there is no such topic.
     """
     key = identity(settings).encode()
-    marker = parse(kafka.last_values(settings, settings.progress_topic).get(key))
-    return View(kafka.last_values(settings, settings.view_topic), marker)
+    marker = parse(clients.last_values(settings, settings.progress_topic).get(key))
+    return View(clients.last_values(settings, settings.view_topic), marker)
 
 
 def view_relations(view: View, lake: str) -> Relations:
@@ -176,7 +176,7 @@ def offsets(settings: Settings, landed: Mapping[str, Mapping[int, int]]) -> Rela
             "landed_to": min(high, landed.get(topic, {}).get(partition, low)),
         }
         for topic in (settings.purchase_topic, settings.profile_topic)
-        for partition, (low, high) in kafka.offset_range(settings, topic).items()
+        for partition, (low, high) in clients.offset_range(settings, topic).items()
     ]
     numbers = [(name, pa.int64()) for name in ("lowest", "highest", "landed_to")]
     schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *numbers])

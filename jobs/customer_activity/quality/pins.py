@@ -14,12 +14,13 @@ from typing import NamedTuple
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from customer_activity import checkpoints, deltalog, history
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import arrow_schema
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.resumption import read_by
 from customer_activity.errors import SettingsError, TransientError
+from customer_activity.lake import deltalog, history
+from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.quality.snapshot import Relation, Relations, relation
-from customer_activity.resumption import read_by
 from customer_activity.settings import Settings
 
 
@@ -103,7 +104,7 @@ def pin(settings: Settings) -> Pins:
     """
     readers = dict.fromkeys([Query.BRONZE, *(seen.reader for seen in SEEN)])
     # Before the tables: whatever a checkpoint says is done is in a table that is opened after it.
-    done = {query: checkpoints.progress(settings.lake, query) for query in readers}
+    done = {query: checkpoint.progress(settings.lake, query) for query in readers}
     tables = {}
     for table in ORDER:
         try:
@@ -116,7 +117,7 @@ def pin(settings: Settings) -> Pins:
     return Pins({table: tables[table] for table in Table}, seen, _landed(settings.lake, tables, done[Query.BRONZE]))
 
 
-def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: checkpoints.Progress | None) -> int:
+def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: checkpoint.Progress | None) -> int:
     """Return the newest version of a table that its reader has taken into what it made."""
     newest = history.newest_note(lake, seen.made, seen.reader, tables[seen.made].version())
     identity = str(tables[seen.read].metadata().id)
@@ -138,7 +139,7 @@ def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: check
 
 
 def _landed(
-    lake: str, tables: Mapping[Table, DeltaTable], done: checkpoints.Progress | None
+    lake: str, tables: Mapping[Table, DeltaTable], done: checkpoint.Progress | None
 ) -> dict[str, dict[int, int]]:
     """Return offsets before which all is in bronze's tables as they are pinned: its checkpoint said so before that."""
     if done is not None:
@@ -150,4 +151,4 @@ def _landed(
     ]
     oldest = min(notes, key=lambda note: note.get("batch_id", -1))
     begin = oldest.get("cut", {}).get("begin")
-    return {} if begin is None else checkpoints.topic_offsets(begin)
+    return {} if begin is None else checkpoint.topic_offsets(begin)

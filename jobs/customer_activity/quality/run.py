@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from customer_activity import gate
+from customer_activity.engine import gate
 from customer_activity.errors import ActivityError, JudgingBusy, SettingsError
 from customer_activity.quality import accounting, documents, outside, results, snapshot
 from customer_activity.quality.judging import Judge, Judged, Outcome, described, expectation_of

@@ -26,23 +26,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import audit, checkpoints, delta, deltalog, footers, lease, operations
-from customer_activity.bronze.numbering import BY_RULES, EPOCH, LANDING, MILLISECOND, Landing, Numbering
-from customer_activity.bronze.parsing import parse_batch
 from customer_activity.catalog import REPLAY, Query, Reason, Table, table_path
-from customer_activity.checksums import write_checksum
+from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import RULES
-from customer_activity.datafiles import arrow_schema
 from customer_activity.errors import TerminalError
-from customer_activity.microbatch import REMOVED, REPLAYED
+from customer_activity.lake import audit, delta, deltalog, footers, named_operations
+from customer_activity.lake.checksums import write_checksum
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.microbatch import REMOVED, REPLAYED
+from customer_activity.lease import lease
 from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
+from customer_activity.streams.bronze.numbering import BY_RULES, EPOCH, LANDING, MILLISECOND, Landing, Numbering
+from customer_activity.streams.bronze.parsing import parse_batch
 
 # Nothing about the record itself was wrong, or there is none.
 FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE)
 Place = tuple[Any, ...]  # as in ORDER
 KEYS = {Table.PURCHASE_EVENTS: "purchase_id", Table.PROFILE_EVENTS: "customer_id"}
-WRITERS = operations.writers(Table.QUARANTINE)  # bronze's are among them
+WRITERS = named_operations.writers(Table.QUARANTINE)  # bronze's are among them
 RAW = [*PLACE, "kafka_timestamp", "key", "value", "headers", "landing", "reason"]
 ORDER = ["landing", "partition", "offset"]
 
@@ -128,7 +130,7 @@ def _refuse_half_landed(lake: str, numbering: Numbering) -> None:
     Raises:
         TerminalError: it may not be.
     """
-    state = checkpoints.state(lake, Query.BRONZE)
+    state = checkpoint.state(lake, Query.BRONZE)
     if state is not None and state.planned != state.committed and numbering.has(state.generation, state.planned):
         raise TerminalError(
             f"batch {state.planned} of bronze was interrupted, and may have landed in part",
@@ -253,6 +255,6 @@ def _note(lake: str, table: Table, run: Run, topic: str, counts: Mapping[str, in
         "counts": {topic: dict(counts)},
     }
     return CommitProperties(
-        app_transactions=operations.epochs_of(lake, table, run.hold),
+        app_transactions=named_operations.epochs_of(lake, table, run.hold),
         custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)},
     )

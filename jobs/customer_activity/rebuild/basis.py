@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from customer_activity import checkpoints, delta, feeds, history
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import arrow_schema
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.resumption import read_by
 from customer_activity.errors import TransientError
+from customer_activity.lake import delta, feeds, history
+from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.quality.snapshot import Relation, Relations, relation
-from customer_activity.resumption import read_by
 
 LANDED_OF = {Table.PURCHASES: Table.PURCHASE_EVENTS, Table.PROFILE_CHANGES: Table.PROFILE_EVENTS}
 
@@ -74,7 +75,7 @@ def at_rest(lake: str) -> Basis:
         TransientError: they have not.
     """
     for query, tables in ((Query.SILVER, LANDED_OF.values()), (Query.GOLD, LANDED_OF)):
-        done = checkpoints.progress(lake, query)
+        done = checkpoint.progress(lake, query)
         read = {} if done is None else done.table_versions
         for table in tables:
             versions = (max(0, read.get(delta.table_id(lake, table), 0)), DeltaTable(table_path(lake, table)).version())

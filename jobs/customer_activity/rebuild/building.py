@@ -20,13 +20,14 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 
-from customer_activity import application, delta, deltalog
+from customer_activity import application
 from customer_activity.catalog import Query, Table, table_path
-from customer_activity.datafiles import DataFile, FileWriter, arrow_schema, in_parts
-from customer_activity.operations import REBUILD
+from customer_activity.lake import delta, deltalog
+from customer_activity.lake.datafiles import DataFile, FileWriter, arrow_schema, in_parts
+from customer_activity.lake.named_operations import REBUILD
 from customer_activity.rebuild.basis import name_of
 from customer_activity.settings import Settings
-from customer_activity.silver.stream import SIDES
+from customer_activity.streams.silver.stream import SIDES
 
 BUILT = (Query.SILVER, Query.GOLD)
 IN_ORDER = 'ORDER BY landing NULLS FIRST, "partition", "offset"'

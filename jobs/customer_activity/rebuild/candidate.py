@@ -23,23 +23,24 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
-from customer_activity import checkpoints, delta, generations
 from customer_activity.catalog import Query, Reason, Table, checkpoint_path, history_path, lock_path, table_path
-from customer_activity.checkpoints import Cut
-from customer_activity.datafiles import FileWriter, in_parts
-from customer_activity.generations import Kept
-from customer_activity.gold.stream import ViewClock
-from customer_activity.lease import newest_epoch
-from customer_activity.microbatch import MicroBatch
-from customer_activity.operations import REBUILD
-from customer_activity.publish.records import as_on_topic, version_of
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.lake import delta, generations
+from customer_activity.lake.datafiles import FileWriter, in_parts
+from customer_activity.lake.generations import Kept
+from customer_activity.lake.jvm import jvm
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.named_operations import REBUILD
+from customer_activity.lake.schemas import SCHEMAS
+from customer_activity.lease.lease import newest_epoch
 from customer_activity.rebuild import building
 from customer_activity.rebuild.basis import LANDED_OF
 from customer_activity.rebuild.comparison import NOT_COMPARED
-from customer_activity.schemas import SCHEMAS
-from customer_activity.session import jvm
 from customer_activity.settings import Settings
-from customer_activity.silver.stream import SIDES
+from customer_activity.streams.gold.stream import ViewClock
+from customer_activity.streams.publish.records import as_on_topic, version_of
+from customer_activity.streams.silver.stream import SIDES
 
 PLACE = ["partition", "offset"]
 BEHIND = tuple(query for query in Query if query.is_behind)
@@ -92,19 +93,19 @@ def catch_up(
 
 def go_on_from(lake: str, bronze: str) -> None:
     """Let silver on a lake go on after what another lake's bronze has by now, as if its last batch had read that."""
-    state = checkpoints.state(lake, Query.SILVER)
+    state = checkpoint.state(lake, Query.SILVER)
     if state is None:
         raise RuntimeError(f"{lake}: silver has no checkpoint")  # whoever made the lake has run it
     number = 1 if state.planned is None else state.planned + 1
     end = [
-        checkpoints.after(delta.table_id(bronze, table), DeltaTable(table_path(bronze, table)).version())
+        checkpoint.after(delta.table_id(bronze, table), DeltaTable(table_path(bronze, table)).version())
         for table in SIDES
     ]
     batch = MicroBatch(Query.SILVER, state.generation, number, cut=Cut(end, end)._asdict())
     for table in LANDED_OF:
         building.add(lake, table, [], _properties(batch, table))
     shutil.rmtree(checkpoint_path(lake, Query.SILVER))
-    checkpoints.write(lake, Query.SILVER, state.generation, number, Cut(end, end), is_through=True)
+    checkpoint.write(lake, Query.SILVER, state.generation, number, Cut(end, end), is_through=True)
 
 
 def _properties(batch: MicroBatch, table: Table) -> CommitProperties:
@@ -187,12 +188,12 @@ def make_gold(
 
 def _as_last_batch(lake: str) -> CommitProperties:
     """Return what a commit tells for gold to go on after it: it has read all that silver has."""
-    state, done = checkpoints.state(lake, Query.GOLD), checkpoints.progress(lake, Query.GOLD)
+    state, done = checkpoint.state(lake, Query.GOLD), checkpoint.progress(lake, Query.GOLD)
     if state is None or done is None:  # nothing has come to gold yet
         return CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": REBUILD})})
     pair = {table.label: DeltaTable(table_path(lake, table)).version() for table in LANDED_OF}
     batch = MicroBatch(Query.GOLD, state.generation, done.batch_id, extra=dict(pair))
-    if (cut := checkpoints.cut(lake, Query.GOLD, done.batch_id)) is not None:
+    if (cut := checkpoint.cut(lake, Query.GOLD, done.batch_id)) is not None:
         batch.cut = cut._asdict()
     return _properties(batch, Table.ACTIVITY_CHANGES)
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import duckdb
 
 from customer_activity.catalog import Table
+from customer_activity.lake.schemas import SCHEMAS
 from customer_activity.rebuild.basis import name_of
-from customer_activity.schemas import SCHEMAS
 
 EXAMPLES = 5
 

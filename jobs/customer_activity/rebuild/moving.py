@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity import audit, deltalog, footers, generations
 from customer_activity.catalog import Query, Reason, Table, table_path
-from customer_activity.checksums import write_checksum
-from customer_activity.datafiles import arrow_schema
-from customer_activity.generations import CONFLICTS, NEXT, PARTS, Kept, Step, Swap, folder
-from customer_activity.microbatch import QUARANTINED, REMOVED
+from customer_activity.lake import audit, deltalog, footers, generations
+from customer_activity.lake.checksums import write_checksum
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.generations import CONFLICTS, NEXT, PARTS, Kept, Step, Swap, folder
+from customer_activity.lake.microbatch import QUARANTINED, REMOVED
 from customer_activity.rebuild.candidate import PLACE, conflicts
 from customer_activity.settings import Settings
-from customer_activity.silver.stream import conflicting
+from customer_activity.streams.silver.stream import conflicting
 
 AFTER = {Step.OUT: Step.IN, Step.IN: Step.QUARANTINE, Step.QUARANTINE: Step.CLEAR}
 WHAT = "rebuild"  # what commits and audit entries call themselves

@@ -13,16 +13,17 @@ from deltalake import DeltaTable
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, session
 from customer_activity.catalog import Table, table_path
+from customer_activity.engine import session
 from customer_activity.errors import SettingsError, TransientError
+from customer_activity.lake import delta
 from customer_activity.quality import snapshot
 from customer_activity.rebuild import basis, building, comparison
 from customer_activity.rebuild.basis import Basis
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.settings import Settings
-from customer_activity.storage import filesystem
+from customer_activity.storage.filesystem import filesystem
 
 
 class Rebuilt(NamedTuple):

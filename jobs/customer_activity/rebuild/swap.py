@@ -23,8 +23,8 @@ import duckdb
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity import delta, generations, history, kafka, lease, session
 from customer_activity.catalog import REPLAY, Query, table_path
+from customer_activity.engine import session
 from customer_activity.errors import (
     ChangeFeedLost,
     CheckpointMismatch,
@@ -32,8 +32,11 @@ from customer_activity.errors import (
     QueryAlreadyRunning,
     SettingsError,
 )
-from customer_activity.generations import Kept
-from customer_activity.microbatch import metadata_of
+from customer_activity.kafka import clients
+from customer_activity.lake import delta, generations, history
+from customer_activity.lake.generations import Kept
+from customer_activity.lake.microbatch import metadata_of
+from customer_activity.lease import lease
 from customer_activity.rebuild import basis, building, candidate, moving, run
 from customer_activity.rebuild.basis import Basis
 from customer_activity.rebuild.building import Choice
@@ -128,7 +131,7 @@ def swap_in(
     settings: Settings,
     when: When,
     on_step: OnStep = lambda _: None,
-    read: Read = kafka.last_values,
+    read: Read = clients.last_values,
 ) -> Swapped:
     """Rebuild, compare and swap in a session that runs; see `swap`. `read` tells the last values of the view topic."""
     started = time.monotonic()
@@ -158,7 +161,7 @@ def back_in(
     settings: Settings,
     name: str,
     on_step: OnStep = lambda _: None,
-    read: Read = kafka.last_values,
+    read: Read = clients.last_values,
 ) -> Swapped:
     """Go back in a session that runs; see `back`. `read` tells the last values of the view topic."""
     started = time.monotonic()

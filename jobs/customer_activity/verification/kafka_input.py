@@ -8,9 +8,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from customer_activity import kafka
 from customer_activity.errors import BrokerUnavailable, TransientError
-from customer_activity.headers import HeaderReader, Headers
+from customer_activity.kafka import clients
+from customer_activity.kafka.headers import HeaderReader, Headers
 from customer_activity.settings import Settings
 from customer_activity.verification.contract import LATEST_MILLIS, UNDATED
 from customer_activity.verification.records import RawRecord
@@ -22,12 +22,12 @@ SILENCE_SECONDS = 30.0  # a healthy broker hands out records within milliseconds
 
 def ends(settings: Settings, topic: str) -> dict[int, int]:
     """Return the end offset (exclusive) of each partition."""
-    return {partition: high for partition, (_, high) in kafka.offset_range(settings, topic).items()}
+    return {partition: high for partition, (_, high) in clients.offset_range(settings, topic).items()}
 
 
 def begins(settings: Settings, topic: str) -> dict[int, int]:
     """Return the first offset that retention has left in each partition."""
-    return {partition: low for partition, (low, _) in kafka.offset_range(settings, topic).items()}
+    return {partition: low for partition, (low, _) in clients.offset_range(settings, topic).items()}
 
 
 def is_compacted(settings: Settings, topic: str) -> bool:
@@ -36,7 +36,7 @@ def is_compacted(settings: Settings, topic: str) -> bool:
     Raises:
         BrokerUnavailable: Kafka does not answer.
     """
-    return "compact" in kafka.topic_setting(settings, topic, "cleanup.policy")
+    return "compact" in clients.topic_setting(settings, topic, "cleanup.policy")
 
 
 def largest_record(settings: Settings, topic: str) -> int:
@@ -45,7 +45,7 @@ def largest_record(settings: Settings, topic: str) -> int:
     Raises:
         BrokerUnavailable: Kafka does not answer.
     """
-    return int(kafka.topic_setting(settings, topic, "max.message.bytes"))
+    return int(clients.topic_setting(settings, topic, "max.message.bytes"))
 
 
 def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[RawRecord]:
@@ -58,7 +58,7 @@ def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[
     unread = {partition for partition in end if start[partition] < end[partition]}
     if not unread:
         return
-    consumer, headers = kafka.reader(settings), HeaderReader(settings)
+    consumer, headers = clients.reader(settings), HeaderReader(settings)
     try:
         consumer.assign([TopicPartition(topic, partition, start[partition]) for partition in sorted(unread)])
         heard_at = time.monotonic()
@@ -91,7 +91,7 @@ def _consume(consumer: Consumer, settings: Settings) -> list[Message]:
     try:
         return consumer.consume(BATCH_RECORDS, POLL_SECONDS)
     except KafkaException as error:
-        raise kafka.unavailable(settings, error) from None
+        raise clients.unavailable(settings, error) from None
 
 
 def _raw(message: Any, headers: Headers | None) -> RawRecord:
@@ -116,4 +116,4 @@ def _meet(fault: KafkaError, message: Any, settings: Settings, unread: set[int])
             f"{message.topic()}: records were removed by retention while they were being read", remedy="verify again"
         )
     else:
-        kafka.refuse_fault(settings, fault, f"{message.topic()}-{message.partition()}")
+        clients.refuse_fault(settings, fault, f"{message.topic()}-{message.partition()}")

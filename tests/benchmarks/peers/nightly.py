@@ -15,7 +15,8 @@ import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity import session, settings
+from customer_activity import settings
+from customer_activity.engine import session
 
 CONFIGURED = settings.load()
 TABLE = f"{CONFIGURED.lake}/nightly/customer_activity"

@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from customer_activity import session, settings
+from customer_activity import settings
+from customer_activity.engine import session
 
 CONFIGURED = settings.load()
 LAKE = CONFIGURED.lake

@@ -1,0 +1,1 @@
+"""The demonstration, for laptops and tests: a broker, traffic, a local Airflow and a live view."""

@@ -1,0 +1,125 @@
+"""What the live run shows: a screen for a terminal, and one line for a log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table as Grid
+from rich.text import Text
+
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Query, Table
+from customer_activity.demo.run.changes import Change
+from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.terminal import screens
+from customer_activity.terminal.console import cell
+
+# The table that tells how far a layer is; the view topic has records instead.
+LAYER_TABLE = {Query.BRONZE: Table.PURCHASE_EVENTS, Query.SILVER: Table.PURCHASES, Query.GOLD: Table.ACTIVITY}
+BAR_WIDTH = 40
+
+
+class Frame(NamedTuple):
+    """One look at the run.
+
+    Attributes:
+        seconds: since the run began.
+        report: the status.
+        traffic: what the traffic is doing, in words.
+        expected: purchases that the topic holds when all traffic is there; None when that is not known.
+        first_gold: the sentence about the first gold row, empty before it.
+        published: records on the view topic since the run began.
+        changes: customers that changed last, newest last.
+    """
+
+    seconds: float
+    report: Report
+    traffic: str
+    expected: int | None
+    first_gold: str
+    published: int
+    changes: tuple[Change, ...]
+
+    def records(self, role: str) -> int:
+        """Records on an input topic."""
+        topic = self.report.topics.get(role)
+        return topic.records if topic else 0
+
+
+def screen(frame: Frame) -> RenderableType:
+    """Show a frame on a terminal."""
+    return Group(
+        cell(f"customer activity, {frame.seconds:,.0f} s: {frame.traffic}", "bold"),
+        _input(frame),
+        Text(),
+        _layers(frame),
+        Text(frame.first_gold or "gold has still to move", style="green" if frame.first_gold else "dim"),
+        Text(),
+        *([_changes(frame.changes)] if frame.changes else []),
+        *(cell(f"note: {note}", "yellow") for note in frame.report.notes),
+    )
+
+
+def line(frame: Frame) -> str:
+    """Show a frame as one line of a log."""
+    layers = ", ".join(_layer(frame, query) for query in frame.report.queries)
+    return f"{frame.seconds:5.0f} s  in: {frame.records(PURCHASES_ROLE):,} + {frame.records(PROFILES_ROLE):,}, {layers}"
+
+
+def _layer(frame: Frame, query: QueryReport) -> str:
+    words = f"{query.query} {_rows(frame, query):,}"
+    known = [
+        *([f"{screens.lag(query)} to read"] if query.lag and not query.is_caught_up else []),
+        *([screens.freshness(query)] if query.freshness_seconds is not None else []),
+    ]
+    return f"{words} ({', '.join(known)})" if known else words
+
+
+def _input(frame: Frame) -> Grid:
+    purchases, profiles = frame.records(PURCHASES_ROLE), frame.records(PROFILES_ROLE)
+    grid = Grid.grid(padding=(0, 2))
+    total = f" of {frame.expected:,}" if frame.expected else ""
+    grid.add_row("on Kafka", f"{purchases:,}{total} purchases, {profiles:,} profile records")
+    if frame.expected:
+        grid.add_row("", ProgressBar(total=frame.expected, completed=min(purchases, frame.expected), width=BAR_WIDTH))
+    return grid
+
+
+def _layers(frame: Frame) -> Grid:
+    grid = Grid("layer", "state", box=None, pad_edge=False)
+    for column in ("rows", "rows/s", "to read", "freshness"):
+        grid.add_column(column, justify="right")
+    for query in frame.report.queries:
+        grid.add_row(
+            query.query.value,
+            Text(query.state, style=screens.STATE_STYLE.get(query.state, "dim")),
+            f"{_rows(frame, query):,}",
+            f"{query.rows_per_second:,.0f}" if query.rows_per_second is not None else "-",
+            screens.lag(query),
+            screens.freshness(query),
+        )
+    return grid
+
+
+def _rows(frame: Frame, query: QueryReport) -> int:
+    table = LAYER_TABLE.get(query.query)
+    return frame.published if table is None else frame.report.rows(table)
+
+
+def _changes(changes: tuple[Change, ...]) -> Grid:
+    grid = Grid("customer changed", "loyalty", box=None, pad_edge=False)
+    for column in ("purchases", "total", "view version"):
+        grid.add_column(column, justify="right")
+    for change in reversed(changes):
+        if change.view_version is None:
+            grid.add_row(cell(change.customer_id), Text("removed", style="dim"))
+            continue
+        grid.add_row(
+            cell(change.customer_id),
+            cell(change.loyalty_status or "-"),
+            f"{change.purchase_count:,}" if change.purchase_count is not None else "-",
+            f"{change.total_amount:,.2f}" if change.total_amount is not None else "-",
+            str(change.view_version),
+        )
+    return grid

@@ -1,0 +1,109 @@
+"""Why a query ended: its death, as Spark tells it, in words of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from customer_activity.catalog import Query
+from customer_activity.engine import loss
+from customer_activity.engine.observability import log
+from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, LeaseLost, OffsetsLost, TransientError
+from customer_activity.kafka import faults
+from customer_activity.settings import Settings
+from customer_activity.storage.filesystem import is_full
+
+OFFSETS_GONE = (  # Delta names the first one, too, where entries of a log are gone: only bronze reads Kafka
+    "failOnDataLoss",
+    "KAFKA_DATA_LOSS",
+    "OffsetOutOfRange",
+)
+FILES_GONE = (
+    "FileNotFoundException",
+    "FILE_NOT_EXIST",
+    "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+)
+LOG_NOTED = "CONCURRENT_STREAM_LOG_UPDATE"  # Spark's own log of offsets knows no lease
+PUT_BACK = "put them back from a backup: nothing was skipped"
+
+
+def explain(
+    query: Query,
+    error: BaseException,
+    cause: BaseException | None,
+    settings: Settings,
+    hold: Callable[[], int | None],
+) -> ActivityError:
+    """Turn a query's death into an error of ours: what, where, what to do.
+
+    Args:
+        query: which one.
+        error: as Spark tells it.
+        cause: what was raised in a batch; None when it was not in one.
+        settings: of its driver.
+        hold: raises LeaseLost when the query is another driver's by now.
+    """
+    if isinstance(cause, ActivityError) and not isinstance(cause, OffsetsLost):
+        return cause
+    text = str(cause or error)
+    if LOG_NOTED in text:
+        return planned_by_another(query, hold)
+    if (fault := of_kafka(query, cause, text, settings)) is not None:
+        return fault
+    if is_full(settings.lake):
+        return disk_full(settings)
+    if any(words in text for words in FILES_GONE):
+        return ChangeFeedLost(
+            f"{query}: files are gone of a change feed that it still has to read",
+            remedy="find out what removed them; "
+            + ("`activity resync publish --reason …` sends what differs" if query is Query.PUBLISH else PUT_BACK),
+        )
+    log.error("query=%s failed", query, exc_info=cause or error)
+    return TransientError(
+        f"{query} stopped: {text.splitlines()[0][:300]}",
+        remedy="start again: it resumes where it stopped; the log above has the whole error",
+    )
+
+
+def of_kafka(query: Query, cause: BaseException | None, text: str, settings: Settings) -> ActivityError | None:
+    """Say what Kafka refused or has lost; None when it was something else."""
+    if isinstance(cause, OffsetsLost) or (query is Query.BRONZE and any(words in text for words in OFFSETS_GONE)):
+        return offsets_lost(query, text, settings)
+    refusals = (line.strip() for line in text.splitlines() if any(words in line for words in faults.JAVA_REFUSALS))
+    if (line := next(refusals, None)) is None:
+        return None
+    return faults.refused(settings, line, str(query), is_signed_in="AuthorizationException" in line)
+
+
+def planned_by_another(query: Query, hold: Callable[[], int | None]) -> ActivityError:
+    """Say whose the query is now that two drivers have planned a batch of it."""
+    try:
+        hold()
+    except LeaseLost as lost:
+        return lost
+    return TransientError(
+        f"{query}: a driver that was frozen planned a batch in this query's checkpoint when it woke",
+        remedy="start again: that batch is done then; it was not begun",
+    )
+
+
+def offsets_lost(query: Query, text: str, settings: Settings) -> ActivityError:
+    """Name what Kafka has lost; where it has it again by now, say what was said."""
+    try:
+        loss.check(settings)
+    except ActivityError as fault:
+        return fault
+    first = next((line for line in text.splitlines() if "offset" in line.lower()), text.splitlines()[0])
+    return OffsetsLost(
+        f"{query}: Kafka no longer has offsets that were never landed: {first}",
+        remedy="find out what removed them; nothing was skipped",
+    )
+
+
+def disk_full(settings: Settings) -> DiskFull:
+    """Say that there is no space left for the lake."""
+    return DiskFull(
+        f"no space left on the disk of {settings.lake}",
+        remedy="free some, then start again: nothing of a batch at work counts yet, and it is taken again",
+    )

@@ -1,0 +1,112 @@
+"""The gate of publishing: shut while a rule of quality that holds has failed, until it passes or somebody lets it be.
+
+`<lake>/_gate/publish.json` names the rules. The publisher looks before each batch; landing, silver and gold go on, and
+what they make goes out when the gate opens: once, because the publisher's progress is on the topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from customer_activity.catalog import Query
+from customer_activity.errors import PublishingHeld, SettingsError
+from customer_activity.lake import audit
+from customer_activity.storage.filesystem import read_whole, write_whole
+
+
+class Failure(NamedTuple):
+    """A rule that failed or could not be judged.
+
+    Attributes:
+        suite: where the rule is written, `layer/table`.
+        message: what was found, without personal values.
+        since: when it failed first.
+        run: the run of quality that found it last.
+        let_be: why somebody had publishing go on all the same; None while it holds.
+    """
+
+    suite: str
+    message: str
+    since: str
+    run: str
+    let_be: str | None = None
+
+
+def failures(lake: str) -> dict[str, Failure]:
+    """Return the rules that have failed and not passed since, by name."""
+    text = read_whole(_path(lake))
+    return {} if text is None else {rule: Failure(**found) for rule, found in json.loads(text).items()}
+
+
+def holding(lake: str) -> dict[str, Failure]:
+    """Return the rules that hold the gate shut, by name; it is open when there are none."""
+    return {rule: failure for rule, failure in failures(lake).items() if failure.let_be is None}
+
+
+def update(lake: str, passed: Iterable[str], failed: Mapping[str, Failure]) -> dict[str, Failure]:
+    """Take a run's verdicts: what passed holds no more, what failed holds unless it was let be; return what holds.
+
+    Rules that the run did not judge stay as they were.
+    """
+    known = failures(lake)
+    after = {rule: failure for rule, failure in known.items() if rule not in set(passed)}
+    for rule, failure in failed.items():
+        before = known.get(rule)
+        after[rule] = failure if before is None else failure._replace(since=before.since, let_be=before.let_be)
+    if after != known:
+        _write(lake, after)
+    return {rule: failure for rule, failure in after.items() if failure.let_be is None}
+
+
+def release(lake: str, reason: str, now: datetime) -> list[str]:
+    """Open the gate: what holds it is let be until it has passed once; noted in the lake's `_audit` folder.
+
+    Raises:
+        SettingsError: nothing holds it.
+    """
+    rules = holding(lake)
+    if not rules:
+        raise SettingsError(f"nothing holds publishing on {lake}", remedy="`activity quality` judges it anew")
+    _write(lake, failures(lake) | {rule: failure._replace(let_be=reason) for rule, failure in rules.items()})
+    audit.note(lake, now, "release", Query.PUBLISH, reason, rules=sorted(rules))
+    return sorted(rules)
+
+
+def require_open(lake: str, *, but_for: Collection[str] = ()) -> None:
+    """Make sure that nothing holds the gate.
+
+    Args:
+        lake: whose gate.
+        but_for: suites whose rules do not matter.
+
+    Raises:
+        PublishingHeld: a rule does.
+    """
+    rules = {rule: failure for rule, failure in holding(lake).items() if failure.suite not in but_for}
+    if rules:
+        raise held(rules)
+
+
+def held(rules: Mapping[str, Failure]) -> PublishingHeld:
+    """Say what holds publishing."""
+    return PublishingHeld(
+        f"publishing is held: {describe(rules)}",
+        remedy="mend it, then `activity quality`; or `activity quality release --reason …` lets it be",
+    )
+
+
+def describe(rules: Mapping[str, Failure]) -> str:
+    """Name the rules with what was found."""
+    return "; ".join(f"{rule} ({failure.message})" for rule, failure in sorted(rules.items()))
+
+
+def _write(lake: str, rules: Mapping[str, Failure]) -> None:
+    content: dict[str, Any] = {rule: failure._asdict() for rule, failure in rules.items()}
+    write_whole(_path(lake), json.dumps(content, indent=2).encode())
+
+
+def _path(lake: str) -> str:
+    return f"{lake}/_gate/publish.json"

@@ -1,0 +1,147 @@
+"""What Kafka no longer has although it never landed: bronze does not start, and goes on only when somebody accepts it.
+
+Spark's source has an option that skips what is gone. Here nobody is to learn of a gap from a sum that is too small: the
+lost offsets are named, and going on without them is an explicit action, noted in the lake.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from customer_activity.catalog import FLOWS, Query, Table
+from customer_activity.checkpoints import checkpoint
+from customer_activity.errors import OffsetsLost, SettingsError
+from customer_activity.kafka import clients
+from customer_activity.lake import audit, delta, history
+from customer_activity.lease import lease
+from customer_activity.settings import Settings
+
+TABLES = next(flow.writes for flow in FLOWS if flow.query is Query.BRONZE)
+
+
+class Lost(NamedTuple):
+    """Offsets of a partition that were never read, from the first to the last, and that Kafka has no longer."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+    @property
+    def offsets(self) -> int:
+        """How many."""
+        return self.last - self.first + 1
+
+    def __str__(self) -> str:
+        """Return the range, both ends included."""
+        return f"{self.topic}-{self.partition} {self.first} to {self.last}"
+
+
+def check(settings: Settings) -> None:
+    """Refuse to start bronze when Kafka lacks what comes next.
+
+    Raises:
+        OffsetsLost: offsets are gone, or a topic is not the one that was landed so far.
+        BrokerUnavailable: Kafka does not answer.
+    """
+    if lost := find(settings):
+        count = sum(part.offsets for part in lost)
+        raise OffsetsLost(
+            f"Kafka no longer has {count} offsets that were never landed: {', '.join(map(str, lost))}",
+            remedy=f"find out what removed them; `activity accept-loss {count} --reason …` goes on after them",
+        )
+
+
+def find(settings: Settings) -> list[Lost]:
+    """Return what Kafka no longer has of what bronze reads next.
+
+    Raises:
+        OffsetsLost: a topic is not the one that was landed so far.
+        BrokerUnavailable: Kafka does not answer.
+    """
+    lost = []
+    positions = _next(settings)
+    noted = _noted_ids(settings.lake) if positions else {}
+    for topic, partitions in positions.items():
+        ranges = clients.offset_range(settings, topic)
+        if topic in noted and noted[topic] != clients.topic_ids(settings, [topic])[topic]:
+            raise _another(topic, "its id is another one")
+        # A partition that was added since is read from 0 on: what it no longer has was never landed.
+        for partition, position in sorted((dict.fromkeys(ranges, 0) | partitions).items()):
+            low, high = ranges.get(partition, (0, 0))
+            if position > high:
+                raise _another(topic, f"partition {partition} ends at offset {high}, and offset {position} is next")
+            if position < low:
+                lost.append(Lost(topic, partition, position, low - 1))
+    return lost
+
+
+def _next(settings: Settings) -> dict[str, dict[int, int]]:
+    """Return the next offset to read by topic and partition; a first batch begins wherever Kafka begins."""
+    state = checkpoint.state(settings.lake, Query.BRONZE)
+    if state is None or state.planned is None:
+        return {}
+    cut = checkpoint.cut(settings.lake, Query.BRONZE, state.planned)
+    sources = None if cut is None else cut.end if state.committed == state.planned else cut.begin
+    return {} if sources is None else checkpoint.topic_offsets(sources)
+
+
+def _noted_ids(lake: str) -> dict[str, str]:
+    """Return the ids that Kafka had given the topics when bronze last landed something."""
+    newest = max(
+        (history.newest_note(lake, Table(name), Query.BRONZE) for name in TABLES),
+        key=lambda metadata: metadata.get("batch_id", -1),
+    )
+    return dict(newest.get("topic_ids", {}))
+
+
+def _another(topic: str, why: str) -> OffsetsLost:
+    return OffsetsLost(
+        f"{topic} is not the topic that was landed so far: {why}",
+        remedy="the lake has its offsets already, with other records: land it into a lake of its own (ACTIVITY_LAKE)",
+    )
+
+
+def accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
+    """Have bronze go on after what is lost, and note in the lake what it was and why.
+
+    Args:
+        settings: which lake, which broker.
+        offsets: how many are lost, as the one who accepts it knows it.
+        reason: why nobody can bring them back.
+
+    Raises:
+        SettingsError: there is no lake, or another number of offsets is lost.
+        OffsetsLost: a topic is not the one that was landed so far.
+        QueryAlreadyRunning: bronze runs.
+        BrokerUnavailable: Kafka does not answer.
+    """
+    delta.require_tables(settings.lake)
+    with lease.kept_out(settings.lake, [Query.BRONZE]):
+        return _accept(settings, offsets, reason)
+
+
+def _accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
+    lake = settings.lake
+    lost = find(settings)
+    count = sum(part.offsets for part in lost)
+    state = checkpoint.state(lake, Query.BRONZE)
+    if not count or count != offsets or state is None or state.planned is None:
+        listed = f": {', '.join(map(str, lost))}" if lost else ""
+        raise SettingsError(f"{count} offsets are lost, not {offsets}{listed}", remedy="accept what is lost, no more")
+    cut = checkpoint.cut(lake, Query.BRONZE, state.planned)
+    if cut is None:
+        raise RuntimeError(f"the offsets of batch {state.planned} were there a moment ago")
+    least: dict[str, dict[int, int]] = {}
+    for part in lost:
+        least.setdefault(part.topic, {})[part.partition] = part.last + 1
+    begin = None if cut.begin is None else checkpoint.raised(cut.begin, least)
+    moved = checkpoint.Cut(begin, checkpoint.raised(cut.end, least))
+    now = datetime.now(UTC)
+    aside = checkpoint.set_aside(lake, Query.BRONZE, now)
+    is_through = state.committed == state.planned
+    checkpoint.write(lake, Query.BRONZE, state.generation, state.planned, moved, is_through=is_through)
+    ranges = [part._asdict() for part in lost]
+    audit.note(lake, now, "accept-loss", Query.BRONZE, reason, lost=ranges, offsets=count, set_aside=aside)
+    return lost

@@ -1,0 +1,169 @@
+"""A query's life from start to end: its batches, the gate before it, and whether it has ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from customer_activity import failpoints
+from customer_activity.catalog import Query, checkpoint_path
+from customer_activity.checkpoints import checkpoint
+from customer_activity.engine import gate
+from customer_activity.engine.failures import explain
+from customer_activity.engine.observability import HELD, QueryStatus, log
+from customer_activity.engine.plan import Plan
+from customer_activity.engine.turns import Rounds, Turn
+from customer_activity.errors import CheckpointMismatch
+from customer_activity.failpoints import FailPoint
+from customer_activity.kafka import clients
+from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch
+from customer_activity.settings import Settings
+
+GATE_SECONDS = 1.0  # how often a publisher that is held looks whether the gate is open
+
+
+class Stopping(Exception):
+    """Raised inside a batch that must not begin any more: no error, but how it is turned away."""
+
+
+class RunningQuery:
+    """One query: its Spark handle, its status, and whether a batch of it is at work."""
+
+    def __init__(
+        self,
+        query: Query,
+        make_plan: Callable[[], Plan],
+        settings: Settings,
+        stopping: threading.Event,
+        turn: Turn | None = None,
+        rounds: Rounds | None = None,
+        *,
+        hold: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """Bind a query to what makes its plan, when it starts. Its batches wait for `turn` when there is one.
+
+        With `rounds` a batch ends when the next one may be cut. `hold` tells the epoch of the driver's lease.
+        """
+        self.query = query
+        self.make_plan = make_plan
+        self.settings = settings
+        self.turn = turn
+        self.rounds = rounds
+        self.hold = hold
+        self.stopping = stopping
+        self.status = QueryStatus(query)
+        self.failure: BaseException | None = None
+        self.at_work = threading.Lock()
+        self.handle: StreamingQuery | None = None
+        self.is_draining = False
+
+    def start(self, *, available_now: bool) -> None:
+        """Start the query on its checkpoint."""
+        self.is_draining = available_now
+        plan = self.make_plan()
+        writer = (
+            plan.source.writeStream.queryName(self.query.value)
+            .foreachBatch(partial(self._batch, plan))
+            .option("checkpointLocation", checkpoint_path(self.settings.lake, self.query))
+        )
+        pause = f"{self.settings.merge_seconds} seconds" if self.query.is_behind else "0 seconds"
+        writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=pause)
+        self.handle = writer.start()
+        log.info("query=%s started", self.query)
+        self.status.state = "running"
+
+    def _batch(self, plan: Plan, frame: DataFrame, batch_id: int) -> None:
+        self.status.moved("begins")
+        if self.query is Query.PUBLISH:
+            self._pass_gate()
+        through = self.rounds.begin(self.query, self.status.moved) if self.rounds is not None else 0
+        with self._in_turn(), self.at_work:
+            if self.stopping.is_set():
+                raise Stopping
+            generation = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            reach = failpoints.of(self.settings, self.query)
+            batch = MicroBatch(
+                self.query, str(generation), batch_id, hold=self.hold, reach=reach, progress=self.status.moved
+            )
+            batch.reach(FailPoint.PLANNED)
+            cut = checkpoint.cut(self.settings.lake, self.query, batch_id)
+            if cut is not None:
+                batch.cut = cut._asdict()
+                if self.query is Query.BRONZE:
+                    batch.ranges = cut.ranges(partial(_begins, self.settings))
+                else:
+                    batch.versions = cut.versions(plan.begins)
+            elif self.query is not Query.BRONZE:
+                self.failure = CheckpointMismatch(
+                    f"checkpoint of {self.query}: the offsets of batch {batch_id} cannot be read",
+                    remedy=f"`activity recover {self.query} --reason …` writes it again from what its tables say",
+                )
+                raise self.failure
+            started = time.monotonic()
+            try:
+                plan.write(frame, batch)
+                batch.reach(FailPoint.WRITTEN)
+            except BaseException as error:  # kept as it is: Spark would hand back only its text
+                self.failure = error
+                raise
+            self.status.finished(batch_id, batch.rows, time.monotonic() - started, batch.phases)
+            if batch.rows > SMALL_BATCH_ROWS:
+                pa.default_memory_pool().release_unused()  # Arrow would keep what a large batch took
+        if self.rounds is not None:
+            ended = time.monotonic()
+            self.rounds.finish(self.query, through, self.status.moved)
+            waited = round((time.monotonic() - ended) * 1000, 1)
+            self.status.phases = {**self.status.phases, "turn": waited}
+
+    def _in_turn(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.turn is None else self.turn.taken(self.status.moved)
+
+    def _pass_gate(self) -> None:
+        """Wait while quality holds publishing; a drain does not wait. The other queries go on meanwhile.
+
+        Raises:
+            PublishingHeld: this is a drain.
+            Stopping: the application was told to stop.
+        """
+        while rules := gate.holding(self.settings.lake):
+            if self.is_draining:
+                self.failure = gate.held(rules)
+                raise self.failure
+            if self.status.state != HELD:
+                log.warning("query=%s is held by quality: %s", self.query, ", ".join(sorted(rules)))
+            self.status.state, self.status.message = HELD, str(gate.held(rules))
+            if self.stopping.wait(GATE_SECONDS):
+                raise Stopping
+        if self.status.state == HELD:
+            log.info("query=%s is held no more", self.query)
+            self.status.state, self.status.message = "running", ""
+            self.status.moved("begins")  # what it was held for is no silence of its own
+
+    def ended(self) -> bool:
+        """Whether the query has ended.
+
+        Raises:
+            ActivityError: it ended because of an error.
+        """
+        if self.handle is None or self.handle.isActive:
+            return False
+        error = self.handle.exception()
+        if error is None or self.stopping.is_set():
+            self.status.state = "stopped"
+            return True
+        self.status.state = "failed"
+        fault = explain(self.query, error, self.failure, self.settings, self.hold)
+        self.status.message = str(fault)
+        raise fault
+
+
+def _begins(settings: Settings, topic: str) -> dict[int, int]:
+    """Return the first offset that Kafka has, by partition: where a query's first batch begins."""
+    return {partition: low for partition, (low, _) in clients.offset_range(settings, topic).items()}

@@ -1,0 +1,255 @@
+"""The Spark session of the streaming application, with the reason for every setting."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from customer_activity.errors import EnvironmentFault, TransientError
+from customer_activity.lake.jvm import jvm
+from customer_activity.settings import Settings
+from customer_activity.storage import s3
+
+JAVA_ENDED = "JAVA_GATEWAY_EXITED"  # what pyspark calls it when Java ends before it answers
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # One table state is small here; the default of 50 tasks costs more than the work.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A checksum may list the files of a small table. Those of ours (checksums.py) do not, and the next commit would
+    # run a job to add the list, which nobody here reads.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+}
+
+STREAMING = {
+    "spark.sql.session.timeZone": "UTC",
+    # The work of a batch is small and local: more tasks than cores only queue. Adaptive execution is off inside
+    # foreachBatch in any case (Spark's StreamExecution switches it off).
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "250ms",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # no watermarks here, so an empty batch has no work
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.stopTimeout": "30s",
+    # Until a batch is known to be large, plans are interpreted: see microbatch.py.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # With any other limit of bytes Spark asks an Arrow batch for its size at every row, which walks all rows of a
+    # nested column (headers). The limit of rows bounds it: bronze lowers it for a batch of larger records.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.scheduler.mode": "FAIR",  # a small hop does not wait behind a large one
+    "spark.locality.wait": "0s",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark's own pattern, and Kafka's settings that hold a secret and are not called so.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key",
+    "spark.sql.maxPlanStringLength": "200",  # plans are not logged: they can hold literals from the data
+    "spark.sql.ui.explainMode": "simple",
+}
+
+# Hadoop's local file system forks a process for every permission and symbolic link; these three do not. The log store
+# is ours (infra/spark): a log that is long because a reader was away is listed from where it is asked for.
+LOCAL_DISK = {
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
+    "spark.delta.logStore.file.impl": "customeractivity.LazyLocalLogStore",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+# A driver whose executors are threads of its own is reached by nobody else. Executors elsewhere call it by the name of
+# its machine, which is Spark's default.
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+# Who we are, every part of the driver finds by itself. Spark would copy keys from the environment into its settings for
+# Hadoop; nothing reads them there, and `start` takes them out again.
+S3 = {
+    "spark.hadoop.fs.s3a.aws.credentials.provider": (
+        "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+    ),
+    # A checkpoint's file is one request: an upload is visible when it is complete, and nothing has to be renamed.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.s3a.fast.upload.buffer": "bytebuffer",  # a log entry has some kilobytes: no file on disk for it
+    # The SDK repeats a request within this time; by default an upload has a quarter of an hour. Hadoop repeats what the
+    # SDK has given up, seven times and after throttling twenty: not here, where a query that starts again does.
+    "spark.hadoop.fs.s3a.connection.request.timeout": f"{s3.WRITE_SECONDS}s",
+    "spark.hadoop.fs.s3a.connection.part.upload.timeout": f"{s3.WRITE_SECONDS}s",
+    "spark.hadoop.fs.s3a.attempts.maximum": "5",
+    "spark.hadoop.fs.s3a.retry.limit": "0",
+    "spark.hadoop.fs.s3a.retry.throttle.limit": "0",
+}
+COPIED_KEYS = (  # SparkHadoopUtil.appendS3CredentialsFromEnvironment
+    *(f"fs.{scheme}.{name}" for scheme in ("s3", "s3n") for name in ("awsAccessKeyId", "awsSecretAccessKey")),
+    *(f"fs.s3a.{name}" for name in ("access.key", "secret.key", "session.token")),
+)
+
+# Room for the classes from the start: each time the default runs out, a full collection stops a driver that starts.
+JVM_OPTIONS = (
+    "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=512m -Dlog4j2.configurationFile={log4j}"
+)
+# Spark runs much code a few thousand times and little code millions of times. At the JVM's own thresholds (a twentieth
+# of these) its optimising compiler takes a third of a starting driver's processor time for the former.
+OPTIMISE_LATER = (
+    " -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
+    " -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
+)
+# An archive that set-up made of the classes as a JVM has them in memory, read and verified already. A JVM leaves one
+# of other jars alone; being told so at every start helps nobody.
+CLASS_ARCHIVE_OPTIONS = " -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
+PACKAGE_ROOT = Path(__file__).parents[2]
+LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+def jars(settings: Settings, folder: str = "spark") -> list[Path]:
+    """List the jars that set-up resolved for Spark, or of another folder of theirs.
+
+    Raises:
+        EnvironmentFault: there are none.
+    """
+    found = sorted((settings.jars_dir / folder).glob("*.jar"))
+    if not found:
+        raise EnvironmentFault(f"no Spark jars in {settings.jars_dir / folder}", remedy="run `make setup`")
+    return found
+
+
+def classpath(settings: Settings) -> dict[str, str]:
+    """Settings that put the jars before Spark.
+
+    A driver takes them on its class path: nothing is copied, and the file system that Spark itself starts with is among
+    them. Those for S3 it loads later: the class archive is of no use to a JVM whose class path is another. Executors
+    elsewhere get all of them from the driver.
+    """
+    found = jars(settings)
+    log_store = jars(settings, "log-store")
+    for_s3 = jars(settings, "s3") if settings.is_on_s3 else []
+    given = for_s3 if settings.spark_master.startswith("local") else [*found, *log_store, *for_s3]
+    options = {"spark.driver.extraClassPath": _listed(":", [*found, *log_store])}
+    return options | ({"spark.jars": _listed(",", given)} if given else {})
+
+
+def _listed(separator: str, found: list[Path]) -> str:
+    return separator.join(str(jar) for jar in found)
+
+
+def jvm_options(settings: Settings) -> str:
+    """Options of the driver's JVM."""
+    archive = settings.jars_dir / "classes.jsa"
+    options = JVM_OPTIONS.format(log4j=LOG4J.as_uri()) + OPTIMISE_LATER
+    return options + (CLASS_ARCHIVE_OPTIONS.format(archive=archive) if archive.exists() else "")
+
+
+def spark_home(settings: Settings) -> Path | None:
+    """The Spark that set-up put together for a driver on one machine (infra/spark/home.sh); None: pyspark's own."""
+    home = settings.jars_dir / "home"
+    is_there = settings.spark_master.startswith("local") and (home / "bin" / "spark-submit").exists()
+    return home if is_there else None
+
+
+class JvmLock:
+    """A lock on a file that the JVM has, which commits: it is free when the JVM has ended, and not before."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        """Open the file."""
+        self.file = jvm(spark).java.io.RandomAccessFile(str(path), "rw")
+
+    def take(self) -> bool:
+        """Take it; say whether it is held here now."""
+        return self.file.getChannel().tryLock() is not None
+
+    def close(self) -> None:
+        """Give it back."""
+        self.file.close()
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Whether the JVM still answers: a signal to the whole process group ends it before us."""
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001
+    except (Py4JError, OSError):
+        return False
+
+
+def launch(settings: Settings) -> None:
+    """Start the JVM and nothing in it: two seconds that somebody who imports the rest meanwhile does not wait for.
+
+    Raises:
+        EnvironmentFault: set-up is not complete.
+        PySparkRuntimeError: the JVM does not start.
+    """
+    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(_options(settings).items())))  # noqa: SLF001
+
+
+def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
+    """Start (or return) the Spark session, in the JVM that runs or is about to, or in a new one.
+
+    Raises:
+        EnvironmentFault: set-up is not complete, or Java does not start; it says on its own why.
+        TransientError: the master elsewhere does not answer, or refuses.
+    """
+    builder = SparkSession.builder.appName(name)
+    for key, value in _options(settings).items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != JAVA_ENDED:
+            raise
+        raise EnvironmentFault(
+            f"Java did not start with a heap of {settings.driver_memory}; it says why above",
+            remedy="correct ACTIVITY_DRIVER_MEMORY where that is why; `activity doctor` looks at Java itself",
+        ) from None
+    except Py4JJavaError:
+        if settings.spark_master.startswith("local"):
+            raise
+        raise TransientError(
+            f"Spark does not start on {settings.spark_master}; it says why above",
+            remedy="see that this master runs and has room, and that ACTIVITY_SPARK_MASTER is right; then try again",
+        ) from None
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    for key in COPIED_KEYS:
+        hadoop.unset(key)
+    return spark
+
+
+def s3_options(settings: Settings) -> dict[str, str]:
+    """Settings that tell Hadoop where S3 is, and Python workers on other machines."""
+    options = {
+        **S3,
+        "spark.hadoop.fs.s3a.path.style.access": str(settings.s3_path_style).lower(),
+        # Without a name the SDK looks for one where AWS describes, as the other libraries do.
+        "spark.hadoop.fs.s3a.endpoint.region": settings.s3_environment().get("AWS_REGION", ""),
+    }
+    if settings.s3_endpoint is not None:
+        options["spark.hadoop.fs.s3a.endpoint"] = settings.s3_endpoint
+    return options | {f"spark.executorEnv.{name}": value for name, value in settings.s3_environment().items()}
+
+
+def _options(settings: Settings) -> dict[str, str]:
+    # pyspark takes its workers' interpreter from the environment alone; without it they run any python3 of the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if (home := spark_home(settings)) is not None:
+        os.environ.setdefault("SPARK_HOME", str(home))
+    return {
+        "spark.master": settings.spark_master,
+        **DELTA,
+        **STREAMING,
+        **(LOCAL_DISK if settings.is_local_lake else {}),
+        **(s3_options(settings) if settings.is_on_s3 else {}),
+        **classpath(settings),
+        # Python workers import the contracts' parser: from this very checkout, installed or not.
+        "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": jvm_options(settings),
+        **(LOOPBACK if settings.spark_master.startswith("local") else {}),
+    }

@@ -1,0 +1,1 @@
+"""Kafka: clients, settings, topics, rights and faults, for every part that talks to a broker."""

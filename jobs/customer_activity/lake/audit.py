@@ -1,0 +1,25 @@
+"""Who did what to a lake, when and why: one file an action in its `_audit` folder."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from datetime import datetime
+from typing import Any
+
+from customer_activity.catalog import Query
+from customer_activity.storage.filesystem import write_whole
+
+
+def note(lake: str, now: datetime, what: str, query: Query, reason: str, **details: Any) -> None:
+    """Record an action."""
+    entry = {
+        "at": now.isoformat(timespec="milliseconds"),
+        "by": getpass.getuser(),
+        "what": what,
+        "query": query.value,
+        "reason": reason,
+        **details,
+    }
+    name = f"{now:%Y%m%dT%H%M%S%fZ}-{what}-{query}.json"
+    write_whole(f"{lake}/_audit/{name}", json.dumps(entry, indent=2).encode())

@@ -1,0 +1,189 @@
+"""Parquet files for Delta tables, written where the rows are: in the driver, or in one of Spark's Python workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.lake.schemas import SCHEMAS, STATISTICS
+from customer_activity.storage.filesystem import filesystem, settle
+
+ROW_GROUP_ROWS = 65_536
+ROW_GROUP_BYTES = 32 << 20  # of Arrow: a writer and a reader hold a row group whole
+UNBOUNDED_BYTES = 1 << 62
+UTC_MICROS = pa.timestamp("us", tz="UTC")
+
+
+class DataFile(NamedTuple):
+    """A Parquet file in a table's folder that no commit names yet.
+
+    Attributes:
+        path: its name below the table.
+        size: in bytes.
+        rows: how many.
+        stats: Delta's statistics of it, JSON.
+    """
+
+    path: str
+    size: int
+    rows: int
+    stats: str
+
+
+@cache
+def arrow_schema(table: Table) -> pa.Schema:
+    """The table's columns as Arrow types: times are UTC, in microseconds."""
+    return pa.schema(
+        [
+            pa.field(field.name, UTC_MICROS if pa.types.is_timestamp(field.type) else field.type)
+            for field in to_arrow_schema(SCHEMAS[table])
+        ]
+    )
+
+
+class FileWriter:
+    """Writes one Parquet file of a table, batch by batch; the file belongs to the table once it is committed."""
+
+    def __init__(self, lake: str, table: Table) -> None:
+        """Open nothing yet: no rows, no file."""
+        self.files, self.folder = filesystem(table_path(lake, table))
+        self.table = table
+        self.schema = arrow_schema(table)
+        self.path = f"part-{uuid.uuid4()}.snappy.parquet"
+        self.waiting: list[pa.RecordBatch] = []
+        self.waiting_rows = 0
+        self.waiting_bytes = 0
+        self.rows = 0
+        self.bytes = 0  # of Arrow, what waits included
+        self.writer: pq.ParquetWriter | None = None
+        self.bounds: dict[str, tuple[Any, Any]] = {}
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Add rows; columns are taken by name."""
+        if not rows.num_rows:
+            return
+        rows = rows.select(self.schema.names).cast(self.schema)
+        for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+            for piece in pieces(batch, ROW_GROUP_BYTES):
+                self.waiting.append(piece)
+                self.waiting_rows += piece.num_rows
+                self.waiting_bytes += piece.nbytes
+                self.bytes += piece.nbytes
+                if self.waiting_bytes >= ROW_GROUP_BYTES:
+                    self._flush()
+        if self.waiting_rows >= ROW_GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self.waiting:
+            return
+        rows = pa.Table.from_batches(self.waiting, self.schema)
+        if self.writer is None:
+            # Whole numbers for decimals and lists named as Spark names them: what its readers do fastest.
+            self.writer = pq.ParquetWriter(
+                f"{self.folder}/{self.path}",
+                self.schema,
+                filesystem=self.files,
+                compression="snappy",
+                store_decimal_as_integer=True,
+                write_page_index=False,
+            )
+        self.writer.write_table(rows)
+        for column in STATISTICS[self.table].split(","):
+            if not pa.types.is_string(self.schema.field(column).type):
+                self._bound(column, pc.min_max(rows.column(column)).as_py())
+        self.rows += rows.num_rows
+        self.waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
+
+    def _bound(self, column: str, found: dict[str, Any]) -> None:
+        if found["min"] is None:
+            return
+        low, high = self.bounds.get(column, (found["min"], found["max"]))
+        self.bounds[column] = min(low, found["min"]), max(high, found["max"])
+
+    def close(self) -> DataFile | None:
+        """Finish the file; None when there were no rows."""
+        self._flush()
+        if self.writer is None:
+            return None
+        self.writer.close()
+        if isinstance(self.files, fs.LocalFileSystem):
+            settle(f"{self.folder}/{self.path}")  # before a commit names it: a loss of power leaves no hollow file
+        size = self.files.get_file_info(f"{self.folder}/{self.path}").size
+        stats = {
+            "numRecords": self.rows,
+            "minValues": {column: _stat(low) for column, (low, _) in self.bounds.items()},
+            "maxValues": {column: _stat(high) for column, (_, high) in self.bounds.items()},
+        }
+        return DataFile(self.path, size, self.rows, json.dumps(stats))
+
+
+def _stat(value: Any) -> Any:
+    """Return a bound as Delta's statistics have it: times as text, cut to milliseconds (readers allow for the rest)."""
+    return (
+        value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
+        if hasattr(value, "tzinfo")
+        else value
+    )
+
+
+def write_at_once(batches: Iterator[pa.RecordBatch], lake: str, table: Table) -> list[DataFile]:
+    """Write rows into files of a table, a file a core: who is free takes the next batch. Nothing is committed."""
+    asking = threading.Lock()
+
+    def write() -> DataFile | None:
+        writer = FileWriter(lake, table)
+        while True:
+            with asking:
+                batch = next(batches, None)
+            if batch is None:
+                return writer.close()
+            writer.write(batch)
+
+    cores = os.cpu_count() or 1
+    with ThreadPoolExecutor(cores, thread_name_prefix="write") as pool:
+        files = [working.result() for working in [pool.submit(write) for _ in range(cores)]]
+    return [file for file in files if file is not None]
+
+
+def in_parts(batches: Iterable[pa.RecordBatch], rows: int, most_bytes: int = UNBOUNDED_BYTES) -> Iterator[pa.Table]:
+    """Put batches together into tables of so many rows or a few more, and of at most so many bytes or one row."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_rows = waiting_bytes = 0
+    for batch in batches:
+        for piece in pieces(batch, most_bytes):
+            size = piece.nbytes
+            if waiting_rows and waiting_bytes + size > most_bytes:
+                yield pa.Table.from_batches(waiting)
+                waiting, waiting_rows, waiting_bytes = [], 0, 0
+            waiting.append(piece)
+            waiting_rows += piece.num_rows
+            waiting_bytes += size
+        if waiting_rows >= rows:
+            yield pa.Table.from_batches(waiting)
+            waiting, waiting_rows, waiting_bytes = [], 0, 0
+    if waiting_rows:
+        yield pa.Table.from_batches(waiting)
+
+
+def pieces(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Cut a batch into pieces of at most so many bytes or one row; nothing is copied."""
+    if batch.num_rows <= 1 or batch.nbytes <= most_bytes:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from pieces(batch.slice(0, half), most_bytes)
+    yield from pieces(batch.slice(half), most_bytes)

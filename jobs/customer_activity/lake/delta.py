@@ -1,0 +1,158 @@
+"""Delta tables: create them, and read them and their change feed in Spark.
+
+What is written is in `commits.py` (appends) and `merging.py` (current rows), each once a batch by its transaction id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from pyarrow.fs import FileType
+
+from customer_activity.catalog import KEPT, Table, table_path
+from customer_activity.errors import SettingsError
+from customer_activity.lake import generations, layout
+from customer_activity.lake.checksums import write_checksum
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.schemas import STATISTICS
+from customer_activity.storage.filesystem import filesystem, keep_private, settle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PROPERTIES = {
+    "delta.enableChangeDataFeed": "true",
+    # Readers of version 1 read these tables: no deletion vectors, no column mapping.
+    "delta.enableDeletionVectors": "false",
+    # Never inside a commit: the batch whose turn it is would wait two or three seconds. See `maintenance`.
+    "delta.checkpointInterval": "1000000",
+    # Nobody but `maintenance` shortens a log: it knows the readers.
+    "delta.enableExpiredLogCleanup": "false",
+}
+
+# The tables are for everyone with access to the lake. The indexes have names and addresses by customer, outside of any
+# table's rights, and the others are the driver's alone.
+PRIVATE_FOLDERS = ("_index", "_checkpoints", "_history", "_audit")
+
+INSTEAD_OF = "instead_of"  # in a table's description
+
+# A hop that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most. A limit may
+# end inside a version, which is then read to its end (checkpoints.Cut.versions).
+MOST_BYTES_A_BATCH = 512 << 20  # of Parquet: some eight million purchases
+MOST_FILES_A_BATCH = 8_192  # of small commits, worked on in parts: before it begins, Spark reads each of them twice
+
+
+def ensure_tables(lake: str) -> None:
+    """Create the tables that are not there yet; each is a commit of its own, made here in milliseconds.
+
+    What lies beside them on a local lake is readable by its owner alone from then on.
+
+    Raises:
+        SwapUnfinished: some may be on their way.
+        LakeOfAnotherRelease: those that are there are not of this release.
+    """
+    generations.refuse_unfinished(lake)
+    layout.refuse_others(lake)
+    for folder in PRIVATE_FOLDERS if "://" not in lake else ():
+        keep_private(Path(lake, folder))
+    for table in Table:
+        if not DeltaTable.is_deltatable(table_path(lake, table)):
+            create(lake, table)
+
+
+def create(lake: str, table: Table, instead_of: Sequence[str] = ()) -> None:
+    """Create a table; with `instead_of`, the ids of those whose place it takes, the latest last."""
+    path = table_path(lake, table)
+    DeltaTable.create(
+        path,
+        schema=arrow_schema(table),
+        mode="ignore",
+        description=json.dumps({INSTEAD_OF: list(instead_of)}) if instead_of else None,
+        configuration={
+            **PROPERTIES,
+            "delta.dataSkippingStatsColumns": STATISTICS[table],
+            # As long as `maintenance` keeps files that were replaced: each is an entry of every checkpoint.
+            "delta.deletedFileRetentionDuration": f"interval {KEPT[table].files_hours} hours",
+            layout.PROPERTY: str(layout.CURRENT),
+        },
+        raise_if_key_not_exists=False,  # our own is none of Delta's
+    )
+    write_checksum(path, 0)
+    settle(f"{path}/_delta_log/{0:020}.json")
+
+
+def instead_of(lake: str, table: Table) -> list[str]:
+    """Return the ids of the tables whose place a table has taken, the latest last."""
+    try:
+        told = json.loads(DeltaTable(table_path(lake, table)).metadata().description or "null")
+    except ValueError:  # somebody's own words
+        return []
+    return list(told.get(INSTEAD_OF, [])) if isinstance(told, dict) else []
+
+
+def require_tables(lake: str) -> None:
+    """Make sure that there is a lake, and that its tables belong together.
+
+    Raises:
+        SettingsError: there is none.
+        SwapUnfinished: a swap of generations was interrupted.
+        LakeOfAnotherRelease: the lake is not of this release.
+    """
+    generations.refuse_unfinished(lake)
+    layout.refuse_others(lake)
+    if not DeltaTable.is_deltatable(table_path(lake, Table.PURCHASE_EVENTS)):
+        raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")
+
+
+def table_id(lake: str, table: Table) -> str:
+    """Return the table's id: a table that is made anew has another one."""
+    return str(DeltaTable(table_path(lake, table)).metadata().id)
+
+
+def read(spark: SparkSession, lake: str, table: Table) -> DataFrame:
+    """Read a table."""
+    return spark.read.format("delta").load(table_path(lake, table))
+
+
+def read_changes(
+    spark: SparkSession,
+    lake: str,
+    table: Table,
+    *,
+    starting_version: int | None = None,
+) -> DataFrame:
+    """Stream a table's change feed.
+
+    Without a starting version a new query gets the table's present rows as inserts and then every change.
+
+    Args:
+        spark: the session.
+        lake: where the table is.
+        table: which one.
+        starting_version: the first version whose changes are wanted.
+
+    Produces the table's columns, `_change_type` (insert, update_preimage, update_postimage, delete),
+    `_commit_version` and `_commit_timestamp`.
+    """
+    reader = spark.readStream.format("delta").option("readChangeFeed", "true")
+    reader = reader.option("maxFilesPerTrigger", MOST_FILES_A_BATCH).option("maxBytesPerTrigger", MOST_BYTES_A_BATCH)
+    if starting_version is None:
+        starting_version = first_version(lake, table)  # the same rows, without a job that lists the table's files
+    if starting_version is not None:
+        reader = reader.option("startingVersion", starting_version)
+    return reader.load(table_path(lake, table))
+
+
+def begins(lake: str, tables: Iterable[Table]) -> dict[Table, int | None]:
+    """Return the first version that a first batch reads of each table; None where a log was shortened."""
+    return {table: first_version(lake, table) for table in tables}
+
+
+def first_version(lake: str, table: Table) -> int | None:
+    """Return 0 where a table's log still begins at the beginning, None where it was cleaned."""
+    files, folder = filesystem(table_path(lake, table))
+    return None if files.get_file_info(f"{folder}/_delta_log/{0:020}.json").type == FileType.NotFound else 0

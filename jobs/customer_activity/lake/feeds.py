@@ -1,0 +1,286 @@
+"""Read a batch's change feeds from the files that its commits added: no plan, no job, and no row through the JVM.
+
+Spark plans which versions a batch has, and notes them in the checkpoint. The tables of the path are only appended to,
+so the change feed of some versions is what their commits added: the files that `_delta_log/<version>.json` names. A
+compaction's files are none of them (`dataChange` is false). What is no append of ours is a named operation, which
+`named_operations.py` tells how to read, or is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow import dataset
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.errors import ChangeFeedLost, ForeignCommit
+from customer_activity.lake import deltalog, microbatch, named_operations
+from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake.deltalog import Position
+from customer_activity.lake.named_operations import Kind, Operation
+from customer_activity.storage.filesystem import filesystem
+
+SMALL_BATCH_FILES = 64
+# A part of a batch: what a hop works on at once. Some rows are a megabyte, and some commits have one row.
+PART_ROWS = 2_500_000
+PART_BYTES = 256 << 20  # of Parquet
+PART_FILES = 1_024
+VERSION = pa.field("_commit_version", pa.int64())
+SIDE = pa.field("side", pa.string())
+READ_AHEAD = 4  # batches and files that are read before they are asked for
+LOST = "find out what removed it, and put it back from a backup: nothing was skipped"
+
+Versions = Mapping[Table, tuple[int, int]]
+
+
+class Added(NamedTuple):
+    """A file that a commit added to a table."""
+
+    version: int
+    path: str
+    size: int
+    rows: int
+
+
+class Told(NamedTuple):
+    """What a commit tells of itself: its own id, and the landing where it is one of bronze's."""
+
+    commit: str
+    landing: int | None
+
+
+class Feed:
+    """What was appended to some tables in some versions.
+
+    Attributes:
+        lake: where the tables are.
+        columns: what is read of each table.
+        versions: by table, the version before the first and the last one.
+        added: by table, the files, in the order of versions.
+        commits: by table and version, the commit's own id and the landing that it notes, as far as they are known.
+    """
+
+    def __init__(
+        self,
+        lake: str,
+        columns: Mapping[Table, Sequence[str]],
+        versions: Versions,
+        added: Mapping[Table, Sequence[Added]],
+        commits: Mapping[Table, Mapping[int, Told]],
+    ) -> None:
+        """Open nothing yet."""
+        self.lake = lake
+        self.columns = columns
+        self.versions = dict(versions)
+        self.added = added
+        self.commits = commits
+
+    @property
+    def files(self) -> list[Added]:
+        """All files, table by table."""
+        return [file for table in self.added for file in self.added[table]]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether they are few and short."""
+        files = self.files
+        return len(files) <= SMALL_BATCH_FILES and sum(file.size for file in files) <= microbatch.SMALL_BATCH_BYTES
+
+    def end(self, table: Table, table_id: str) -> Position:
+        """Return the place of the last version of a table."""
+        _, upto = self.versions[table]
+        told = self.commits.get(table, {}).get(upto)
+        if told is None:
+            return deltalog.position(self.lake, table, table_id, upto)
+        return Position(table_id, upto, told.commit)
+
+    def landing(self, table: Table) -> int | None:
+        """Return the newest landing that is in it of a table of events; None where no commit tells."""
+        after, upto = self.versions[table]
+        of_table = self.commits.get(table, {})
+        found = (of_table[version].landing for version in range(upto, after, -1) if version in of_table)
+        return next((landing for landing in found if landing is not None), None)
+
+    def parts(self, files: int | None = None, stop: int | None = None, of: Sequence[Table] = ()) -> Iterator[Feed]:
+        """Divide it into feeds of whole versions, each of bounded rows, bytes and files, unless one version has more.
+
+        The versions of the first table come first. All parts together have every version, also those without a file.
+
+        Args:
+            files: how many a part has at most; PART_FILES when not given.
+            stop: a place behind which no part goes on that begins before it: the number of a transaction that was
+                written for a part before a crash, so that this part is the same.
+            of: the tables whose versions make that number; see `microbatch.number_of`.
+        """
+        limits = (PART_ROWS, PART_BYTES, PART_FILES if files is None else files)
+        here = {table: after for table, (after, _) in self.versions.items()}
+        waiting: dict[Table, list[Added]] = {table: [] for table in self.added}
+        counted = (0, 0, 0)
+        for table in self.added:
+            for of_version in _by_version(self.added[table]):
+                more = (sum(file.rows for file in of_version), sum(file.size for file in of_version), len(of_version))
+                together = tuple(a + b for a, b in zip(counted, more, strict=True))
+                is_full = any(a > b for a, b in zip(together, limits, strict=True))
+                ends = {name: files[-1].version if files else here[name] for name, files in waiting.items()}
+                goes_on = microbatch.number_of((ends | {table: of_version[0].version})[name] for name in of)
+                if stop is not None and microbatch.number_of(ends[name] for name in of) <= stop < goes_on:
+                    is_full = True
+                if counted[2] and is_full:
+                    yield self._part(here, waiting)
+                    waiting, together = {name: [] for name in self.added}, more
+                waiting[table] += of_version
+                counted = (together[0], together[1], together[2])
+        yield self._part(here, waiting, is_last=True)
+
+    def _part(self, here: dict[Table, int], added: Mapping[Table, list[Added]], *, is_last: bool = False) -> Feed:
+        """Return the feed of some files from `here` on, and move `here` behind them."""
+        versions = {}
+        for table, (_, upto) in self.versions.items():
+            end = upto if is_last else max((file.version for file in added[table]), default=here[table])
+            versions[table] = here[table], end
+            here[table] = end
+        return Feed(self.lake, self.columns, versions, added, self.commits)
+
+    def rows(self) -> pa.Table:
+        """Return everything: `side` (the table's label), the columns of all, `_commit_version`."""
+        parts = [part for table in self.added for part in self._rows(table)]
+        return pa.concat_tables(parts, promote_options="default")
+
+    def batches(self, table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield one table's rows: few files one after the other, many on all cores, some row groups ahead.
+
+        Raises:
+            ChangeFeedLost: a file is gone.
+        """
+        files, folder = filesystem(table_path(self.lake, table))
+        paths = [f"{folder}/{file.path}" for file in self.added[table]]
+        schema = pa.schema([arrow_schema(table).field(name) for name in columns])
+        try:
+            if self.is_small or not paths:
+                for path in paths:
+                    yield from pq.read_table(path, schema=schema, filesystem=files).to_batches()
+                return
+            found = dataset.dataset(paths, schema=schema, filesystem=files, format="parquet")
+            yield from found.to_batches(batch_readahead=READ_AHEAD, fragment_readahead=READ_AHEAD)
+        except FileNotFoundError as error:
+            raise self._lost(table) from error
+
+    def _rows(self, table: Table) -> Iterator[pa.Table]:
+        """Yield the rows of each file; an empty table first, which has the types."""
+        files, folder = filesystem(table_path(self.lake, table))
+        schema = pa.schema([arrow_schema(table).field(name) for name in self.columns[table]])
+        yield _labelled(schema.empty_table(), table, 0)
+        for file in self.added[table]:
+            try:
+                rows = pq.read_table(f"{folder}/{file.path}", schema=schema, filesystem=files)
+            except FileNotFoundError as error:
+                raise self._lost(table) from error
+            yield _labelled(rows, table, file.version)
+
+    def _lost(self, table: Table) -> ChangeFeedLost:
+        after, upto = self.versions[table]
+        return ChangeFeedLost(
+            f"{table.label}: files that versions {after + 1} to {upto} added are gone, and they were not read yet",
+            remedy=LOST,
+        )
+
+
+def read(lake: str, columns: Mapping[Table, Sequence[str]], versions: Versions) -> Feed:
+    """Return what was appended to some tables.
+
+    Args:
+        lake: where they are.
+        columns: what to read of each; one that a file lacks is null in its rows.
+        versions: by table, the version that was read last (-1: none) and the newest that is wanted.
+
+    Raises:
+        ChangeFeedLost: an entry of a log is gone.
+        ForeignCommit: a commit changed rows and is none of the pipeline's.
+    """
+    added: dict[Table, Sequence[Added]] = {}
+    commits: dict[Table, Mapping[int, Told]] = {}
+    for table in columns:
+        added[table], commits[table] = _added(lake, table, *versions[table])
+    return Feed(lake, columns, versions, added, commits)
+
+
+def _added(lake: str, table: Table, after: int, upto: int) -> tuple[list[Added], dict[int, Told]]:
+    """List the files that commits added, and what the commits tell of themselves."""
+    added: list[Added] = []
+    commits: dict[int, Told] = {}
+    wanted = range(after + 1, upto + 1)
+    for version, found in zip(wanted, deltalog.entries(lake, table, wanted), strict=True):
+        if found is None:
+            if after < 0:  # the log begins later: all versions up to one are the table at that version
+                return snapshot(lake, table, upto), {}
+            raise ChangeFeedLost(
+                f"{table.label}: version {version} is gone from the log, and it was not read yet", remedy=LOST
+            )
+        commit = named_operations.classify(found.actions)
+        commits[version] = Told(found.commit, commit.note.get("landing"))
+        if commit.kind is Kind.FOREIGN:
+            raise foreign(table, version, commit.described_by)
+        if commit.operation is Operation.CORRECTION:
+            raise ForeignCommit(
+                f"{table.label}: version {version} is a correction, which this release does not follow",
+                remedy="build what comes after it again from the tables: `activity rebuild --swap always`",
+            )
+        if commit.kind is Kind.APPEND:
+            added += [_file(version, action) for action in commit.adds]
+    return added, commits
+
+
+def foreign(table: Table, version: int, described_by: str) -> ForeignCommit:
+    """Say that a table of the path was changed by something else than the pipeline."""
+    return ForeignCommit(
+        f"{table.label}: version {version} was not written by the pipeline ({described_by}), and changes its rows; "
+        "nothing of it was counted",
+        remedy="put the table back from a backup of before it; or, where bronze is whole, build silver and gold again "
+        "from bronze: `activity rebuild --swap always`",
+    )
+
+
+def snapshot(lake: str, table: Table, version: int) -> list[Added]:
+    """List the files that a table has at a version, as if that version had added them all.
+
+    Raises:
+        ChangeFeedLost: the log does not reach back to that version.
+    """
+    lost = ChangeFeedLost(f"{table.label}: version {version} is gone from the log", remedy=LOST)
+    if not deltalog.is_whole(lake, table, version):  # of what is left delta-rs would open a table all the same
+        raise lost
+    try:
+        actions = pa.table(DeltaTable(table_path(lake, table), version=version).get_add_actions())
+    except DeltaError as error:
+        raise lost from error
+    columns = (actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records"))
+    return [Added(version, unquote(path), size, rows or 0) for path, size, rows in zip(*columns, strict=True)]
+
+
+def _file(version: int, add: Mapping[str, Any]) -> Added:
+    rows = json.loads(add.get("stats") or "{}").get("numRecords", 0)
+    return Added(version, unquote(add["path"]), int(add["size"]), int(rows))
+
+
+def _by_version(files: Iterable[Added]) -> Iterator[list[Added]]:
+    """Group files, which are in the order of versions."""
+    group: list[Added] = []
+    for file in files:
+        if group and group[0].version != file.version:
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
+
+
+def _labelled(rows: pa.Table, table: Table, version: int) -> pa.Table:
+    rows = rows.append_column(SIDE, pa.repeat(pa.scalar(table.label), rows.num_rows))
+    return rows.append_column(VERSION, pa.repeat(pa.scalar(version, pa.int64()), rows.num_rows))

@@ -1,0 +1,110 @@
+"""What the commits of a table said: in its log, and kept beside it when the log is shortened.
+
+`<lake>/_history/<table>/<first>-<last>.jsonl` has a line a commit: its `commitInfo` with its version, which tells who
+wrote, when, which batch, its counts and offsets. A file is there as a whole or not at all. Former releases wrote them
+in place: a line that was cut off is left out, because the log kept its entry and the next file has it again.
+
+The log is read here and not by `DeltaTable.history`: that counts versions down from the one that is open, and begins
+with the newest there is, so a commit that came meanwhile moves every version by one (delta-io/delta-rs, issue 4488).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pyarrow import fs
+
+from customer_activity.catalog import Query, Table, history_path, table_path
+from customer_activity.lake import deltalog
+from customer_activity.lake.microbatch import metadata_of
+from customer_activity.storage.filesystem import filesystem, write_whole
+
+SUFFIX = ".jsonl"
+
+
+def newest_note(lake: str, table: Table, query: Query, upto: int | None = None) -> dict[str, Any]:
+    """Return what a query's newest commit to a table carries; empty when there is none as far as the log goes.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        query: whose commit.
+        upto: the newest version that counts; the table's newest when not given.
+    """
+    newest = deltalog.newest_version(lake, table) if upto is None else upto
+    notes = (metadata_of(said.get("userMetadata")) for said in told(lake, table, newest))
+    return next((note for note in notes if note.get("query") == query), {})
+
+
+def told(lake: str, table: Table, upto: int) -> Iterator[dict[str, Any]]:
+    """Yield what each commit said, with its version, from one version back as far as the log goes."""
+    files, folder = filesystem(table_path(lake, table))
+    ahead = 1  # mostly the first one has what is wanted
+    version = upto
+    while version >= 0:
+        wanted = range(version, max(version - ahead, -1), -1)
+        for at, said in zip(wanted, _said_in(files, f"{folder}/_delta_log", wanted), strict=True):
+            if said is None:
+                return
+            yield {"version": at, **said}
+        version -= len(wanted)
+        if not isinstance(files, fs.LocalFileSystem):  # each waits for an answer
+            ahead = min(2 * ahead, deltalog.READERS)
+
+
+def _said_in(files: fs.FileSystem, log: str, versions: range) -> list[dict[str, Any] | None]:
+    """Return what some versions' commits said, several asked for at once; None where the log does not have one."""
+
+    def said(version: int) -> dict[str, Any] | None:
+        try:
+            return _said(files, f"{log}/{version:020}.json")
+        except FileNotFoundError:
+            return None
+
+    if len(versions) == 1:
+        return [said(versions[0])]
+    with ThreadPoolExecutor(len(versions), thread_name_prefix="history") as pool:
+        return list(pool.map(said, versions))
+
+
+def kept(lake: str, table: Table) -> Iterator[dict[str, Any]]:
+    """Yield what the commits said, with their versions, that the log has no longer."""
+    files, folder = filesystem(history_path(lake, table))
+    for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        if entry.path.endswith(SUFFIX):
+            with files.open_input_stream(entry.path) as stream:
+                yield from filter(None, map(_line, stream.read().splitlines()))
+
+
+def _line(line: bytes) -> dict[str, Any] | None:
+    """Return what a line says; None for one that was cut off."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) and "version" in said else None
+
+
+def keep(lake: str, table: Table, entries: Sequence[tuple[int, str]]) -> None:
+    """Keep what some commits said.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        entries: version and path of each commit's entry in the log, in order.
+    """
+    if not entries:
+        return
+    files, _ = filesystem(table_path(lake, table))
+    lines = [json.dumps({"version": version, **_said(files, path)}) for version, path in entries]
+    name = f"{entries[0][0]:020}-{entries[-1][0]:020}{SUFFIX}"
+    write_whole(f"{history_path(lake, table)}/{name}", "\n".join(lines).encode())
+
+
+def _said(files: fs.FileSystem, path: str) -> dict[str, Any]:
+    with files.open_input_stream(path) as stream:
+        actions = (json.loads(line) for line in stream.read().splitlines())
+        return next((dict(action["commitInfo"]) for action in actions if "commitInfo" in action), {})

@@ -1,0 +1,111 @@
+"""The version of a lake's layout: which columns its tables have, as each of them says in its properties.
+
+| version | since    | what is new                                                       |
+|---------|----------|-------------------------------------------------------------------|
+| 1       | 0.1      | tables have no such property                                      |
+| 2       | 0.2      | `landing` in bronze, silver.purchases and both tables of profiles |
+
+A release works on lakes of its own version alone. `migration` brings older ones up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.errors import LakeOfAnotherRelease, TerminalError
+from customer_activity.lake import deltalog
+from customer_activity.storage.filesystem import filesystem
+
+PROPERTY = "activity.schema"  # both Spark and delta-rs keep properties whose names are not theirs
+FIRST, CURRENT = 1, 2
+ENTRY = re.compile(r"/(\d{20})\.(json|crc)$")
+
+
+def refuse_others(lake: str) -> None:
+    """Make sure that every table that is there is of this release's version.
+
+    Raises:
+        LakeOfAnotherRelease: one is older or newer; says which and what to do.
+        TerminalError: the newest entry of a table's log was cut off by a loss of power.
+    """
+    if "://" not in lake:
+        refuse_cut_off(lake)
+    found = dict(versions(lake))
+    refuse_newer(lake, found)
+    if older := [table.label for table, version in found.items() if version < CURRENT]:
+        raise LakeOfAnotherRelease(
+            f"{lake} was made by an older release: {', '.join(older)}",
+            remedy="`activity migrate` brings it up in place (--dry-run shows what it does); nothing is rewritten",
+        )
+
+
+def refuse_cut_off(lake: str) -> None:
+    """Make sure that the newest entry of each log is whole: nothing opens a table whose entry is not.
+
+    Raises:
+        TerminalError: one is not; names the file.
+    """
+    for table in Table:
+        log = Path(table_path(lake, table), "_delta_log")
+        version = deltalog.newest_version(lake, table) if log.is_dir() else -1
+        try:
+            deltalog.entry(lake, table, version)
+        except ValueError:
+            raise TerminalError(
+                f"{table.label}: version {version} of its log is cut off",
+                remedy="a loss of power does that to a commit that nothing relies on yet: remove "
+                f"{log / f'{version:020}.json'}, then start again",
+            ) from None
+
+
+def refuse_newer(lake: str, found: Mapping[Table, int]) -> None:
+    """Make sure that none of the versions found is of a later release.
+
+    Raises:
+        LakeOfAnotherRelease: one is.
+    """
+    newer = [(table.label, version) for table, version in found.items() if version > CURRENT]
+    if newer:
+        named = ", ".join(f"{label} (version {version})" for label, version in newer)
+        raise LakeOfAnotherRelease(
+            f"{lake} is of a newer release: {named}; this one knows version {CURRENT}",
+            remedy="run the release that made it, or a later one",
+        )
+
+
+def versions(lake: str) -> Iterator[tuple[Table, int]]:
+    """Yield the version of each table that is there.
+
+    One whose number is none is of a release that we know nothing of.
+    """
+    for table in Table:
+        configuration = _configuration(table_path(lake, table))
+        if configuration is not None:
+            said = configuration.get(PROPERTY, str(FIRST))
+            yield table, int(said) if said.isdecimal() else CURRENT + 1
+
+
+def _configuration(path: str) -> Mapping[str, str] | None:
+    """Return a table's properties; None where there is no table.
+
+    Every start asks for them. The newest version's checksum has them, so no log is read in which there is one.
+    """
+    files, folder = filesystem(f"{path}/_delta_log")
+    found = files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    newest: dict[str, int] = {}
+    for kind, version in ((name.group(2), int(name.group(1))) for file in found if (name := ENTRY.search(file.path))):
+        newest[kind] = max(version, newest.get(kind, version))
+    if not newest:
+        return None
+    if newest.get("crc") == newest.get("json"):
+        with files.open_input_stream(f"{folder}/{newest['crc']:020}.crc") as stream, suppress(ValueError, KeyError):
+            return dict(json.loads(stream.read())["metadata"]["configuration"])
+    return {name: value or "" for name, value in DeltaTable(path).metadata().configuration.items()}

@@ -1,0 +1,213 @@
+"""What a commit is to those who read its table: rows appended, upkeep, a named operation, or a foreign change.
+
+The tables of the path only grow, by commits of their own writers. Everything else that changes their rows is a named
+operation. It carries `{"operation": <name>, "id": …, "reason": …}` as `userMetadata` and the epochs of the leases of
+the table's writers as transaction ids; the lake's `_audit` folder has who did it, before it is committed. What each
+reader does when it meets one:
+
+    reader                    correction                  erasure        archiving
+    silver, gold              recomputes what it changed  skips it       skips it
+    publish, current rows     recompute what it changed   skip it        skip it
+    indexes                   are built again             stay           stay
+    verify, quality, rebuild  take the table as it is     as it is       as it is
+
+- correction: rows are replaced by what they should have been; results follow.
+- erasure: rows of a person are removed or blanked in every layer by one run, so no layer has anything to follow.
+- archiving: old rows are moved to another place; what was computed from them stays.
+
+Any other commit that changes rows is foreign: a DELETE, UPDATE, MERGE or INSERT from outside the pipeline. Readers stop
+at it, because they can neither follow it nor pretend that it is new input.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from customer_activity.catalog import FLOWS, REPLAY, Query, Table, lease_id, table_path
+from customer_activity.lake import audit
+from customer_activity.lake.microbatch import metadata_of
+from customer_activity.lease import lease
+
+REBUILD = "rebuild"  # what commits call themselves that fill the tables of a lake that is built beside
+WRITERS = frozenset({*(query.value for query in Query), REPLAY, REBUILD})  # whose appends are rows to read
+SHOWN = 120  # characters of what a foreign commit says of itself
+
+
+class Operation(StrEnum):
+    """The named operations: the only commits to a table of the path that are not appends of its writers."""
+
+    CORRECTION = "correction"
+    ERASURE = "erasure"
+    ARCHIVING = "archiving"
+
+
+class Kind(StrEnum):
+    """What a commit is to a reader."""
+
+    APPEND = "append"
+    UPKEEP = "upkeep"
+    OPERATION = "operation"
+    FOREIGN = "foreign"
+
+
+class Commit(NamedTuple):
+    """A log entry as a reader sees it.
+
+    Attributes:
+        kind: what it is.
+        operation: which named operation, for that kind.
+        query: who wrote it, as its note says: a query's name, `replay`, `rebuild`, `maintenance`; empty without a note.
+        adds: Delta's `add` actions of files with changed rows, as the log has them (paths are URL-encoded).
+        note: its `userMetadata`; empty where that is no JSON object.
+        described_by: what it says of itself (operation, engine, user), fit to be shown.
+    """
+
+    kind: Kind
+    operation: Operation | None
+    query: str
+    adds: Sequence[Mapping[str, Any]]
+    note: Mapping[str, Any]
+    described_by: str
+
+
+def classify(actions: Sequence[Mapping[str, Any]]) -> Commit:
+    """Say what a commit is, from the actions of its log entry."""
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
+    note = metadata_of(_text(info.get("userMetadata")))
+    adds = [action["add"] for action in actions if action.get("add") and _has_new_rows(action["add"])]
+    takes_away = any(
+        action.get("cdc") or (action.get("remove") and _has_new_rows(action["remove"])) for action in actions
+    )
+    query = note.get("query") if isinstance(note.get("query"), str) else ""
+    operation = _operation(note)
+    if operation is not None and _is_fenced(actions):
+        kind = Kind.OPERATION
+    elif not adds and not takes_away:
+        # What tells of a batch without rows is its writer's; metadata, compaction and empty entries add no rows.
+        kind = Kind.APPEND if query in WRITERS else Kind.UPKEEP
+    elif query in WRITERS and not takes_away and operation is None:
+        kind = Kind.APPEND
+    else:
+        kind = Kind.FOREIGN
+    return Commit(kind, operation if kind is Kind.OPERATION else None, str(query), adds, note, _described(info))
+
+
+def _has_new_rows(file: Mapping[str, Any]) -> bool:
+    """Whether a file's action changes rows; one that does not say so is taken to."""
+    return bool(file.get("dataChange", True))
+
+
+def _operation(note: Mapping[str, Any]) -> Operation | None:
+    name = note.get("operation")
+    return Operation(name) if isinstance(name, str) and name in set(Operation) else None
+
+
+def _is_fenced(actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a commit carries an epoch of a lease."""
+    fences = {lease_id(query) for query in Query}
+    return any((action.get("txn") or {}).get("appId") in fences for action in actions)
+
+
+def _described(info: Mapping[str, Any]) -> str:
+    """Return who wrote a commit, in printable characters and not too many: the text comes from outside."""
+    said = [_text(info.get(name)) for name in ("operation", "engineInfo", "userName", "clientVersion")]
+    return ", ".join(_shown(text) for text in said if text) or "no description"
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _shown(text: str) -> str:
+    cut = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in cut)
+
+
+class Fence(NamedTuple):
+    """What one run of a named operation commits with.
+
+    Attributes:
+        operation: which.
+        run: its id, the same in each commit and in the lake's `_audit` folder.
+        reason: why.
+        hold: tells the epoch that it holds of a query.
+        lake: whose tables.
+    """
+
+    operation: Operation
+    run: str
+    reason: str
+    hold: Callable[[Query], int]
+    lake: str
+
+    def properties(self, table: Table, **details: Any) -> CommitProperties:
+        """Return what a commit to a table carries.
+
+        Args:
+            table: which one.
+            details: what else its note tells: counts, ids of runs, never personal data.
+
+        Raises:
+            LeaseLost: another driver took one of the table's writers over.
+        """
+        note = {**details, "operation": self.operation.value, "id": self.run, "reason": self.reason}
+        return CommitProperties(
+            app_transactions=epochs_of(self.lake, table, self.hold),
+            custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)},
+        )
+
+
+def epochs_of(lake: str, table: Table, hold: Callable[[Query], int]) -> list[Transaction]:
+    """Return what has a commit fail once another driver has taken one of a table's writers over.
+
+    Args:
+        lake: whose table.
+        table: which one.
+        hold: tells the epoch that is held of a query.
+
+    Raises:
+        LeaseLost: one has already.
+    """
+    log = DeltaTable(table_path(lake, table))
+    transactions = []
+    for query in writers(table):
+        epoch = hold(query)
+        if (log.transaction_version(lease_id(query)) or 0) > epoch:
+            raise lease.lost(query, epoch)
+        transactions.append(Transaction(lease_id(query), epoch))
+    return transactions
+
+
+def writers(table: Table) -> list[Query]:
+    """Return the queries that write a table."""
+    return [flow.query for flow in FLOWS if table in flow.writes]
+
+
+@contextmanager
+def fenced(lake: str, operation: Operation, tables: Sequence[Table], reason: str, **details: Any) -> Iterator[Fence]:
+    """Keep the writers of some tables out for a named operation, and note in the lake that and why it is done.
+
+    Args:
+        lake: whose tables.
+        operation: which.
+        tables: that it changes.
+        reason: why.
+        details: for the `_audit` folder; never personal data.
+
+    Raises:
+        QueryAlreadyRunning: a driver is at work on one of their writers.
+    """
+    queries = [query for query in Query if any(query in writers(table) for table in tables)]
+    with lease.kept_out(lake, queries) as held:
+        run = uuid.uuid4().hex
+        named = [table.label for table in tables]
+        audit.note(lake, datetime.now(UTC), operation.value, queries[0], reason, id=run, tables=named, **details)
+        yield Fence(operation, run, reason, held.hold, lake)

@@ -1,0 +1,1 @@
+"""The lease: one live driver a query, fenced by an epoch."""

@@ -1,0 +1,290 @@
+"""Upkeep of tables while the streams run: checkpoints of their logs, compaction of small files, VACUUM.
+
+delta-rs does them beside the streams, without a Spark job. A compaction changes no row and no reader of the change
+feed sees it. It commits to a table that the driver's JVM also commits to, and on a local disk two processes' commits
+are not safe from each other (ADR 4): the caller holds the table's writers while it runs.
+
+Whoever looks for news lists a table's whole log, several times a batch: at a commit a second it would be slower every
+minute. So a log keeps little more than `KEPT` says; what its older commits said goes to the table's history.
+
+What a compaction has replaced is still what a reader reads that has not come so far. So nothing is removed, no file and
+no log entry, that one of the table's readers may still need, and one that has not begun needs all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow import fs
+
+from customer_activity.catalog import CURRENT, FLOWS, KEPT, Query, Table, table_path
+from customer_activity.checkpoints import checkpoint
+from customer_activity.errors import ActivityError
+from customer_activity.failpoints import FailPoint, nowhere
+from customer_activity.lake import deltalog, footers, history
+from customer_activity.lake.checksums import write_checksum
+from customer_activity.storage.filesystem import filesystem
+
+COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small log files at most
+SLICE_COMMITS = 500  # a log is shortened by at a time: a fraction of a second, some seconds on a disk that is busy
+SLICE_SECONDS = 1.0  # of removing checksums at a time
+REQUESTS_AT_A_TIME = 32
+SMALL_FILES = 100  # compacted when there are so many: a few minutes of batches
+# Small enough that a writer waits for some tenths of a second only: with 32 MB every compaction rewrote most of the one
+# before, and bronze waited five seconds.
+SMALL_BYTES = 512 << 10
+COMPACTED_BYTES = 2 * SMALL_BYTES
+# Off the streams nobody waits. Tables of current rows keep small files: a merge rewrites every file that it touches.
+RESTING_BYTES = {table: COMPACTED_BYTES if table in CURRENT else 64 << 20 for table in Table}
+
+FAULTS = (DeltaError, OSError, ActivityError)  # after them a table is as it was
+
+VERSION = re.compile(r"\d{20}(?=\.)")  # how the names of a log's files begin
+
+
+class Vacuumed(NamedTuple):
+    """What a VACUUM removed; nothing when readers are behind, who are named."""
+
+    files: int
+    bytes: int
+    behind: list[str]
+
+
+class Tended(NamedTuple):
+    """What was done to a table when somebody asked for it.
+
+    Attributes:
+        table: its label.
+        files_before, bytes_before: data files that the table had.
+        files_after, bytes_after: those that it has now.
+        removed_files, removed_bytes: expired files that are gone from the disk.
+        behind: why none are: readers that may still need them.
+        error: what failed; the table is as it was.
+    """
+
+    table: str
+    files_before: int = 0
+    bytes_before: int = 0
+    files_after: int = 0
+    bytes_after: int = 0
+    removed_files: int = 0
+    removed_bytes: int = 0
+    behind: tuple[str, ...] = ()
+    error: str = ""
+
+
+def checkpoint_log(lake: str, table: Table, *, every: int | None = None) -> bool:
+    """Write a checkpoint of a table's log that has grown by so many commits, and shorten the log; say whether it had.
+
+    delta-rs does it in some hundredths of a second, where Spark does it inside a commit.
+    """
+    log = DeltaTable(table_path(lake, table))
+    is_due = log.version() - _last_checkpoint(lake, table) >= (COMMITS_A_CHECKPOINT if every is None else every)
+    if is_due:
+        log.create_checkpoint()
+        shorten(lake, table, KEPT[table].commits, str(log.metadata().id))
+    return is_due
+
+
+def shorten(lake: str, table: Table, kept: int, table_id: str | None = None) -> int:
+    """Remove what a log has before a checkpoint that leaves at least so many commits; return how many commits went.
+
+    Nothing goes that a reader may need. What the commits said is in the table's history before they go, and the oldest
+    go first: after a crash the log is whole from some version on, and the next time does the rest. No more than
+    SLICE_COMMITS go at a time: a log that was kept for a day has some hundred thousand, and other work waits while they
+    are removed. Checksums of versions that only readers of the change feed need are removed at once: each
+    listing of the log for new versions has them, too.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        kept: commits that stay at least.
+        table_id: the table's id, where that is known: to open a table with a long log takes seconds.
+    """
+    files, folder = filesystem(table_path(lake, table))
+    log = f"{folder}/_delta_log"
+    versions = {name: int(found.group()) for name in _names(files, log) if (found := VERSION.match(name))}
+    newest = max(versions.values(), default=0)
+    needed = needed_from(lake, table, table_id).values()
+    upto = min([newest - kept, *(-1 if version is None else version for version in needed)])
+    begins = [version for name, version in versions.items() if name.endswith(".checkpoint.parquet")]
+    begin = max((version for version in begins if version <= upto), default=0)
+    gone = sorted(version for name, version in versions.items() if version < begin and name.endswith(".json"))
+    until = gone[SLICE_COMMITS] if len(gone) > SLICE_COMMITS else begin
+    commits = [(version, f"{log}/{version:020}.json") for version in gone[:SLICE_COMMITS]]
+    history.keep(lake, table, commits)
+    surplus = sorted((version, name) for name, version in versions.items() if version < until)
+    _delete(files, [f"{log}/{name}" for _, name in surplus])
+    unread = [name for name, version in versions.items() if name.endswith(".crc") and until <= version < newest - kept]
+    deadline = time.monotonic() + SLICE_SECONDS
+    for start in range(0, len(unread), REQUESTS_AT_A_TIME):
+        if time.monotonic() > deadline:
+            break
+        _delete(files, [f"{log}/{name}" for name in unread[start : start + REQUESTS_AT_A_TIME]])
+    return len(commits)
+
+
+def _names(files: fs.FileSystem, folder: str) -> list[str]:
+    """Return the names of a folder's files; on this disk without asking what each of them is."""
+    if isinstance(files, fs.LocalFileSystem):
+        return os.listdir(folder)  # noqa: PTH208 - 170,000 names, and nothing is asked of their files
+    return [entry.base_name for entry in files.get_file_info(fs.FileSelector(folder)) if entry.is_file]
+
+
+def _delete(files: fs.FileSystem, paths: Sequence[str]) -> None:
+    """Remove files in their order; where each takes a request, some at once, which may leave a gap after a crash."""
+    if isinstance(files, fs.LocalFileSystem):
+        for path in paths:
+            files.delete_file(path)
+        return
+    with ThreadPoolExecutor(REQUESTS_AT_A_TIME, thread_name_prefix="shorten") as pool:
+        list(pool.map(files.delete_file, paths))
+
+
+def vacuum(
+    lake: str, table: Table, retention: timedelta | None = None, reach: Callable[[FailPoint], None] = nowhere
+) -> Vacuumed:
+    """Remove files that no version within the retention has, and those that were never committed.
+
+    It makes no commit, so writers need not wait.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        retention: how old what is removed must be at least; as `KEPT` says when not given.
+        reach: called when half of it is removed.
+    """
+    retention = timedelta(hours=KEPT[table].files_hours) if retention is None else retention
+    if behind := readers_behind(lake, table, retention):
+        return Vacuumed(0, 0, behind)
+    files, folder = filesystem(table_path(lake, table))
+    log = DeltaTable(table_path(lake, table))
+    hours = ceil(retention / timedelta(hours=1))
+    expired = log.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
+    # The log names what was removed before, too, until its entries expire.
+    there = [file for file in files.get_file_info([f"{folder}/{path}" for path in expired]) if file.is_file]
+    for number, file in enumerate(there):
+        if number == len(there) // 2:
+            reach(FailPoint.VACUUMING)
+        files.delete_file(file.path)
+    return Vacuumed(len(there), sum(file.size or 0 for file in there), [])
+
+
+def readers_behind(lake: str, table: Table, retention: timedelta) -> list[str]:
+    """Name the queries that may still read what was committed to a table before the retention began, and from where."""
+    newest = deltalog.newest_version(lake, table)
+    return [
+        f"{query} has not begun to read {table.label}"
+        if version is None
+        else f"{query} needs {table.label} from version {version} on, which has {newest}"
+        for query, version in needed_from(lake, table).items()
+        if version is None or (version < newest and _is_older(lake, table, version + 1, retention))
+    ]
+
+
+def needed_from(lake: str, table: Table, table_id: str | None = None) -> dict[Query, int | None]:
+    """Return the first version of a table that each of its readers may still ask for; None: all there are.
+
+    That is the one that its last batch began behind: a query that starts again asks for that batch once more, also when
+    it is through (Spark's MicroBatchExecution, populateStartOffsets), and for the table as it was before. One that has
+    not begun begins with the first version.
+    """
+    table_id = table_id or str(DeltaTable(table_path(lake, table)).metadata().id)
+    needed: dict[Query, int | None] = {}
+    for query in (flow.query for flow in FLOWS if table in flow.reads):
+        progress = checkpoint.progress(lake, query)
+        last = None if progress is None else checkpoint.cut(lake, query, progress.batch_id)
+        read = None if last is None or last.begin is None else checkpoint.table_versions(last.begin).get(table_id)
+        needed[query] = read
+    return needed
+
+
+def _is_older(lake: str, table: Table, version: int, retention: timedelta) -> bool:
+    """Whether a commit was made before the retention began; one that the log has no longer was."""
+    files, folder = filesystem(table_path(lake, table))
+    commit = files.get_file_info(f"{folder}/_delta_log/{version:020}.json")
+    return bool(commit.type == fs.FileType.NotFound or commit.mtime < datetime.now(UTC) - retention)
+
+
+def _last_checkpoint(lake: str, table: Table) -> int:
+    """Return the version of a table's newest checkpoint; 0 when it has none."""
+    files, folder = filesystem(table_path(lake, table))
+    try:
+        with files.open_input_stream(f"{folder}/_delta_log/_last_checkpoint") as stream:
+            return int(json.loads(stream.read())["version"])
+    except FileNotFoundError:
+        return 0
+
+
+def needs_compaction(lake: str, table: Table) -> bool:
+    """Whether a table has SMALL_FILES small files."""
+    sizes = pa.table(DeltaTable(table_path(lake, table)).get_add_actions()).column("size_bytes")
+    return bool((pc.sum(pc.less(sizes, SMALL_BYTES)).as_py() or 0) >= SMALL_FILES)
+
+
+def tend(
+    lake: str, table: Table, *, target_bytes: int = COMPACTED_BYTES, reach: Callable[[FailPoint], None] = nowhere
+) -> Tended:
+    """Compact a table however few small files it has, shorten its log, and remove what is expired.
+
+    Nobody may write to it meanwhile. What fails is in the result: the next table has its turn all the same.
+    """
+    try:
+        files_before, bytes_before = size(lake, table)
+        compact(lake, table, reach, target_bytes)
+        checkpoint_log(lake, table, every=1)
+        removed = vacuum(lake, table, reach=reach)
+        return Tended(table.label, files_before, bytes_before, *size(lake, table), *removed[:2], tuple(removed.behind))
+    except FAULTS as error:
+        return Tended(table.label, error=f"{type(error).__name__}: {error}")
+
+
+def size(lake: str, table: Table) -> tuple[int, int]:
+    """Return how many data files a table has, and their bytes."""
+    sizes = pa.table(DeltaTable(table_path(lake, table)).get_add_actions()).column("size_bytes")
+    return len(sizes), pc.sum(sizes).as_py() or 0
+
+
+def compact(
+    lake: str,
+    table: Table,
+    reach: Callable[[FailPoint], None] = nowhere,
+    target_bytes: int = COMPACTED_BYTES,
+) -> int | None:
+    """Rewrite a table's small files as few; nobody may write to it meanwhile.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        reach: called when the new files are committed and their checksum is not written yet.
+        target_bytes: how large a file becomes.
+
+    Returns:
+        The new version; None when there was nothing to do.
+    """
+    path = table_path(lake, table)
+    log = DeltaTable(path)
+    done = log.optimize.compact(
+        target_size=target_bytes,
+        max_concurrent_tasks=1,
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": "maintenance"})}),
+    )
+    if not done["numFilesRemoved"]:
+        return None
+    reach(FailPoint.COMPACTED)
+    write_checksum(path, log.version())
+    footers.mend_commit(lake, table, log.version())
+    deltalog.settle(lake, table, log.version())
+    return log.version()

@@ -1,0 +1,162 @@
+"""When tables are looked after: logs and small files every few seconds, what is expired every hour, all when asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from customer_activity import failpoints
+from customer_activity.catalog import FLOWS, KEPT, Query, Table
+from customer_activity.engine.observability import keep_log_short, log
+from customer_activity.engine.queries import RunningQuery
+from customer_activity.lake import delta
+from customer_activity.maintenance import maintenance, maintenance_request
+from customer_activity.maintenance.maintenance import FAULTS, Tended
+from customer_activity.settings import Settings
+
+LOOK_SECONDS = 20.0  # from the end of one round over the tables to the next
+PAUSE_SECONDS = 2.0  # within a round, after a table that had something to do: what waited for it goes first
+VACUUM_SECONDS = 3600.0
+HELD_SECONDS = 0.5  # a writer that is at work for longer is left alone until the next look
+
+
+class Upkeep:
+    """Looks after the tables that are written here and nowhere else."""
+
+    def __init__(self, settings: Settings, running: Sequence[RunningQuery], *, serves: bool = True) -> None:
+        """Begin to count: nothing is done at the start, which is busy enough.
+
+        With `serves` it also does what somebody asks for; an application that runs one query after the other does not.
+        """
+        self.settings = settings
+        self.writers = writers_of(running)
+        self.reach = failpoints.of(settings, failpoints.MAINTENANCE)
+        self.next_look = time.monotonic() + LOOK_SECONDS
+        self.next_vacuum = time.monotonic() + VACUUM_SECONDS
+        self.due: list[Callable[[], bool]] = []
+        self.ids: dict[Table, str] = {}
+        self.serves = serves
+        self.request: str | None = None
+        self.tended: list[Tended] = []
+
+    def look(self) -> None:
+        """Go on with the round over all tables: every one gets its turn, however busy those before it are."""
+        if (self.serves and self.fulfil()) or time.monotonic() < self.next_look:
+            return
+        if not self.due:
+            self.cut_log()
+            self.due = [partial(self.tidy, table, writers) for table, writers in self.writers.items()]
+            if time.monotonic() >= self.next_vacuum:
+                self.due += [partial(self.vacuum, table) for table in self.writers]
+                self.next_vacuum = time.monotonic() + VACUUM_SECONDS
+        while self.due:
+            if self.due.pop(0)():
+                break
+        self.next_look = time.monotonic() + (PAUSE_SECONDS if self.due else LOOK_SECONDS)
+
+    def cut_log(self) -> None:
+        """Keep the driver's log short."""
+        try:
+            keep_log_short(self.settings.run_dir)
+        except OSError as error:
+            log.warning("the log is not cut, tried again later: %s", error)
+
+    def fulfil(self) -> bool:
+        """Do the next table of what somebody asked for (`activity maintain`); say whether anybody did."""
+        run_dir = self.settings.run_dir
+        request = maintenance_request.pending(run_dir)
+        if request != self.request:
+            self.request, self.tended = request, []
+        if request is None:
+            return False
+        for table in list(self.writers)[len(self.tended) :][:1]:
+            with paused(self.writers[table]) as are_paused:
+                if are_paused:
+                    self.tended.append(maintenance.tend(self.settings.lake, table, reach=self.reach))
+                    log.info("table=%s tended as asked", table.label)
+        if len(self.tended) == len(self.writers):
+            maintenance_request.answer(run_dir, request, self.tended)
+        return True
+
+    def tidy(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
+        """Keep a table's log short and its files few, between its writers' batches; say whether there was work."""
+        lake = self.settings.lake
+        try:
+            is_written = maintenance.checkpoint_log(lake, table)
+            if is_written:
+                self.due.append(partial(self.shorten, table))
+            if not maintenance.needs_compaction(lake, table):
+                return is_written
+            with paused(writers) as are_paused:
+                if are_paused:
+                    started = time.monotonic()
+                    maintenance.compact(lake, table, self.reach)
+                    log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
+        except FAULTS as error:  # the table is as it was: the streams go on
+            _later(table, error)
+        return True
+
+    def shorten(self, table: Table) -> bool:
+        """Shorten the log of a table further that was kept for a reader; say whether there was anything to remove.
+
+        What one time leaves is for the end of the round: other tables and the streams have their turn in between.
+        """
+        try:
+            gone = maintenance.shorten(self.settings.lake, table, KEPT[table].commits, self.id_of(table))
+        except FAULTS as error:
+            _later(table, error)
+            return True
+        if gone:
+            log.info("table=%s shortened commits=%d", table.label, gone)
+            self.due.append(partial(self.shorten, table))
+        return gone > 0
+
+    def id_of(self, table: Table) -> str:
+        """Return a table's id, which no other has while this driver writes to it."""
+        if table not in self.ids:
+            self.ids[table] = delta.table_id(self.settings.lake, table)
+        return self.ids[table]
+
+    def vacuum(self, table: Table) -> bool:
+        """Remove what is expired; say whether there was work."""
+        try:
+            done = maintenance.vacuum(self.settings.lake, table, reach=self.reach)
+        except FAULTS as error:
+            _later(table, error)
+            return True
+        for reader in done.behind:
+            log.warning("table=%s not vacuumed: %s", table.label, reader)
+        if done.files:
+            log.info("table=%s vacuumed files=%d bytes=%d", table.label, done.files, done.bytes)
+        return True
+
+
+@contextmanager
+def paused(writers: Sequence[RunningQuery]) -> Iterator[bool]:
+    """Keep queries from beginning a batch; yield whether they are, which they are not when one is busy for longer."""
+    with ExitStack() as held:
+        for query in writers:
+            if not query.at_work.acquire(timeout=HELD_SECONDS):
+                yield False
+                return
+            held.callback(query.at_work.release)
+        yield True
+
+
+def _later(table: Table, error: Exception) -> None:
+    log.warning("table=%s upkeep failed, tried again later: %s", table.label, error)
+
+
+def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:
+    """Tables that are written here and nowhere else, with the queries that write them."""
+    here = {query.query: query for query in running}
+    writers: dict[Table, list[Query]] = {}
+    for flow in FLOWS:
+        for name in flow.writes:
+            if ":" not in name:
+                writers.setdefault(Table(name), []).append(flow.query)
+    return {
+        table: [here[query] for query in queries] for table, queries in writers.items() if set(queries) <= set(here)
+    }

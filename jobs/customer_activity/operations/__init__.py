@@ -1,0 +1,1 @@
+"""Operations that somebody asks for: recovery and migration."""

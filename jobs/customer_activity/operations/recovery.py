@@ -1,0 +1,143 @@
+"""A checkpoint and the tables it writes: whether they agree, and a checkpoint written anew from what the tables say.
+
+The lake is the record. Every commit of a query carries its checkpoint's generation, its batch, and the sources' offsets
+at the batch's begin and end. So a checkpoint that is lost, damaged or of another time can be written again as it was
+when the newest batch was planned. Spark repeats that batch: what is in the tables is left out by its transaction id,
+what is not is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path
+from customer_activity.checkpoints import agreement, checkpoint
+from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.errors import CheckpointMismatch
+from customer_activity.lake import audit, delta, deltalog, history
+from customer_activity.lease import lease
+from customer_activity.operations import current_rows
+
+
+class Written(NamedTuple):
+    """The newest batch of a query that is in any of its tables."""
+
+    table: Table
+    generation: str
+    batch_id: int
+    cut: Cut | None
+
+
+class Recovered(NamedTuple):
+    """What was done.
+
+    Attributes:
+        query: whose checkpoint was written.
+        batch_id: it starts with this batch again; None: from the beginning.
+        set_aside: where the old checkpoint is.
+        made_anew: the table of current rows that was built again from all that it reads.
+    """
+
+    query: Query
+    batch_id: int | None
+    set_aside: str | None
+    made_anew: Table | None = None
+
+
+def check_agreement(lake: str, queries: Iterable[Query]) -> None:
+    """Refuse to start queries that would skip or repeat what their tables have.
+
+    Raises:
+        CheckpointMismatch: a checkpoint is damaged, missing, of another generation, or older than the table; a table
+            that the query writes or reads was put back from a backup.
+    """
+    ids = {table: delta.table_id(lake, table) for table in Table}
+    for query in queries:
+        state, written = checkpoint.state(lake, query), newest_batch(lake, query)
+        if fault := _disagreement(state, written):
+            raise CheckpointMismatch(
+                f"{query}: {fault} (checkpoint {checkpoint_path(lake, query)})",
+                remedy="put the one back that belongs to the other, or let the checkpoint be written anew from "
+                f"what the tables say: `activity recover {query} --reason …`",
+            )
+        if found := agreement.find(lake, query, state, ids):
+            raise CheckpointMismatch(f"{query}: {found.what}", remedy=found.remedy)
+
+
+def _disagreement(state: checkpoint.State | None, written: Written | None) -> str:
+    if written is None:
+        return ""
+    at = f"{written.table.label} has batch {written.batch_id}"
+    if state is None:
+        return f"{at}, and there is no checkpoint"
+    if state.generation != written.generation:
+        return f"{at} of generation {written.generation}, and the checkpoint is of generation {state.generation}"
+    if state.planned is None or state.planned < written.batch_id:
+        return f"{at}, and the checkpoint knows of none after {state.planned}"
+    return ""
+
+
+def newest_batch(lake: str, query: Query) -> Written | None:
+    """Return the newest batch of a query that is in any of its tables, as far back as their logs go.
+
+    Publish notes on the topic how far it is; what it now and then puts into quarantine says nothing about that.
+    """
+    found: list[Written] = []
+    if query is Query.PUBLISH:
+        return None
+    for name in next(flow.writes for flow in FLOWS if flow.query is query):
+        if ":" in name or (name is Table.QUARANTINE and query is not Query.BRONZE):
+            continue
+        if metadata := history.newest_note(lake, Table(name), query):
+            cut = metadata.get("cut")
+            found.append(
+                Written(Table(name), metadata["generation"], metadata["batch_id"], Cut(**cut) if cut else None)
+            )
+    return max(found, key=lambda written: written.batch_id, default=None)
+
+
+def recover(lake: str, query: Query, reason: str) -> Recovered:
+    """Write a query's checkpoint anew from what its tables say, and note in the lake that and why it was done.
+
+    Raises:
+        CheckpointMismatch: the newest commit does not tell the offsets (it is of an older release).
+        SettingsError: there is no lake.
+        QueryAlreadyRunning: a driver runs the query.
+    """
+    delta.require_tables(lake)
+    with lease.kept_out(lake, [query]) as held:
+        return _recover(lake, query, reason, held.hold)
+
+
+def _recover(lake: str, query: Query, reason: str, hold: Callable[[Query], int]) -> Recovered:
+    written = newest_batch(lake, query)
+    if written is not None and written.cut is None:
+        raise CheckpointMismatch(
+            f"{query}: batch {written.batch_id} in {written.table.label} does not tell which offsets it read",
+            remedy="put the checkpoint back from a backup, or move the lake away to build it anew from Kafka",
+        )
+    now = datetime.now(UTC)
+    aside = checkpoint.set_aside(lake, query, now)
+    if query.is_behind and written is not None and not _reaches(lake, query, written):
+        made = current_rows.make(lake, query, hold(query))
+        audit.note(lake, now, "recover", query, reason, made_anew=made.label, set_aside=aside)
+        return Recovered(query, None, aside, made)
+    if written is not None and written.cut is not None:
+        checkpoint.write(lake, query, written.generation, written.batch_id, written.cut)
+    done = Recovered(query, written.batch_id if written else None, aside)
+    audit.note(lake, now, "recover", query, reason, batch_id=done.batch_id, set_aside=aside)
+    return done
+
+
+def _reaches(lake: str, query: Query, written: Written) -> bool:
+    """Whether what a query reads is what it has read, and its log has all that came after its newest batch's begin."""
+    noted = deltalog.noted(history.newest_note(lake, written.table, query))
+    if not all(agreement.reaches(lake, table, position) for table, position in noted.items()):
+        return False
+    begin = None if written.cut is None else written.cut.begin
+    if begin is None:
+        return all(delta.first_version(lake, table) == 0 for table in agreement.sources(query))
+    read = agreement.by_id(query, begin)
+    return all(agreement.reaches(lake, table, position) for table, position in read.items())

@@ -1,0 +1,256 @@
+"""Bring an index to a place in a table's history, from any earlier state.
+
+The invariant of silver and gold: before a batch is worked on, the index holds each table that the hop knows exactly as
+it is where the batch begins, and after it exactly as it is where the batch ends. What an index held may have been lost,
+be behind or ahead, be of a table that was put back from a backup, or be half made: `bring` looks, and takes the
+shortest way that is sure:
+
+1. The place is held already.
+2. The index is behind it in the same history: it takes what the commits in between added, some at a time.
+3. Else it is seeded from the table as it was at that version, in the order of keys; where files of that version are
+   gone, from the newest version less what landed later.
+
+Each part is a transaction, so after a kill it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+from pyarrow import dataset
+from pyarrow.fs import FileType
+
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.errors import ChangeFeedLost
+from customer_activity.lake import deltalog, feeds, history
+from customer_activity.lake.datafiles import arrow_schema, in_parts
+from customer_activity.lake.deltalog import Position
+from customer_activity.lake.microbatch import metadata_of
+from customer_activity.state.index import Index
+from customer_activity.storage.filesystem import filesystem
+
+OnProgress = Callable[[str], None]
+
+ROWS_AT_A_TIME = 100_000  # a transaction's; keys put in sorted by so many at a time make a tree grow fast
+SEED_MEMORY = "1GB"  # of the sort; the rest is on the index's disk
+READ_ROWS = 65_536  # at a time, of the rows that are sorted
+TELL_SECONDS = 5.0  # between two words on how far reading is
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What an index holds of one table.
+
+    Attributes:
+        table: which.
+        columns: what is read of it.
+        clear: SQL that removes all of it from the index.
+        take: adds what was appended, rows in any order, to the index.
+        seed: query over `snapshot`, the table at a version: the index's rows, the key first; `{where}` is in it where
+            a condition on the key may stand, and it is not ordered.
+        insert: SQL that puts one such row into the index.
+        events: the table whose landings tell which of the rows were there when.
+    """
+
+    table: Table
+    columns: Sequence[str]
+    clear: str
+    take: Callable[[sqlite3.Connection, pa.Table], None]
+    seed: str
+    insert: str
+    events: Table
+
+    @property
+    def key(self) -> str:
+        """The column that is the key of the index's rows."""
+        return self.columns[0]
+
+
+def bring(index: Index, lake: str, holding: Holding, to: Position, progress: OnProgress = lambda _: None) -> None:
+    """Have an index hold a table exactly at a place.
+
+    Args:
+        index: what to bring there.
+        lake: where the table is.
+        holding: what the index holds of it.
+        to: the place; version -1 is before the table's first.
+        progress: told how far it is, in words, at least every few seconds.
+
+    Raises:
+        ChangeFeedLost: neither the table at that version nor the newest one tells what was in it.
+        ForeignCommit: a commit on the way there is none of the pipeline's.
+        IndexDamaged: the index's file cannot be read.
+    """
+    with index.checked():
+        held = index.position(holding.table)
+    if held == to and (to.commit or to.version < 0):
+        return
+    if held is not None and _is_on_the_way(lake, holding.table, held, to):
+        try:
+            _follow(index, lake, holding, held, to, progress)
+        except ChangeFeedLost:  # compacted away, and the files removed
+            _seed(index, lake, holding, to, progress)
+    else:
+        _seed(index, lake, holding, to, progress)
+
+
+def _is_on_the_way(lake: str, table: Table, held: Position, to: Position) -> bool:
+    """Whether a place is in the history of another one, as the log tells it."""
+    if held.table_id != to.table_id or held.version > to.version:
+        return False
+    if held.version < 0:
+        return True
+    return bool(held.commit) and deltalog.position(lake, table, held.table_id, held.version) == held
+
+
+def _follow(index: Index, lake: str, holding: Holding, held: Position, to: Position, progress: OnProgress) -> None:
+    """Take what the commits between two places added."""
+    table = holding.table
+    feed = feeds.read(lake, {table: holding.columns}, {table: (held.version, to.version)})
+    for part in feed.parts(files=feeds.SMALL_BATCH_FILES):
+        with index.change() as connection:
+            for rows in in_parts(part.batches(table, holding.columns), ROWS_AT_A_TIME):
+                holding.take(connection, rows)
+            index.advance(table, part.end(table, to.table_id))
+        after, upto = part.versions[table]
+        if upto > after:
+            progress(f"{table.label}: version {upto:,} of {to.version:,} is in the index")
+
+
+def _seed(index: Index, lake: str, holding: Holding, to: Position, progress: OnProgress) -> None:
+    """Read the table as it was at a place, in the order of keys; go on after the last key where that was begun."""
+    table = holding.table
+    begun = index.seeding(table)
+    if begun is not None and begun[0] == to and to.commit:
+        last_key = begun[1]
+    else:
+        last_key = None
+        with index.change() as connection:
+            index.forget(table)
+            connection.execute(holding.clear)
+            index.seed(table, to, None)
+    if to.version > 0:  # version 0 is the empty table
+        with _sorting(index) as database:
+            for rows in _in_order_of_keys(database, _files(lake, holding, to.version), holding, last_key, progress):
+                with index.change() as connection:
+                    connection.executemany(holding.insert, zip(*(column.to_pylist() for column in rows), strict=True))
+                    index.seed(table, to, rows.column(0)[-1].as_py())
+    with index.change():
+        index.forget(table)
+        index.advance(table, to)
+
+
+@contextmanager
+def _sorting(index: Index) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database that sorts what does not fit its memory on the index's disk."""
+    folder = index.path.with_name(f"sorting-{index.path.stem}")
+    if folder.exists():  # of one that was killed
+        shutil.rmtree(folder)
+    with duckdb.connect(config={"memory_limit": SEED_MEMORY, "temp_directory": str(folder)}) as database:
+        database.execute("SET preserve_insertion_order = false")
+        yield database
+
+
+def _files(lake: str, holding: Holding, version: int) -> dataset.Dataset:
+    """Open the rows that a table had at a version.
+
+    Raises:
+        ChangeFeedLost: they cannot be told any more.
+    """
+    table = holding.table
+    files, folder = filesystem(table_path(lake, table))
+    schema = pa.schema([arrow_schema(table).field(name) for name in dict.fromkeys((*holding.columns, "landing"))])
+
+    def opened(at: int) -> dataset.Dataset | None:
+        paths = [f"{folder}/{file.path}" for file in feeds.snapshot(lake, table, at)]
+        if any(info.type == FileType.NotFound for info in files.get_file_info(paths)):
+            return None
+        return dataset.dataset(paths, schema=schema, filesystem=files, format="parquet")
+
+    try:
+        found = opened(version)
+    except ChangeFeedLost:
+        found = None
+    if found is not None:
+        return found
+    newest = opened(deltalog.newest_version(lake, table))
+    landing = _newest_landing(lake, holding, version)
+    if newest is None or landing is None:
+        raise ChangeFeedLost(
+            f"{table.label}: the files that it had at version {version} are gone, so what was in it is not known",
+            remedy=feeds.LOST,
+        )
+    is_earlier = dataset.field("landing").is_null() | (dataset.field("landing") <= landing)
+    return newest.filter(is_earlier)
+
+
+def _newest_landing(lake: str, holding: Holding, version: int) -> int | None:
+    """Return the newest landing whose records were in a table at a version, as its commits tell; None: they do not."""
+    table = holding.table
+    earlier = sorted(history.kept(lake, table), key=lambda said: int(said["version"]), reverse=True)
+    for said in (*history.told(lake, table, version), *earlier):
+        note = metadata_of(said.get("userMetadata"))
+        if said["version"] <= version and note.get("query") == Query.SILVER:
+            landed = note.get(deltalog.LANDED, {}).get(holding.events.label)
+            return None if landed is None else int(landed)
+    return None
+
+
+def _in_order_of_keys(
+    database: duckdb.DuckDBPyConnection,
+    snapshot: dataset.Dataset,
+    holding: Holding,
+    last_key: str | None,
+    progress: OnProgress,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the index's rows in the order of keys, those after one."""
+    where = "" if last_key is None else f"WHERE {holding.key} > $last"
+    given = {} if last_key is None else {"last": last_key}
+    rows, label = snapshot.count_rows(), holding.table.label
+    failures: list[BaseException] = []
+    read = _told(
+        snapshot, lambda done: progress(f"{label}: {done:,} of {rows:,} rows are read for the index"), failures
+    )
+    database.register("snapshot", pa.RecordBatchReader.from_batches(snapshot.schema, read))
+    query = f"{holding.seed.format(where=where)} ORDER BY {holding.key}"
+    done = 0
+    try:
+        for batch in database.sql(query, params=given).to_arrow_reader(ROWS_AT_A_TIME):
+            if batch.num_rows:
+                yield batch
+            done += batch.num_rows
+            progress(f"{label}: {done:,} keys of {rows:,} rows are in the index")
+    except duckdb.Error as error:
+        raise failures[0] if failures else error from error
+
+
+def _told(
+    snapshot: dataset.Dataset, progress: Callable[[int], None], failures: list[BaseException]
+) -> Iterator[pa.RecordBatch]:
+    """Yield a table's rows as they are read, and tell how far that is: a sort that hangs is not called alive.
+
+    DuckDB cannot tell it: its `query_progress` is -1 for whatever it reads from Arrow. Nor does it pass on which error
+    ended the reading, so that is noted.
+    """
+    read, due = 0, time.monotonic()
+    # Without the usual sixteen batches, four files and whole row groups ahead, which take more memory than the sort.
+    options = dataset.ParquetFragmentScanOptions(pre_buffer=False)
+    try:
+        for batch in snapshot.to_batches(
+            batch_size=READ_ROWS, batch_readahead=1, fragment_readahead=1, fragment_scan_options=options
+        ):
+            yield batch
+            read += batch.num_rows
+            if time.monotonic() >= due:
+                progress(read)
+                due = time.monotonic() + TELL_SECONDS
+    except BaseException as error:
+        failures.append(error)
+        raise

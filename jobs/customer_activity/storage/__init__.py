@@ -1,0 +1,1 @@
+"""Storage: where a lake may be, and how it is reached."""

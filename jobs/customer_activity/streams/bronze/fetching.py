@@ -1,0 +1,227 @@
+"""Fetch a batch's records with a client that stands at the end of the topics and mostly has them already.
+
+Spark plans which offsets a batch has, and notes them. For a few hundred records its own way to them, a job with a task
+and a consumer for each partition, takes ten times as long as the records do, and a cold start waits for it longest.
+Large records come this way, too, however many: they are handed out in parts of a few megabytes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from customer_activity.errors import BrokerUnavailable, OffsetsLost
+from customer_activity.kafka import clients
+from customer_activity.kafka.headers import HeaderReader
+from customer_activity.settings import Settings
+from customer_activity.streams.bronze.parsing import HEADERS, KAFKA_TIMESTAMP
+
+POLL_SECONDS = 0.005  # the client waits for so many messages or so long, whatever it has by then
+MESSAGES_A_POLL = 2_000
+EXPECTED_BYTES = 65_536  # of a message, before one has come: so many are taken at once as fit a part
+SILENCE_SECONDS = 120.0  # as Spark's own consumer waits: a broker that was restarted has answered by then
+PART_BYTES = 16 << 20  # of keys and values: handed out when it is reached
+PART_RECORDS = 50_000
+AHEAD_BYTES = 16 << 20  # of records beyond a batch that came too early; with more, a later batch asks for them again
+SAMPLED_AT = (0.0, 0.5, 0.95)  # of each partition's part of a batch
+SAMPLE_SECONDS = 2.0
+
+# A fetch is unpacked whole, and what is packed well has a hundred times its size: partitions are asked for a little at
+# a time, and not asked while enough waits. After that the client would pause for a second by default.
+BOUNDS = {"queued_max_messages_kbytes": 16_384, "fetch_message_max_bytes": 131_072, "fetch_queue_backoff_ms": 10}
+
+# As Spark's Kafka source names them; its timestamps are in microseconds, which do not hold all that Kafka allows.
+RECORDS = pa.schema(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": KAFKA_TIMESTAMP,
+        "headers": HEADERS,
+    }
+)
+
+Place = tuple[str, int]  # topic and partition
+Ranges = Mapping[str, Mapping[int, tuple[int, int]]]  # first offset and end (exclusive) by topic and partition
+
+
+class Sizes(NamedTuple):
+    """Bytes of key and value that records have: on average, and the largest."""
+
+    mean: int
+    largest: int
+
+
+class Fetcher:
+    """A consumer of every partition that a batch names, standing where the last batch ended."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Open the client; it asks for nothing yet."""
+        self.settings = settings
+        self.consumer: Consumer = clients.reader(settings, **BOUNDS)
+        self.headers = HeaderReader(settings)
+        self.next: dict[Place, int] = {}
+        self.waiting: dict[Place, deque[Any]] = {}  # messages that came before their batch
+        self.waiting_bytes = 0
+        self.mean_bytes = EXPECTED_BYTES  # of the messages that came last
+        self.seen_end: dict[Place, int] = {}  # where a partition was found to end, everything before being handed out
+
+    def fetch(self, ranges: Ranges) -> Iterator[pa.RecordBatch]:
+        """Yield the committed records of a batch, in parts of PART_BYTES or a little more.
+
+        Args:
+            ranges: first offset and end (exclusive) by topic and partition.
+
+        Yields:
+            RECORDS, a partition's in offset order.
+
+        Raises:
+            OffsetsLost: Kafka no longer has some of them.
+            RecordsUnreadable: some are damaged, or written in a way that the client does not know.
+            BrokerUnavailable: nothing comes for SILENCE_SECONDS.
+        """
+        begins = {(topic, partition): low for topic, of in ranges.items() for partition, (low, _) in of.items()}
+        ends = {(topic, partition): high for topic, of in ranges.items() for partition, (_, high) in of.items()}
+        if begins != self.next:
+            self._stand_at(begins)
+        self.next = {}  # until this batch is whole: what was handed out of half of one is gone from here
+        taken: list[Any] = []
+        unread = {place for place, end in ends.items() if begins[place] < end}
+        taken_bytes = self._take(unread, ends, taken)
+        silent_until = time.monotonic() + SILENCE_SECONDS
+        is_next_known = True
+        while unread:
+            if taken_bytes >= PART_BYTES or len(taken) >= PART_RECORDS:
+                yield self._as_batch(taken)
+                taken, taken_bytes = [], 0
+                silent_until = time.monotonic() + SILENCE_SECONDS  # what was done with that part is no silence
+            if self._poll():
+                silent_until = time.monotonic() + SILENCE_SECONDS
+                taken_bytes += self._take(unread, ends, taken)
+                if self.waiting_bytes > AHEAD_BYTES:
+                    self._leave(ends.keys() - unread)
+                    is_next_known = False
+            elif time.monotonic() > silent_until:
+                raise BrokerUnavailable(
+                    f"no record of {', '.join(f'{topic}-{partition}' for topic, partition in sorted(unread))} for "
+                    f"{SILENCE_SECONDS:.0f} s",
+                    remedy="`activity broker status` tells whether Kafka is well; then start again",
+                )
+        if is_next_known:
+            self.next = ends
+        if taken:
+            yield self._as_batch(taken)
+
+    def sample(self, ranges: Ranges) -> Sizes:
+        """Return how large a batch's records are, from some of them; what does not come in time is left out.
+
+        Raises:
+            BrokerUnavailable, RecordsUnreadable, OffsetsLost: as `fetch`.
+        """
+        self.next = {}
+        sizes: list[int] = []
+        for share in SAMPLED_AT:
+            places = {
+                (topic, partition): low + int((high - low) * share)
+                for topic, of in ranges.items()
+                for partition, (low, high) in of.items()
+                if low < high
+            }
+            self._stand_at(places)
+            unheard, until = set(places), time.monotonic() + SAMPLE_SECONDS
+            while unheard and time.monotonic() < until:
+                unheard -= self._poll()
+            sizes += [_size(message) for of in self.waiting.values() for message in of]
+        self._stand_at({})
+        return Sizes(sum(sizes) // len(sizes), max(sizes)) if sizes else Sizes(0, 0)
+
+    def close(self) -> None:
+        """Close the client."""
+        self.consumer.close()
+        self.headers.close()
+
+    def _stand_at(self, begins: dict[Place, int]) -> None:
+        """Begin anew: at the first batch, after a large one, which Spark read, and after one that failed."""
+        self.waiting = {place: deque() for place in begins}
+        self.waiting_bytes = 0
+        self.seen_end = {}
+        self.consumer.assign([TopicPartition(*place, offset) for place, offset in begins.items()])
+
+    def _leave(self, places: set[Place]) -> None:
+        """Ask for no more of these partitions, and forget what came too early."""
+        left = [place for place in places if place in self.waiting]
+        self.consumer.incremental_unassign([TopicPartition(*place) for place in left])
+        for place in left:
+            self.waiting_bytes -= sum(map(_size, self.waiting.pop(place)))
+
+    def _poll(self) -> set[Place]:
+        """Take what the client has by now; return the partitions that it is from."""
+        before = self.waiting_bytes
+        most = min(MESSAGES_A_POLL, max(1, PART_BYTES // max(1, self.mean_bytes)))
+        messages: list[Any] = self.consumer.consume(most, POLL_SECONDS)
+        for message in messages:
+            self._meet(message)
+        if messages:
+            self.mean_bytes = max(self.mean_bytes // 2, (self.waiting_bytes - before) // len(messages))
+        return {(message.topic(), message.partition()) for message in messages}
+
+    def _meet(self, message: Any) -> None:
+        place, fault = (message.topic(), message.partition()), message.error()
+        if fault is None:
+            if place in self.waiting:  # one that was left may say a last word
+                self.waiting[place].append(message)
+                self.waiting_bytes += _size(message)
+        elif fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client has no public name for it
+            self.seen_end[place] = message.offset()
+        elif fault.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
+            raise OffsetsLost(
+                f"{place[0]}-{place[1]}: Kafka no longer has the offsets that come next",
+                remedy="start again: what is lost is named then, and nothing was skipped",
+            )
+        else:
+            clients.refuse_fault(self.settings, fault, f"{place[0]}-{place[1]} at offset {message.offset()}")
+
+    def _take(self, unread: set[Place], ends: Mapping[Place, int], taken: list[Any]) -> int:
+        """Hand out what has come of a batch; what is whole is unread no more. Return the bytes."""
+        before = self.waiting_bytes
+        for place in list(unread):
+            waiting, end, last = self.waiting[place], ends[place], -1
+            while waiting and waiting[0].offset() < end:
+                message = waiting.popleft()
+                taken.append(message)
+                self.waiting_bytes -= _size(message)
+                last = message.offset()
+            # Offsets without a record (a transaction's marks, what compaction took) are known only from
+            # the next record, or the end of the partition.
+            if waiting or last == end - 1 or self.seen_end.get(place, -1) >= end:
+                unread.discard(place)
+        return before - self.waiting_bytes
+
+    def _as_batch(self, messages: list[Any]) -> pa.RecordBatch:
+        """Return messages as Spark's Kafka source gives them."""
+        columns: dict[str, Any] = {
+            "key": [message.key() for message in messages],
+            "value": [message.value() for message in messages],
+            "topic": [message.topic() for message in messages],
+            "partition": [message.partition() for message in messages],
+            "offset": [message.offset() for message in messages],
+            "timestamp": pa.array([message.timestamp()[1] for message in messages], pa.int64()).cast(KAFKA_TIMESTAMP),
+            "headers": [
+                headers and [{"key": name, "value": value} for name, value in headers]
+                for headers in self.headers.of(messages)
+            ],
+        }
+        return pa.RecordBatch.from_arrays(
+            [pa.array(columns[name], RECORDS.field(name).type) for name in RECORDS.names], schema=RECORDS
+        )
+
+
+def _size(message: Any) -> int:
+    return len(message.key() or b"") + len(message.value() or b"")

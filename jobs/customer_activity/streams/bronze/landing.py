@@ -1,0 +1,213 @@
+"""Land records where they are: parse them and write the tables' Parquet files, in the driver or in Spark's workers.
+
+A small batch is landed by the driver, a large one by every worker at once. Either way nothing is in a table until the
+driver commits the files, so a batch that is refused, or that a crash interrupts, leaves no row. Records come and go in
+parts of a few megabytes, so memory does not grow with a batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import BooleanType, LongType, StringType, StructType
+
+from customer_activity.catalog import Table
+from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
+from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
+from customer_activity.streams.bronze.parsing import parse_batch
+
+# Parsed at a time: enough to spread the cost of whole-column checks, few enough for a cache. Spark hands out 1,000.
+PARSED_ROWS = 8_192
+PARSED_BYTES = 16 << 20  # parsing and writing hold a part some eight times
+FILE_BYTES = 512 << 20  # of Arrow: a file that has so much is finished, and another one begun
+# Between the JVM and a worker, which hold a few of them.
+ARROW_ROWS = 1_000
+ARROW_BYTES = 32 << 20
+TOO_LATE_FOR_SPARK = "long overflow"  # what its Kafka source ends with at a timestamp that microseconds do not hold
+
+
+class NotForWorkers(Exception):
+    """Raised when a batch has records that Spark does not hand out as they are; none of it was landed."""
+
+
+class Landing(NamedTuple):
+    """How to land: plain values, because Spark's workers get them, too.
+
+    Attributes:
+        lake: where the tables are.
+        purchase_topic: topic whose records are purchases.
+        profile_topic: topic whose records are profiles.
+        currency: the deployment's.
+        number: of the landing.
+        landed_at: when it lands, in whole milliseconds: events are compared with it, and rows carry it.
+    """
+
+    lake: str
+    purchase_topic: str
+    profile_topic: str
+    currency: str
+    number: int
+    landed_at: datetime
+
+
+class Landed(NamedTuple):
+    """What was landed: the files to commit by table, and records by topic and reason (None: accepted)."""
+
+    files: dict[Table, list[DataFile]]
+    outcomes: dict[tuple[str, str | None], int]
+
+
+def land_here(records: Iterable[pa.RecordBatch], landing: Landing) -> Landed:
+    """Land a batch in this process, part after part."""
+    return _collected(_land(records, landing))
+
+
+def land_in_workers(records: DataFrame, landing: Landing, largest: int = 0) -> Landed:
+    """Land a batch in Spark's workers, each its part.
+
+    Args:
+        records: as Spark's Kafka source gives them.
+        landing: how to land.
+        largest: bytes that a record has at most, as far as is known.
+
+    Raises:
+        NotForWorkers: some of the records have to come another way, and with them all.
+    """
+
+    def land(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source = iter(batches)
+        yield from _land(_as_they_are(source), landing)
+        for _ in source:  # Spark expects its batches to be taken, also those that are no longer needed
+            pass
+
+    rows = min(ARROW_ROWS, max(1, ARROW_BYTES // max(1, largest)))
+    records.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+    try:
+        reported = records.mapInArrow(land, REPORT).toArrow()
+    except (PySparkException, Py4JJavaError) as error:
+        if TOO_LATE_FOR_SPARK in str(error):
+            raise NotForWorkers("a Kafka timestamp is too late for Spark") from error
+        raise
+    if pc.any(reported.column("is_unreadable")).as_py():
+        raise NotForWorkers("a header's name, or a Kafka timestamp, is not as Spark tells it")
+    return _collected(reported.to_batches())
+
+
+# One row a file, and one row a count; the columns of the other kind are null. One row alone says that there are
+# records that Spark does not hand out as they are.
+REPORT = StructType()
+for _name in ("table", "path", "stats", "topic", "reason"):
+    REPORT = REPORT.add(_name, StringType())
+for _name in ("size", "rows", "records"):
+    REPORT = REPORT.add(_name, LongType())
+REPORT = REPORT.add("is_unreadable", BooleanType())
+_ARROW = {StringType: pa.string(), LongType: pa.int64(), BooleanType: pa.bool_()}
+_REPORT = pa.schema([(f.name, _ARROW[type(f.dataType)]) for f in REPORT.fields])
+
+
+class _Unreadable(Exception):
+    """Raised in a worker that meets a record which is not as Kafka has it."""
+
+
+def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass on what Spark tells truly.
+
+    Java puts U+FFFD in the place of what is not UTF-8 in a header's name, goes on after U+0000 where the other client
+    ends, and counts days before 1582 by another calendar.
+    """
+    for batch in batches:
+        names = batch.column("headers").flatten().field("key")
+        millis = pc.divide(batch.column("timestamp").cast(pa.timestamp("us")).cast(pa.int64()), 1000)
+        in_range = pc.and_(pc.greater_equal(millis, NO_TIMESTAMP), pc.less_equal(millis, LATEST_MILLIS))
+        is_odd = pc.match_substring_regex(names, "[\ufffd\\x00]") if len(names) else names
+        if not pc.all(in_range, min_count=0).as_py() or (len(names) and pc.any(is_odd, min_count=0).as_py()):
+            raise _Unreadable
+        yield batch
+
+
+def _land(batches: Iterable[pa.RecordBatch], landing: Landing) -> Iterator[pa.RecordBatch]:
+    """Parse and write; yield one batch of REPORT."""
+    try:
+        yield _report(batches, landing)
+    except _Unreadable:
+        yield pa.RecordBatch.from_pylist([{"is_unreadable": True}], _REPORT)
+
+
+def _report(batches: Iterable[pa.RecordBatch], landing: Landing) -> pa.RecordBatch:
+    files = {
+        table: _Files(landing.lake, table) for table in (Table.PROFILE_EVENTS, Table.PURCHASE_EVENTS, Table.QUARANTINE)
+    }
+    outcomes: Counter[tuple[str, str | None]] = Counter()
+    tables = {landing.purchase_topic: Table.PURCHASE_EVENTS, landing.profile_topic: Table.PROFILE_EVENTS}
+    for records in in_parts(batches, PARSED_ROWS, PARSED_BYTES):
+        parsed = pa.Table.from_batches(
+            [
+                parse_batch(
+                    batch,
+                    purchase_topic=landing.purchase_topic,
+                    profile_topic=landing.profile_topic,
+                    currency=landing.currency,
+                    landed_at=landing.landed_at,
+                )
+                for batch in records.combine_chunks().to_batches()
+            ]
+        )
+        is_good = pc.is_null(parsed.column("reason"))
+        for topic, table in tables.items():
+            good = parsed.filter(pc.and_(is_good, pc.equal(parsed.column("topic"), topic)))
+            if good.num_rows:
+                outcomes[topic, None] += good.num_rows
+                files[table].write(_stamped(good, "ingested_at", landing))
+        if pc.all(is_good, min_count=0).as_py():
+            continue
+        bad = parsed.filter(pc.invert(is_good))
+        files[Table.QUARANTINE].write(_stamped(bad, "quarantined_at", landing))
+        outcomes.update(zip(bad.column("topic").to_pylist(), bad.column("reason").to_pylist(), strict=True))
+    report = [{"table": table.value, **file._asdict()} for table, of in files.items() for file in of.close()]
+    report += [{"topic": topic, "reason": reason, "records": n} for (topic, reason), n in outcomes.items()]
+    return pa.RecordBatch.from_pylist(report, _REPORT)
+
+
+class _Files:
+    """The files of one table, none of them larger than a reader likes."""
+
+    def __init__(self, lake: str, table: Table) -> None:
+        self.lake, self.table = lake, table
+        self.writer = FileWriter(lake, table)
+        self.finished: list[DataFile | None] = []
+
+    def write(self, rows: pa.Table) -> None:
+        self.writer.write(rows)
+        if self.writer.bytes >= FILE_BYTES:
+            self.finished.append(self.writer.close())
+            self.writer = FileWriter(self.lake, self.table)
+
+    def close(self) -> list[DataFile]:
+        return [file for file in (*self.finished, self.writer.close()) if file is not None]
+
+
+def _stamped(rows: pa.Table, column: str, landing: Landing) -> pa.Table:
+    at = pa.scalar(landing.landed_at, pa.timestamp("us", tz="UTC"))
+    rows = rows.append_column(column, pa.repeat(at, rows.num_rows))
+    return rows.append_column("landing", pa.repeat(pa.scalar(landing.number, pa.int64()), rows.num_rows))
+
+
+def _collected(batches: Iterable[pa.RecordBatch]) -> Landed:
+    files: dict[Table, list[DataFile]] = {}
+    outcomes: Counter[tuple[str, str | None]] = Counter()
+    for batch in batches:
+        for row in batch.to_pylist():
+            if row["table"] is not None:
+                file = DataFile(row["path"], row["size"], row["rows"], row["stats"])
+                files.setdefault(Table(row["table"]), []).append(file)
+            else:
+                outcomes[row["topic"], row["reason"]] += row["records"]
+    return Landed(files, dict(outcomes))

@@ -1,0 +1,91 @@
+"""The number of each landing, and what else of the newest ones is known from what their commits note.
+
+Records are ordered by (landing, partition, offset). A landing is a batch of bronze, or a replay from quarantine; it has
+the number after the newest. A batch that is repeated, because it was interrupted between two of its commits, keeps its
+number and the time at which it landed first: by another clock its records might be judged otherwise than those of its
+tables that have it already.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from customer_activity.catalog import REPLAY, Query, Table, table_path
+from customer_activity.contracts import RULES
+from customer_activity.lake import deltalog, history
+from customer_activity.lake.microbatch import MicroBatch, metadata_of
+
+TABLES = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
+# What commits note of a landing.
+LANDING, LANDED_AT, BY_RULES = "landing", "landed_at", "rules"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+class Landing(NamedTuple):
+    """A landing: its number, which counts up by one, and when it was, in whole milliseconds."""
+
+    number: int
+    landed_at: datetime
+
+
+class Numbering:
+    """Numbers bronze's batches; nothing else lands meanwhile.
+
+    Attributes:
+        newest: the newest number of the lake; 0 where none was given yet.
+        noted: what the newest commit of bronze notes; empty where there is none.
+    """
+
+    def __init__(self, lake: str) -> None:
+        """Read what the newest commits note."""
+        notes = [_newest_note(lake, table, (Query.BRONZE, REPLAY)) for table in TABLES]
+        of_bronze = [_newest_note(lake, table, (Query.BRONZE,)) for table in TABLES]
+        self.newest = max((int(note.get(LANDING, 0)) for note in notes), default=0) or _newest_stored(lake)
+        self.noted: Mapping[str, Any] = max(of_bronze, key=lambda note: int(note.get(LANDING, -1)))
+
+    def has(self, generation: str, batch_id: int | None) -> bool:
+        """Whether a batch is the newest of bronze that is in any of its tables."""
+        return bool(self.noted) and _key(self.noted) == (generation, batch_id)
+
+    def of(self, batch: MicroBatch) -> Landing:
+        """Return a batch's landing and have its commits note it; a repeated batch's is the one that it had."""
+        if LANDING not in self.noted or not self.has(batch.generation, batch.batch_id):
+            self.newest += 1
+            self.noted = {
+                "generation": batch.generation,
+                "batch_id": batch.batch_id,
+                LANDING: self.newest,
+                LANDED_AT: time.time_ns() // 1_000_000,
+            }
+        number, millis = int(self.noted[LANDING]), int(self.noted[LANDED_AT])
+        batch.extra |= {LANDING: number, LANDED_AT: millis, BY_RULES: RULES}
+        return Landing(number, EPOCH + millis * MILLISECOND)
+
+
+def _key(note: Mapping[str, Any]) -> tuple[str, int]:
+    return str(note.get("generation")), int(note.get("batch_id", -1))
+
+
+def _newest_note(lake: str, table: Table, queries: tuple[str, ...]) -> dict[str, Any]:
+    """Return what the newest commit of one of these notes; others write to quarantine, too."""
+    newest = deltalog.newest_version(lake, table)
+    notes = (metadata_of(said.get("userMetadata")) for said in history.told(lake, table, newest))
+    return next((note for note in notes if note.get("query") in queries), {})
+
+
+def _newest_stored(lake: str) -> int:
+    """Return the newest number that a row has: where no commit tells, a number must not be given a second time."""
+    newest = 0
+    for table in TABLES:
+        rows = DeltaTable(table_path(lake, table)).to_pyarrow_dataset()
+        if LANDING in rows.schema.names:
+            for batch in rows.to_batches(columns=[LANDING]):
+                newest = max(newest, pc.max(batch.column(LANDING)).as_py() or 0)
+    return newest

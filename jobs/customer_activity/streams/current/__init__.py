@@ -1,0 +1,1 @@
+"""Current rows: one row a key, merged behind the hot path."""

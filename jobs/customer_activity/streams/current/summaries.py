@@ -1,0 +1,81 @@
+"""Summaries: what each customer has bought so far, merged behind the path to the view.
+
+Reads      silver.purchases, change data feed
+Writes     silver.purchase_summaries (merge, additive)
+Grain      one row per customer_id that bought
+On restart what the newest commit notes as read is left out: what was added is not added again
+
+A total that decimal(18,2) cannot hold is null from then on; count and times go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from customer_activity.catalog import Table
+from customer_activity.lake import delta
+from customer_activity.lake.datafiles import arrow_schema, in_parts
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.settings import Settings
+from customer_activity.streams.current.merging import PART_ROWS, merge_changes
+
+SOURCE = Table.PURCHASES
+TARGET = Table.SUMMARIES
+COLUMNS = ["customer_id", "amount", "occurred_at", "kafka_timestamp"]
+TIMES = [("occurred_at", "min"), ("occurred_at", "max"), ("kafka_timestamp", "max")]
+
+WIDE = pa.decimal128(38, 2)  # holds the sum of more purchases than there can be
+MOST = Decimal("9999999999999999.99")  # of a total
+
+BOTH = "cast(t.total_amount as decimal(38,2)) + cast(s.total_amount as decimal(38,2))"
+# How a batch's summary (`s`) adds to the stored one (`t`): additive, so history is never read again. What is null is
+# out of range, and stays so.
+ADD_TO_SUMMARY = {
+    "purchase_count": "t.purchase_count + s.purchase_count",
+    "total_amount": f"try_cast({BOTH} as decimal(18,2))",
+    "first_purchase_at": "least(t.first_purchase_at, s.first_purchase_at)",
+    "last_purchase_at": "greatest(t.last_purchase_at, s.last_purchase_at)",
+    "last_kafka_timestamp": "greatest(t.last_kafka_timestamp, s.last_kafka_timestamp)",
+}
+
+
+def read(spark: SparkSession, settings: Settings) -> DataFrame:
+    """Stream the purchases that count."""
+    return delta.read_changes(spark, settings.lake, SOURCE)
+
+
+def summarise(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """What purchases add per customer. Grain: one row per customer, columns of silver.purchase_summaries."""
+    schema = arrow_schema(Table.SUMMARIES)
+    wide = schema.set(schema.get_field_index("total_amount"), pa.field("total_amount", WIDE))
+    names = schema.names[1:]
+    parts = [
+        part.append_column("one", pa.repeat(1, part.num_rows))
+        .set_column(part.column_names.index("amount"), "amount", part.column("amount").cast(WIDE))
+        .group_by("customer_id")
+        .aggregate([("one", "sum"), ("amount", "sum"), *TIMES])
+        .rename_columns(wide.names)
+        for part in in_parts(batches, PART_ROWS)
+    ]
+    together = pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in parts)])
+    sums = together.group_by("customer_id").aggregate(
+        list(zip(names, ("sum", "sum", "min", "max", "max"), strict=True))
+    )
+    return _in_range(sums.rename_columns(wide.names)).cast(schema)
+
+
+def _in_range(sums: pa.Table) -> pa.Table:
+    """Make totals null that the table cannot hold."""
+    totals = sums.column("total_amount")
+    held = pc.if_else(pc.less_equal(totals, pa.scalar(MOST, WIDE)), totals, pa.scalar(None, WIDE))
+    return sums.set_column(sums.column_names.index("total_amount"), "total_amount", held)
+
+
+def merge_batch(_purchases: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
+    """Add one batch's purchases to the summaries."""
+    merge_changes(batch, settings.lake, SOURCE, TARGET, COLUMNS, summarise, update=ADD_TO_SUMMARY)

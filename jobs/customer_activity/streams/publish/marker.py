@@ -1,0 +1,204 @@
+"""The publisher's marker on the progress topic: how far gold is published, and whose gold it is.
+
+A deployment has a view topic and a progress topic of its own: the markers say whose they are. Inputs may be shared.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from customer_activity.errors import TerminalError, TransientError
+from customer_activity.kafka import clients
+from customer_activity.settings import Settings
+
+PREFIX = "customer-activity-publish-"
+SETTLE_SECONDS = 75.0  # longer than a broker lets a transaction of ours be open
+LOOK_SECONDS = 0.2
+BEFORE_THE_FIRST = -1  # the version of a marker that says whose the topics are, when nothing is out yet
+
+
+class Marker(NamedTuple):
+    """How far gold is published.
+
+    Attributes:
+        table_id: the gold table's id; a rebuilt table has another, and its versions start at 0 again.
+        version: the newest gold version whose changes are all on the topic.
+        rows: how many rows of the next version are on the topic, in the order of its commit's files; 0 unless that
+            version is larger than a transaction may be.
+        commit: the own id of the commit that made the version; empty where it is not known.
+    """
+
+    table_id: str
+    version: int
+    rows: int = 0
+    commit: str = ""
+
+    def text(self) -> bytes:
+        """Return the marker as it is on the topic."""
+        always = {"table_id": self.table_id, "version": self.version}
+        return json.dumps(always | {name: value for name, value in self._asdict().items() if value}).encode()
+
+
+def parse(value: bytes | None) -> Marker | None:
+    """Return a marker from the topic, of this release or one before or after; None where there is none.
+
+    Raises:
+        TerminalError: the record is no marker.
+    """
+    if value is None:
+        return None
+    try:
+        told = json.loads(value)
+        rows, commit = int(told.get("rows", 0)), str(told.get("commit", ""))
+        return Marker(str(told["table_id"]), int(told["version"]), rows, commit)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise TerminalError(
+            "a record on the progress topic is no marker of a publisher: something else writes to that topic",
+            remedy="give the deployment a progress topic of its own (ACTIVITY_PROGRESS_TOPIC)",
+        ) from None
+
+
+def identity(settings: Settings) -> str:
+    """Return the publisher's transactional id, which is also the key of its markers."""
+    return f"{PREFIX}{settings.view_topic}"
+
+
+def read(settings: Settings) -> dict[str, Marker]:
+    """Return the newest marker of each publisher that has written to the progress topic, by its identity.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TransientError: a transaction stays open, behind which a newer marker may be.
+    """
+    settle(settings, settings.progress_topic)
+    return readable(settings)
+
+
+def readable(settings: Settings) -> dict[str, Marker]:
+    """Return what `read` returns, of what can be read now: an open transaction may hide a newer marker.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    values = clients.last_values(settings, settings.progress_topic)
+    found = {key.decode(errors="replace"): parse(value) for key, value in values.items()}
+    return {key: marker for key, marker in found.items() if marker is not None}
+
+
+def settle(settings: Settings, topic: str) -> None:
+    """Wait until a topic has no transaction that was open when this was called: what is behind one cannot be read.
+
+    A reader of committed records gets none from behind an open transaction, of any producer, and would take an
+    older record for the last.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TransientError: one stays open.
+    """
+    end = _ends(settings, topic, IsolationLevel.READ_UNCOMMITTED)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while hidden := _hidden(_ends(settings, topic, IsolationLevel.READ_COMMITTED), end):
+        if time.monotonic() > deadline:
+            raise TransientError(
+                f"topic {topic}: a transaction of another producer is open (partitions {hidden}), and what is behind "
+                "it cannot be read",
+                remedy="find out who else writes to this topic (`kafka-transactions.sh find-hanging`); it is for one "
+                "deployment alone",
+            )
+        time.sleep(LOOK_SECONDS)
+
+
+def _hidden(stable: Mapping[int, int], end: Mapping[int, int]) -> list[int]:
+    return [partition for partition, offset in end.items() if stable[partition] < offset]
+
+
+def _ends(settings: Settings, topic: str, isolation: IsolationLevel) -> dict[int, int]:
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client has no types for it
+    asked = {TopicPartition(topic, number): latest for number in clients.partitions(settings, topic)}
+    client = clients.admin(settings)  # held until the answer is there: it would be given up with the client
+
+    def ask() -> dict[int, int]:
+        answers = client.list_offsets(
+            asked, isolation_level=isolation, request_timeout=clients.METADATA_TIMEOUT_SECONDS
+        )
+        return {place.partition: answer.result().offset for place, answer in answers.items()}
+
+    try:
+        return clients.AGAIN(ask)
+    except KafkaException as error:
+        raise clients.unavailable(settings, error) from None
+
+
+def has_records(settings: Settings, topic: str) -> bool:
+    """Whether a topic has a committed record, a delete included.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TopicMismatch: there is no such topic.
+    """
+    consumer = clients.reader(settings)
+    try:
+        for partition, (low, high) in clients.offset_range(settings, topic).items():
+            if low == high:
+                continue
+            consumer.assign([TopicPartition(topic, partition, low)])
+            message = consumer.poll(clients.SILENCE_SECONDS)
+            if message is None:
+                raise clients.unavailable(settings, KafkaException(KafkaError(KafkaError._TIMED_OUT)))  # noqa: SLF001 - the client has no public name for it
+            if (fault := message.error()) is None:
+                return True
+            if fault.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+                raise clients.unavailable(settings, KafkaException(fault))
+        return False
+    finally:
+        consumer.close()
+
+
+def refuse_others(settings: Settings, markers: Mapping[str, Marker], ours: Collection[str]) -> None:
+    """Make sure that no other deployment publishes to the view topic, or keeps markers on the progress topic.
+
+    Args:
+        settings: which topics.
+        markers: the newest of each publisher on the progress topic, by its identity.
+        ours: ids of this lake's gold, the live one's and those whose place it has taken.
+
+    Raises:
+        TerminalError: another deployment does.
+    """
+    own = markers.get(identity(settings))
+    if own is not None and own.table_id not in ours:
+        raise TerminalError(
+            f"topic {settings.view_topic} is published to from another lake (its gold is table {own.table_id})",
+            remedy="give this deployment topics of its own (ACTIVITY_VIEW_TOPIC, ACTIVITY_PROGRESS_TOPIC); where that "
+            "lake is gone for good, `activity resync publish --reason …` makes the topic say what this one says",
+        )
+    others = sorted(key for key, marker in markers.items() if marker.table_id not in ours)
+    if others:
+        topics = ", ".join(key.removeprefix(PREFIX) for key in others)
+        raise TerminalError(
+            f"topic {settings.progress_topic} has the markers of another deployment, which publishes to {topics}",
+            remedy="give this deployment a progress topic of its own (ACTIVITY_PROGRESS_TOPIC)",
+        )
+
+
+def refuse_unmarked(settings: Settings) -> None:
+    """Make sure that a view topic without a marker has no records.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TerminalError: it has: another deployment with another progress topic publishes there, or the markers are lost.
+    """
+    settle(settings, settings.view_topic)
+    if has_records(settings, settings.view_topic):
+        raise TerminalError(
+            f"topic {settings.view_topic} has records, and {settings.progress_topic} has no marker of who published "
+            "them: another deployment did, or the markers are lost",
+            remedy="give this deployment a view topic of its own (ACTIVITY_VIEW_TOPIC); where nobody else publishes "
+            "there, `activity resync publish --reason …` sends what differs and marks how far it is",
+        )

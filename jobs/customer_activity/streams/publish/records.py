@@ -1,0 +1,99 @@
+"""Records of the view topic: made of gold's rows, and compared with what the topic has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity.streams.publish import parts
+
+# Gold's columns as the contract's fields (customer_activity.schema.json): camelCase, times in milliseconds.
+FIELDS = {
+    "customerId": "customer_id",
+    "name": "name",
+    "email": "email",
+    "address": "address",
+    "loyaltyStatus": "loyalty_status",
+    "profileUpdatedAtEpochMillis": "profile_updated_at",
+    "purchaseCount": "purchase_count",
+    "totalAmount": "total_amount",
+    "currency": "currency",
+    "firstPurchaseAtEpochMillis": "first_purchase_at",
+    "lastPurchaseAtEpochMillis": "last_purchase_at",
+    "viewVersion": "view_version",
+    "asOfEpochMillis": "as_of",
+}
+RECORDS_AT_A_TIME = 1_000
+
+ESCAPED_BYTES = 6  # of JSON for one byte of text, at most
+OTHER_BYTES = 1_000  # of the other fields and all names, at most
+
+Record = tuple[bytes, bytes | None]
+
+
+def unlike(rows: pa.Table, on_topic: Mapping[bytes, bytes | None]) -> pa.Table:
+    """Keep the rows that the topic has not, or has otherwise and not newer: those went out before a crash."""
+    versions = rows.column("view_version").to_pylist()
+    return rows.filter(
+        pa.array(
+            [
+                on_topic.get(key) != value and version_of(on_topic.get(key)) <= version
+                for (key, value), version in zip(records(rows), versions, strict=True)
+            ],
+            pa.bool_(),
+        )
+    )
+
+
+def as_on_topic(rows: pa.Table, on_topic: Mapping[bytes, bytes | None]) -> pa.Table:
+    """Give rows that the topic has already, but for the version, the version that they have there."""
+    own = rows.column("view_version").to_pylist()
+    keys = (customer.encode() for customer in rows.column("customer_id").to_pylist())
+    there = [version_of(on_topic.get(key)) or version for key, version in zip(keys, own, strict=True)]
+    at = rows.column_names.index("view_version")
+    alike = rows.set_column(at, "view_version", pa.array(there, pa.int64()))
+    unlike_ones = [on_topic.get(key) != value for key, value in records(alike)]
+    versions = [mine if differs else known for mine, known, differs in zip(own, there, unlike_ones, strict=True)]
+    return rows.set_column(at, "view_version", pa.array(versions, pa.int64()))
+
+
+def version_of(value: bytes | None) -> int:
+    """Return a record's version; 0 for one that is none of ours, so that every row of gold is newer."""
+    try:
+        return int(msgspec.json.decode(value or b"null")["viewVersion"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return 0
+
+
+def records(rows: pa.Table) -> Iterator[Record]:
+    """Key and value of each customer's record; the value is null when the row is gone."""
+    encode = msgspec.json.Encoder(decimal_format="number").encode  # the cents as they are: 12.30, never 12.3000001
+    fields = rows.select(list(FIELDS.values())).rename_columns(list(FIELDS))
+    fields = pa.table({name: _plain(fields.column(name)) for name in FIELDS})
+    is_gone = rows.column("is_gone").to_pylist()
+    start = 0
+    for part in fields.to_batches(max_chunksize=RECORDS_AT_A_TIME):
+        for gone, row in zip(is_gone[start : start + part.num_rows], part.to_pylist(), strict=True):
+            yield row["customerId"].encode(), None if gone else encode(row)
+        start += part.num_rows
+
+
+def oversized(rows: pa.Table, max_bytes: int) -> dict[int, tuple[bytes, bytes]]:
+    """Find the rows whose records the topic would refuse: row number to key and value."""
+    at_most = pc.add(pc.multiply(pa.array(parts.sizes(rows)), ESCAPED_BYTES), OTHER_BYTES)
+    suspects = pc.indices_nonzero(pc.greater(at_most, max_bytes))  # the others need not be encoded to know it
+    return {
+        number: (key, value)
+        for number, (key, value) in zip(suspects.to_pylist(), records(rows.take(suspects)), strict=True)
+        if value is not None and len(key) + len(value) > max_bytes
+    }
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times as milliseconds since 1970."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return pc.divide(column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1000)

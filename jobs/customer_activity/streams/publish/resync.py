@@ -1,0 +1,194 @@
+"""Make the view topic say what gold says, from the tables as they are: only what differs is sent.
+
+For a publisher that cannot go on from where it was: files of its change feed are gone, the topic was damaged, or rows
+wait in quarantine for a limit that has been raised since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyarrow import dataset
+
+from customer_activity.catalog import Query, Table, table_path
+from customer_activity.checkpoints import checkpoint
+from customer_activity.engine import gate
+from customer_activity.errors import TerminalError
+from customer_activity.lake import audit, delta, deltalog
+from customer_activity.lake.datafiles import arrow_schema, in_parts
+from customer_activity.lease import lease
+from customer_activity.settings import Settings
+from customer_activity.storage.filesystem import filesystem
+from customer_activity.streams.publish.marker import Marker
+from customer_activity.streams.publish.parts import PART_BYTES, PART_RECORDS
+from customer_activity.streams.publish.records import Record, oversized, records, version_of
+from customer_activity.streams.publish.stream import COLUMNS
+from customer_activity.streams.publish.transaction import Publisher
+
+ROWS_AT_A_TIME = 10_000
+KEY_ROWS = 1_000_000  # of which the newest of each customer are found at a time
+READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 2}
+MENDS = ("across/view",)  # suites of rules about the topic itself: sending what differs is what they ask for
+
+
+class Resynced(NamedTuple):
+    """What was sent.
+
+    Attributes:
+        rows: rows that the topic lacked or had otherwise.
+        deletes: keys that the topic had and gold has not.
+        unchanged: rows that were right.
+        too_large: rows that the topic still does not take.
+    """
+
+    rows: int
+    deletes: int
+    unchanged: int
+    too_large: int
+
+
+class Found(NamedTuple):
+    """What a look at gold and the topic has found.
+
+    Attributes:
+        going: records to send.
+        unchanged: rows that are right.
+        too_large: rows that the topic does not take.
+    """
+
+    going: list[Record]
+    unchanged: int
+    too_large: int
+
+
+def resync(settings: Settings, reason: str) -> Resynced:
+    """Send what differs, with a marker at gold's newest version with the last of it; publish goes on after that.
+
+    It can be interrupted, and run again: what is out by then does not differ any more. It takes over from any
+    former publisher.
+
+    Raises:
+        SettingsError: there is no lake.
+        QueryAlreadyRunning: publish runs.
+        PublishingHeld: quality holds publishing, and not for what the topic has.
+        TerminalError: the topic has newer versions than the lake: the lake was put back to an earlier time.
+        TransientError: Kafka does not answer, or aborted a transaction.
+    """
+    lake = settings.lake
+    delta.require_tables(lake)
+    with lease.kept_out(lake, [Query.PUBLISH]):
+        gate.require_open(lake, but_for=MENDS)
+        return _resync(settings, reason)
+
+
+def _resync(settings: Settings, reason: str) -> Resynced:
+    lake = settings.lake
+    log = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
+    with Publisher(settings) as publisher:  # from here on nobody else publishes
+        found = compared(current_rows(lake, log), publisher.on_topic(), publisher.max_bytes)
+        table_id, version = str(log.metadata().id), log.version()
+        commit = deltalog.position(lake, Table.ACTIVITY_CHANGES, table_id, version).commit
+        send(publisher, found.going, Marker(table_id, version, commit=commit))
+    now = datetime.now(UTC)
+    aside = checkpoint.set_aside(lake, Query.PUBLISH, now)
+    deletes = sum(value is None for _, value in found.going)
+    done = Resynced(len(found.going) - deletes, deletes, found.unchanged, found.too_large)
+    audit.note(lake, now, "resync", Query.PUBLISH, reason, **done._asdict(), set_aside=aside)
+    return done
+
+
+def send(
+    publisher: Publisher,
+    going: Sequence[Record],
+    marker: Marker,
+    *,
+    most_records: int = PART_RECORDS,
+    most_bytes: int = PART_BYTES,
+) -> None:
+    """Send records in transactions of a bounded size; the marker stays what it was until the last of them."""
+    former = publisher.marker
+    begin, size = 0, 0
+    for number, (key, value) in enumerate(going):
+        bytes_of_it = len(key) + len(value or b"")
+        if number > begin and (number - begin == most_records or size + bytes_of_it > most_bytes):
+            publisher.publish(going[begin:number], former)
+            begin, size = number, 0
+        size += bytes_of_it
+    publisher.publish(going[begin:], marker)
+
+
+def current_rows(lake: str, log: DeltaTable) -> Iterator[pa.Table]:
+    """Yield the newest change of every customer that is not gone, some thousands at a time.
+
+    Who is in gold, and where, is in memory at once; the rows are not.
+    """
+    changes = _opened(lake, log)
+    wanted = np.sort(np.asarray(_newest(changes), np.int64))
+    first = 0
+    for batch in changes.to_batches(batch_size=ROWS_AT_A_TIME, columns=list(COLUMNS), **READ_AHEAD):
+        begin, end = np.searchsorted(wanted, [first, first + batch.num_rows])
+        if begin < end:
+            yield pa.Table.from_batches([batch]).take(pa.array(wanted[begin:end] - first))
+        first += batch.num_rows
+
+
+def _newest(changes: dataset.Dataset) -> pa.ChunkedArray:
+    """Return the numbers of the rows that are their customer's newest, where it is not gone."""
+    columns = ["customer_id", "view_version", "is_gone"]
+    newest = changes.schema.empty_table().select(columns).append_column("number", pa.array([], pa.int64()))
+    first = 0
+    for part in in_parts(changes.to_batches(columns=columns, **READ_AHEAD), KEY_ROWS):
+        numbers = pa.array(np.arange(first, first + part.num_rows))
+        both = pa.concat_tables([newest, part.append_column("number", numbers)]).sort_by("view_version")
+        last = [(name, "last") for name in newest.column_names[1:]]
+        newest = both.group_by("customer_id", use_threads=False).aggregate(last).rename_columns(newest.column_names)
+        first += part.num_rows
+    return newest.filter(pc.invert(newest.column("is_gone"))).column("number")
+
+
+def _opened(lake: str, log: DeltaTable) -> dataset.Dataset:
+    """Return gold's changes; a scan of them has its rows in the same order each time."""
+    files, folder = filesystem(table_path(lake, Table.ACTIVITY_CHANGES))
+    paths = [f"{folder}/{path}" for path in pa.table(log.get_add_actions()).column("path").to_pylist()]
+    schema = arrow_schema(Table.ACTIVITY_CHANGES)
+    if not paths:
+        return dataset.dataset(schema.empty_table())
+    return dataset.dataset(paths, schema=schema, filesystem=files, format="parquet")
+
+
+def compared(gold: Iterable[pa.Table], on_topic: dict[bytes, bytes | None], max_bytes: int) -> Found:
+    """Compare gold's rows with the topic; what the topic has is used up on the way.
+
+    Raises:
+        TerminalError: the topic has a newer version of a row.
+    """
+    going: list[Record] = []
+    unchanged = 0
+    held: set[bytes] = set()
+    for rows in gold:
+        too_large = oversized(rows, max_bytes)
+        held |= {key for key, _ in too_large.values()}
+        keep = pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_())
+        for key, value in records(rows.filter(keep)):
+            known = on_topic.pop(key, None)
+            if known == value:
+                unchanged += 1
+                continue
+            _refuse_newer(key, known, value)
+            going.append((key, value))
+    going += [(key, None) for key, known in on_topic.items() if known is not None and key not in held]
+    return Found(going, unchanged, len(held))
+
+
+def _refuse_newer(key: bytes, known: bytes | None, value: bytes | None) -> None:
+    if known is not None and value is not None and version_of(known) >= version_of(value):
+        raise TerminalError(
+            f"the view topic has newer rows than the lake (of customer {key.decode()}, for one)",
+            remedy="the lake is of an earlier time: let it read on to where it was, or give it another topic",
+        )

@@ -1,0 +1,173 @@
+"""The transactional publisher: records and their progress marker go out together or not at all.
+
+1. What the progress topic has is looked at: where another deployment publishes there, nothing is begun.
+2. `init_transactions` fences the former holder of the transactional id: a zombie's next call fails.
+3. The last marker is read back (read_committed): it names the gold version that is already out.
+4. Each part of a batch: begin, records, marker, commit. After a crash between commit and Spark's own checkpoint the
+   repeated batch meets a marker that covers what is out, and goes on behind it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from customer_activity.errors import TerminalError, TransientError
+from customer_activity.kafka import clients
+from customer_activity.settings import Settings
+from customer_activity.streams.publish import marker as markers
+from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker
+
+TRANSACTION_TIMEOUT_SECONDS = 60.0  # the broker aborts what a dead publisher left open after this
+BATCH_BYTES = 1_000_000  # the client's own limit of a batch
+# What a batch of one record has beside its key and value: 61 bytes of the batch and some 30 of the record at most
+# (kafka.apache.org, message format).
+FRAME_BYTES = 100
+WAITING_RECORDS = 100_000  # half a kilobyte each: a large part's need not all be in memory a second time
+WAITING_KILOBYTES = 64 << 10  # and not more than this where they are larger
+FULL_SECONDS = 0.01  # until some of them are out
+FLUSH_SECONDS = 1.0
+
+FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)  # noqa: SLF001 - the client has no public name for it
+# The broker has ended the transaction and forgotten that it was begun.
+ENDED = (
+    *FENCED,
+    KafkaError.INVALID_TXN_STATE,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.TRANSACTION_ABORTABLE,
+)
+
+
+class Publisher:
+    """One producer with one transactional id, and the marker of what it has published.
+
+    Attributes:
+        marker: how far gold is out; None where that is not known.
+        max_bytes: what the key and the value of a record may have together for the topic to take it.
+    """
+
+    def __init__(
+        self, settings: Settings, ours: Sequence[str] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Fence any predecessor and read the marker.
+
+        Args:
+            settings: which topics.
+            ours: ids of this lake's gold, the live one's first and then those whose place it has taken; None: any
+                former publisher is succeeded.
+            clock: counts seconds.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer.
+            TerminalError: another deployment publishes there.
+            TransientError: another producer's open transaction hides what the topics have.
+        """
+        self.settings = settings
+        self.clock = clock
+        self.identity = markers.identity(settings)
+        if ours is not None:  # before fencing: the other deployment goes on undisturbed
+            markers.refuse_others(settings, markers.readable(settings), ours)
+        self.max_bytes = int(clients.topic_setting(settings, settings.view_topic, "max.message.bytes")) - FRAME_BYTES
+        self.producer: Producer = clients.producer(
+            settings,
+            transactional_id=self.identity,
+            transaction_timeout_ms=int(TRANSACTION_TIMEOUT_SECONDS * 1000),
+            linger_ms=5,
+            message_max_bytes=self.max_bytes + FRAME_BYTES,
+            batch_size=min(BATCH_BYTES, self.max_bytes),  # the topic's limit is one of batches
+            queue_buffering_max_messages=WAITING_RECORDS,
+            queue_buffering_max_kbytes=max(WAITING_KILOBYTES, 2 * self.max_bytes >> 10),
+        )
+        try:
+            self.producer.init_transactions(TRANSACTION_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise clients.unavailable(settings, error) from None
+        # What a predecessor left open has ended now; what is open still is another producer's.
+        found = markers.read(settings)
+        if ours is not None:
+            markers.refuse_others(settings, found, ours)
+            if self.identity not in found:
+                markers.refuse_unmarked(settings)
+        self.marker = found.get(self.identity)
+        if self.marker is None and ours:
+            # Before anything is out: a deployment that comes later sees whose the topics are.
+            self.publish([], Marker(ours[0], BEFORE_THE_FIRST))
+
+    def on_topic(self) -> dict[bytes, bytes | None]:
+        """Return the last value of each key of the view topic.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer.
+            TransientError: another producer's open transaction hides some.
+        """
+        markers.settle(self.settings, self.settings.view_topic)
+        return clients.last_values(self.settings, self.settings.view_topic)
+
+    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
+        """Send key-value pairs (null deletes) and the marker in one transaction; return how many records went out.
+
+        Raises:
+            TerminalError: another publisher took over, or Kafka refuses the records for good.
+            TransientError: the transaction was aborted and may be tried again.
+        """
+        sent = 0
+        began = self.clock()
+        try:
+            self.producer.begin_transaction()
+            for key, value in records:
+                self._produce(self.settings.view_topic, key, value)
+                sent += 1
+            if marker is not None:
+                self._produce(self.settings.progress_topic, self.identity.encode(), marker.text())
+            self.producer.commit_transaction(TRANSACTION_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise self._fault(error, self.clock() - began) from None
+        self.marker = marker
+        return sent
+
+    def _produce(self, topic: str, key: bytes, value: bytes | None) -> None:
+        while True:
+            try:
+                self.producer.produce(topic, key=key, value=value)
+            except BufferError:  # the client's queue is full: let it send
+                self.producer.poll(FULL_SECONDS)
+            else:
+                return
+
+    def _fault(self, error: KafkaException, seconds: float) -> TerminalError | TransientError:
+        fault: KafkaError = error.args[0]
+        where = f"publishing to {self.settings.view_topic}: {fault.str()}"
+        if seconds >= TRANSACTION_TIMEOUT_SECONDS and fault.code() in ENDED:
+            return TransientError(
+                f"{where}: the transaction took {seconds:.0f} s, and the broker ends one after "
+                f"{TRANSACTION_TIMEOUT_SECONDS:.0f} s; nothing of this part is out",
+                remedy="start again: it goes on behind the last marker; where this comes again, find out what holds "
+                "the broker or this machine up",
+            )
+        if fault.code() in FENCED:
+            return TerminalError(
+                where, remedy="another publisher took over with the same transactional id: this one must stay stopped"
+            )
+        if fault.txn_requires_abort():
+            # Where no topic could be written to, the broker knows of no transaction that would be aborted.
+            with suppress(KafkaException):
+                self.producer.abort_transaction(TRANSACTION_TIMEOUT_SECONDS)
+        if fault.fatal() or fault.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return TerminalError(
+                where, remedy="correct the topic's rights, then start again: nothing of this part is out"
+            )
+        # A limit of the topic that was lowered since the start is read anew with the next one.
+        return TransientError(where, remedy="start again: it goes on behind the last marker")
+
+    def __enter__(self) -> Self:
+        """Return itself; the producer is open from construction on."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the client's threads a moment to end; every part has been committed or aborted by now."""
+        with suppress(KafkaException):  # a fatal fault is told again here, and was told better
+            self.producer.flush(FLUSH_SECONDS)

@@ -1,0 +1,72 @@
+"""Which purchase records count. Pure steps, no IO.
+
+The first record of a purchase id counts: the one counted before, or else the first in the order of records. A record is
+known by its coordinates, so when a batch is repeated after its rows were appended, they are recognised as themselves
+and judged as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity.lake.microbatch import ACCEPTED, DUPLICATE, QUARANTINED
+
+CONTENT = ("customer_id", "product_id", "amount", "currency", "occurred_at")
+COLUMNS = ("purchase_id", "partition", "offset", *CONTENT)
+DIGEST_BYTES = 16
+# Neither is in a text of the contract: ids have no control characters.
+BETWEEN, NOTHING = "\x1f", "\x00"
+
+
+class First(NamedTuple):
+    """The record of a purchase id that counts: where it was, and a digest of what it said."""
+
+    partition: int
+    offset: int
+    content: bytes
+
+
+def firsts(purchases: pa.Table | pa.RecordBatch) -> Iterator[tuple[str, First]]:
+    """Return each row's purchase id, coordinates and content; columns as in COLUMNS."""
+    ids, partitions, offsets = (purchases.column(name).to_pylist() for name in COLUMNS[:3])
+    contents = zip(*(_plain(purchases.column(name)) for name in CONTENT), strict=True)
+    for purchase_id, partition, offset, content in zip(ids, partitions, offsets, contents, strict=True):
+        yield purchase_id, First(partition, offset, sha256(BETWEEN.join(content).encode()).digest()[:DIGEST_BYTES])
+
+
+# The same in DuckDB's words: what the index is seeded with from the table.
+CONTENT_SQL = f"""unhex(left(sha256(concat_ws(chr({ord(BETWEEN)}), customer_id,
+    coalesce(product_id, chr({ord(NOTHING)})), amount::VARCHAR, currency, epoch_us(occurred_at)::VARCHAR
+)), {2 * DIGEST_BYTES}))"""
+
+
+def _plain(column: pa.ChunkedArray | pa.Array) -> list[str]:
+    """Return a column as texts that are cheap to make and exact: microseconds for times."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    texts = pc.fill_null(pc.cast(column, pa.string()), NOTHING)
+    values: list[str] = texts.to_pylist()
+    return values
+
+
+def judge(records: Iterable[tuple[str, First]], counted: Mapping[str, First]) -> list[str]:
+    """Judge records in their order: accepted, duplicate, or quarantined (other content).
+
+    Args:
+        records: purchase id and record.
+        counted: by purchase id, the record that was counted before (others do no harm).
+    """
+    first_of = dict(counted)
+    verdicts = []
+    for purchase_id, record in records:
+        first = first_of.setdefault(purchase_id, record)
+        if first[:2] == record[:2]:
+            verdicts.append(ACCEPTED)
+        else:
+            verdicts.append(DUPLICATE if first.content == record.content else QUARANTINED)
+    return verdicts

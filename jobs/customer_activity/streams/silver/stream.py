@@ -1,0 +1,255 @@
+"""Silver: count each purchase once, and note every change of a profile.
+
+Reads      bronze.purchase_events and bronze.customer_profiles, change data feeds, one batch cut over both
+Writes     bronze.quarantine (append: repeats with other content), silver.purchases (append),
+           silver.profile_changes (append), in this order
+Grain      one row per purchase_id; one row per change of a customer's profile
+On restart each topic's side of a part is in its table, whose newest commit says so, or is judged as before, by a past
+           without it; quarantine comes first, so what is in a table is done; each write carries a transaction id
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.lake import commits, delta, deltalog, feeds
+from customer_activity.lake.datafiles import FileWriter, arrow_schema, in_parts, write_at_once
+from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch
+from customer_activity.lake.schemas import POSITION, PROFILE_FIELDS, PURCHASE_FIELDS
+from customer_activity.settings import Settings
+from customer_activity.state.profile_records import records as records_of
+from customer_activity.streams.silver import profiles, purchases
+from customer_activity.streams.silver.index import SilverIndex
+
+EVENT_COLUMNS = list(
+    dict.fromkeys(
+        [
+            *PURCHASE_FIELDS.fieldNames(),
+            *PROFILE_FIELDS.fieldNames(),
+            "is_tombstone",
+            *POSITION.fieldNames(),
+        ]
+    )
+)
+SIDES = {
+    Table.PURCHASE_EVENTS: [*PURCHASE_FIELDS.fieldNames(), *POSITION.fieldNames()],
+    Table.PROFILE_EVENTS: [*PROFILE_FIELDS.fieldNames(), "is_tombstone", *POSITION.fieldNames()],
+}
+# What is judged where: a table's newest commit tells how far its events were read.
+JUDGED = {Table.PURCHASE_EVENTS: Table.PURCHASES, Table.PROFILE_EVENTS: Table.PROFILE_CHANGES}
+IN_ORDER = [("landing", "ascending", "at_start"), ("partition", "ascending"), ("offset", "ascending")]
+PROFILES_AT_A_TIME = 50_000
+COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed anew
+CONFLICTS_AT_A_TIME = 256  # raw rows that are read at once: each may have megabytes
+
+
+def read(spark: SparkSession, settings: Settings) -> DataFrame:
+    """Stream what landed on either topic."""
+    return landed(*(delta.read_changes(spark, settings.lake, table) for table in SIDES))
+
+
+def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
+    """Both change feeds as one, without the raw bytes; `side` tells them apart."""
+    # A constant, not a column that is read: Spark leaves a side out of the plan when only the other is asked for.
+    purchases, profiles = (
+        feed.where(F.col("_change_type") == "insert").withColumn("side", F.lit(table.label))
+        for feed, table in ((purchase_events, Table.PURCHASE_EVENTS), (profile_events, Table.PROFILE_EVENTS))
+    )
+    return purchases.unionByName(profiles, allowMissingColumns=True).select("side", *EVENT_COLUMNS)
+
+
+def append_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> None:
+    """Write one batch, part by part; what a repeated one has written already is left out."""
+    batch.ids = index.ids
+    with batch.phase("read"):
+        feed = feeds.read(settings.lake, SIDES, index.written.left(batch.versions, JUDGED))
+        # Of a part that a crash ended, conflicts may be in quarantine already: then it is the same part once more.
+        stop = None
+        if not index.is_current[Table.PURCHASES]:
+            stop = commits.newest(settings.lake, Table.QUARANTINE, batch, [Table.PURCHASE_EVENTS])
+    for part, of_part in batch.parts(feed.parts(stop=stop, of=[Table.PURCHASE_EVENTS])):
+        append_part(part, events.sparkSession, of_part, settings=settings, index=index)
+
+
+def append_part(
+    feed: feeds.Feed, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
+) -> None:
+    """Write a part: a small one's purchases are judged by the index, a large one's against the whole table."""
+    landed = index.written.landed
+    landed |= {table.label: last for table in SIDES if (last := feed.landing(table)) is not None}
+    batch.extra[deltalog.LANDED] = landed
+    batch.extra[deltalog.READ] = deltalog.as_note({table: feed.end(table, index.ids[table]) for table in SIDES})
+    with batch.phase("read"):
+        bought, updates = (
+            [*feed.batches(table, columns)] if table is Table.PROFILE_EVENTS or feed.is_small else None
+            for table, columns in SIDES.items()
+        )
+    if feed.added[Table.PURCHASE_EVENTS]:
+        if bought is None:
+            append_many_purchases(feed, spark, batch, settings=settings, index=index)
+        else:
+            rows = _together(bought, Table.PURCHASE_EVENTS)
+            append_purchases(rows, spark, batch, settings=settings, index=index)
+        index.written.note(Table.PURCHASES, feed.versions)
+    if feed.added[Table.PROFILE_EVENTS]:
+        rows = _together(updates, Table.PROFILE_EVENTS)
+        append_profiles(rows, spark, batch, settings=settings, index=index)
+        index.written.note(Table.PROFILE_CHANGES, feed.versions)
+
+
+def _together(batches: Sequence[pa.RecordBatch] | None, table: Table) -> pa.Table:
+    """Put a part's rows of one side together."""
+    schema = pa.schema([arrow_schema(table).field(name) for name in SIDES[table]])
+    return pa.Table.from_batches([batch.cast(schema) for batch in batches or ()], schema)
+
+
+def append_purchases(
+    bought: pa.Table, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
+) -> None:
+    """Judge a small batch's purchases by the index; append those that count, quarantine conflicting repeats."""
+    with batch.phase("compute"):
+        index.catch_up(Table.PURCHASES, batch.progress)
+        bought = in_order(bought)
+        records = list(purchases.firsts(bought))
+        verdicts = purchases.judge(records, index.counted(purchase_id for purchase_id, _ in records))
+        _count(verdicts, settings.purchase_topic, batch)
+        accepted = bought.filter(pa.array([verdict == ACCEPTED for verdict in verdicts]))
+    _quarantine(bought, verdicts, spark, batch, settings)
+    with index.change(), batch.phase("commit"):
+        version = commits.append(spark, settings.lake, Table.PURCHASES, accepted, batch, [Table.PURCHASE_EVENTS])
+        index.add_purchases(record for record, verdict in zip(records, verdicts, strict=True) if verdict == ACCEPTED)
+        index.advance(Table.PURCHASES, version, batch.attempt)
+
+
+def append_many_purchases(
+    feed: feeds.Feed, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
+) -> None:
+    """Append a large part's purchases: an id that is unique in the part and the table takes the fast path.
+
+    The few others are judged as a small part's are. The index takes the table's new rows before it is used again.
+    """
+    columns = SIDES[Table.PURCHASE_EVENTS]
+    with batch.phase("compute"):
+        ids = [part.column("purchase_id") for part in feed.batches(Table.PURCHASE_EVENTS, ["purchase_id"])]
+        suspects = met_again(pa.chunked_array(ids, pa.string()), settings.lake)
+        del ids
+        suspected = _among(feed.batches(Table.PURCHASE_EVENTS, columns), suspects)
+        counted = DeltaTable(table_path(settings.lake, Table.PURCHASES)).to_pyarrow_dataset()
+        known = _among(counted.to_batches(columns=columns) if len(suspects) else iter(()), suspects)
+        verdicts = purchases.judge(purchases.firsts(suspected), dict(purchases.firsts(known)))
+        accepted = suspected.filter(pa.array([verdict == ACCEPTED for verdict in verdicts], pa.bool_()))
+    with batch.phase("write"):
+        rest = (
+            part.filter(pc.invert(pc.is_in(part.column("purchase_id"), value_set=suspects)))
+            for part in feed.batches(Table.PURCHASE_EVENTS, columns)
+        )
+        written = write_at_once(chain(accepted.to_batches(), rest), settings.lake, Table.PURCHASES)
+    _count(verdicts, settings.purchase_topic, batch)
+    rows = sum(file.rows for file in written) - accepted.num_rows
+    batch.count(settings.purchase_topic, ACCEPTED, rows)
+    batch.rows += rows
+    _quarantine(suspected, verdicts, spark, batch, settings)
+    with batch.phase("commit"):
+        commits.commit(spark, settings.lake, Table.PURCHASES, written, batch, [Table.PURCHASE_EVENTS])
+    index.is_current[Table.PURCHASES] = False
+
+
+def _among(batches: Iterator[pa.RecordBatch], ids: pa.Array) -> pa.Table:
+    """Return the rows of these purchase ids, in the order of their records; without ids nobody asks for rows."""
+    schema = arrow_schema(Table.PURCHASES)
+    chosen = (part.filter(pc.is_in(part.column("purchase_id"), value_set=ids)) for part in batches) if len(ids) else ()
+    parts = [part.select(schema.names).cast(schema) for part in chosen]
+    return in_order(pa.Table.from_batches(parts, schema))
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Sort records by (landing, partition, offset); those from before landings were numbered come first."""
+    return rows.take(pc.sort_indices(rows, IN_ORDER))
+
+
+def met_again(ids: pa.ChunkedArray, lake: str) -> pa.Array:
+    """Return the purchase ids that are in a batch more than once, or in the table already."""
+    counts = pc.value_counts(ids)
+    found = [counts.field("values").filter(pc.greater(counts.field("counts"), 1))]
+    counted = DeltaTable(table_path(lake, Table.PURCHASES)).to_pyarrow_dataset()
+    for part in in_parts(counted.to_batches(columns=["purchase_id"]), COMPARED_ROWS):
+        known = part.column("purchase_id")
+        found += known.filter(pc.is_in(known, value_set=counts.field("values"))).chunks
+    return pc.unique(pa.chunked_array(found, pa.string()))
+
+
+def append_profiles(
+    updates: pa.Table, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
+) -> None:
+    """Judge profile records by the index and append what changes: a customer's last change, and an end before it."""
+    index.catch_up(Table.PROFILE_CHANGES, batch.progress)
+    updates = in_order(updates)
+    writer = FileWriter(settings.lake, Table.PROFILE_CHANGES)
+    with index.change():
+        with batch.phase("compute"):
+            for start in range(0, updates.num_rows, PROFILES_AT_A_TIME):
+                part = updates.slice(start, PROFILES_AT_A_TIME)
+                records = list(records_of(part))
+                verdicts, numbers = profiles.judge(records, index.current(record.customer_id for record in records))
+                _count(verdicts, settings.profile_topic, batch)
+                writer.write(part.take(pa.array(numbers, pa.int64())))
+                index.change_profiles(records[number] for number in numbers)
+        with batch.phase("commit"):
+            files = [writer.close()]
+            version = commits.commit(spark, settings.lake, Table.PROFILE_CHANGES, files, batch, [Table.PROFILE_EVENTS])
+            index.advance(Table.PROFILE_CHANGES, version, batch.attempt)
+
+
+def _quarantine(
+    bought: pa.Table, verdicts: list[str], spark: SparkSession, batch: MicroBatch, settings: Settings
+) -> None:
+    """Append conflicting repeats to quarantine with the raw bytes that bronze kept of them."""
+    conflicts = bought.filter(pa.array([verdict == QUARANTINED for verdict in verdicts], pa.bool_()))
+    if not conflicts.num_rows:
+        return
+    writer = FileWriter(settings.lake, Table.QUARANTINE)
+    for rows in conflicting(settings.lake, conflicts.select(["partition", "offset"])):
+        writer.write(rows)
+    commits.commit(spark, settings.lake, Table.QUARANTINE, [writer.close()], batch, [Table.PURCHASE_EVENTS])
+
+
+def conflicting(lake: str, places: pa.Table) -> Iterator[pa.Table]:
+    """Yield quarantine's rows of the conflicting repeats at some coordinates (partition, offset)."""
+    events = DeltaTable(table_path(lake, Table.PURCHASE_EVENTS)).to_pyarrow_dataset()
+    # Files tell their bounds of offsets, so few are opened; an offset may be there once a partition.
+    is_among = pc.field("offset").isin(places.column("offset").unique())
+    found = events.to_batches(filter=is_among, batch_size=CONFLICTS_AT_A_TIME, batch_readahead=1, fragment_readahead=1)
+    for batch in found:
+        raw = _at(pa.Table.from_batches([batch]), places)
+        values = {
+            "reason": pa.repeat(Reason.CONFLICTING_DUPLICATE.value, raw.num_rows),
+            "detail": pa.repeat("$.purchaseId: counted before with other content", raw.num_rows),
+            "quarantined_at": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC")), raw.num_rows),
+        }
+        for name, column in values.items():
+            raw = raw.append_column(name, column)
+        yield raw
+
+
+def _at(rows: pa.Table, places: pa.Table) -> pa.Table:
+    """Keep the rows at these coordinates."""
+    wanted = set(zip(*(column.to_pylist() for column in places.columns), strict=True))
+    found = zip(*(rows.column(name).to_pylist() for name in places.column_names), strict=True)
+    return rows.filter(pa.array([at in wanted for at in found], pa.bool_()))
+
+
+def _count(verdicts: list[str], topic: str, batch: MicroBatch) -> None:
+    """Add the verdicts on a topic's records to the batch's accounting."""
+    for verdict, count in Counter(verdicts).items():
+        batch.count(topic, verdict, count)
+    batch.rows += len(verdicts)

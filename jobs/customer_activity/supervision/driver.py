@@ -1,0 +1,231 @@
+"""The driver of the streams as a supervisor sees it: started once, found again, watched, stopped.
+
+A supervisor (an Airflow task, systemd, a shell script) may come and go: the driver is a process of its own, known by
+the files it leaves in `ACTIVITY_RUN_DIR`. With attention it stops by itself when no supervisor is left.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import psutil
+
+from customer_activity.catalog import Query, Table
+from customer_activity.engine import heartbeat
+from customer_activity.engine.observability import HELD
+from customer_activity.errors import TransientError
+from customer_activity.inspection import status
+from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.settings import Settings
+from customer_activity.supervision import processes, running
+from customer_activity.supervision.running import STREAM
+
+STALLED_SECONDS = 120.0  # a batch of a backlog takes less, and a query without one that has something to read is stuck
+START_SECONDS = 120.0
+LOOK_SECONDS = 0.5
+
+
+class State(StrEnum):
+    """How the driver is."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STALLED = "stalled"
+    FAILED = "failed"
+    DEAD = "dead"
+    STOPPED = "stopped"
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing needs to be done about it."""
+        return self in (State.STARTING, State.RUNNING)
+
+
+class Driver(NamedTuple):
+    """The driver at one moment.
+
+    Attributes:
+        state: how it is.
+        message: why it is not well, or what holds publishing.
+        pid: its process; None when none runs.
+        seconds: since it started; None when none runs.
+        lag_records: records of Kafka that have not landed; None when unknown.
+        lag_versions: commits that hops have not read, of all together; None when unknown.
+        batch_age_seconds: since any query finished a batch; None when none has.
+        freshness_seconds: how far the view is behind the newest input; None when unknown.
+        gold_version: version of gold.customer_activity.
+        gold_rows: rows in it.
+        last_words: the end of its log, when it ended and was not told to.
+    """
+
+    state: State
+    message: str = ""
+    pid: int | None = None
+    seconds: float | None = None
+    lag_records: int | None = None
+    lag_versions: int | None = None
+    batch_age_seconds: float | None = None
+    freshness_seconds: float | None = None
+    gold_version: int = -1
+    gold_rows: int = 0
+    last_words: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it with plain values."""
+        return {**self._asdict(), "state": self.state.value}
+
+
+def observe(settings: Settings) -> Driver:
+    """Look at the driver once; it is not disturbed."""
+    report = status.report(settings)
+    pid = next(iter(running.stream_pids(settings)), None)
+    seconds = _up(pid)
+    if seconds is None:  # it ended just now
+        pid = None
+    state, message = judged(report, pid, seconds, settings.merge_seconds)
+    by_query = {query.query: query for query in report.queries}
+    publisher = by_query[Query.PUBLISH]
+    ages = [age for query in report.queries if (age := _age(query, report.at)) is not None]
+    lags = [query.lag_versions for query in report.queries if query.lag_versions is not None]
+    return Driver(
+        state,
+        message or (publisher.message if publisher.state == HELD else ""),
+        pid,
+        seconds and round(seconds, 1),
+        by_query[Query.BRONZE].lag_records,
+        sum(lags) if lags else None,
+        round(min(ages), 1) if ages else None,
+        publisher.freshness_seconds,
+        report.version(Table.ACTIVITY),
+        report.rows(Table.ACTIVITY),
+        processes.last_lines(settings, STREAM) if state in (State.FAILED, State.DEAD) else "",
+    )
+
+
+def _up(pid: int | None) -> float | None:
+    """Seconds that a process has been running; None when it does not run."""
+    try:
+        return None if pid is None else time.time() - psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def judged(report: Report, pid: int | None, seconds: float | None, merge_seconds: float = 0.0) -> tuple[State, str]:
+    """Judge how the driver is by what its queries say; pure.
+
+    Args:
+        report: the status.
+        pid: the driver's process; None when none runs.
+        seconds: since it started.
+        merge_seconds: how long what merges behind the path may wait before it looks again.
+    """
+    if pid is None or seconds is None:
+        return _ended(report)
+    ours = [query for query in report.queries if query.pid == pid]
+    if not ours or any(query.state == "starting" and query.batch is None for query in ours):
+        is_late = seconds > START_SECONDS
+        return (State.STALLED, f"it has not started within {START_SECONDS:.0f} s") if is_late else (State.STARTING, "")
+    stuck = next((words for query in ours if (words := _stuck(query, report.at, seconds, merge_seconds))), "")
+    return (State.STALLED, stuck) if stuck else (State.RUNNING, "")
+
+
+def _ended(report: Report) -> tuple[State, str]:
+    """Say how a driver ended that does not run."""
+    failed = next((query for query in report.queries if query.state == "failed"), None)
+    if failed is not None:
+        return State.FAILED, failed.message
+    if any(query.state == "dead" for query in report.queries):
+        return State.DEAD, "its process is gone without a word"
+    return State.STOPPED, ""
+
+
+def _stuck(query: QueryReport, now: datetime, seconds: float, merge_seconds: float) -> str:
+    """Say why a query is stuck; empty when it is not. One whose lag is unknown is left to itself."""
+    age = _age(query, now)
+    waited = seconds if age is None else min(seconds, age)
+    patience = STALLED_SECONDS + (merge_seconds if query.query.is_behind else 0.0)
+    if waited <= patience or query.state == HELD:
+        return ""
+    if query.state == "silent":
+        return f"{query.query}: {query.message}"
+    return f"{query.query} has something to read and no batch for {waited:.0f} s" if _has_work(query) else ""
+
+
+def _has_work(query: QueryReport) -> bool:
+    return bool(query.lag_records or query.lag_versions)
+
+
+def _age(query: QueryReport, now: datetime) -> float | None:
+    """Seconds since a query finished its last batch, told how far it is in the one at work, or found nothing to read.
+
+    After a quiet hour what comes in waits for some seconds at most: that query is not stuck. One that finds nothing
+    although commits wait is, from when the oldest of them was made.
+    """
+    told = [(query.batch or {}).get("at"), query.progress_at, query.idle_at]
+    *done, idle = (None if at is None else datetime.fromisoformat(at) for at in told)
+    if idle is not None and query.unread_since is not None:
+        idle = min(idle, datetime.fromisoformat(query.unread_since))
+    newest = max((at for at in (*done, idle) if at is not None), default=None)
+    if newest is None:
+        return None
+    return max(0.0, (now.astimezone(UTC) - newest).total_seconds())
+
+
+def start(
+    settings: Settings, *, attended: float | None, wait_seconds: float
+) -> tuple[Driver, subprocess.Popen[bytes] | None]:
+    """Start the driver detached, or find the one that runs; return it, and its process where it is a new one.
+
+    Args:
+        settings: whose driver.
+        attended: it stops by itself when nobody has watched it for so many seconds; None: it never does.
+        wait_seconds: until all queries run.
+
+    Raises:
+        ActivityError: it ended; carries its exit code and last lines.
+        TransientError: it has not started in time, and goes on trying.
+    """
+    heartbeat.pay(settings.run_dir)
+    if running.stream_pids(settings):
+        return observe(settings), None
+    options = [] if attended is None else ["--attended", str(attended)]
+    child = processes.start(settings, STREAM, ["stream", *options])
+    deadline = time.monotonic() + wait_seconds
+    while not running.is_up(settings, child):
+        running.check_stream(settings, child)
+        if time.monotonic() > deadline:
+            raise TransientError(
+                f"the driver has not started within {wait_seconds:.0f} s",
+                remedy=f"it goes on; its log is {processes.log_path(settings, STREAM)}",
+            )
+        heartbeat.pay(settings.run_dir)
+        time.sleep(LOOK_SECONDS)
+    return observe(settings), child
+
+
+def watch(settings: Settings, every_seconds: float) -> Iterator[Driver]:
+    """Yield how the driver is, until it is not well; whoever reads on pays attention to it."""
+    while True:
+        heartbeat.pay(settings.run_dir)
+        driver = observe(settings)
+        yield driver
+        if not driver.state.is_well:
+            return
+        time.sleep(every_seconds)
+
+
+def stop(settings: Settings, seconds: float) -> bool | None:
+    """Stop the driver: a batch in progress may finish, what is left after `seconds` is killed.
+
+    Returns:
+        Whether it ended by itself; None when none ran.
+    """
+    pids = running.stream_pids(settings, left_overs=True)
+    ended = [processes.stop(pid, seconds=seconds) for pid in pids]
+    processes.pid_path(settings, STREAM).unlink(missing_ok=True)
+    return all(ended) if ended else None

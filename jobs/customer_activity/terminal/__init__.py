@@ -1,0 +1,1 @@
+"""The terminal: what every command shares, and how reports are drawn."""
