@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.engine import session
 from customer_activity.settings import Settings
+from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 
 # `--hypothesis-profile=as-found`: a failure is shown as it was found, which takes minutes less than its shortest form.
 settings.register_profile("as-found", phases=[phase for phase in Phase if phase is not Phase.shrink])

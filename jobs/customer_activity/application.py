@@ -18,11 +18,12 @@ from types import FrameType
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Query
+from customer_activity import topology
 from customer_activity.engine import heartbeat, loss, session
 from customer_activity.engine.failures import disk_full
 from customer_activity.engine.observability import HELD, log
 from customer_activity.engine.queries import RunningQuery
+from customer_activity.engine.stream import Context
 from customer_activity.engine.turns import Rounds, Turn
 from customer_activity.errors import ActivityError, PublishingHeld
 from customer_activity.inspection.describe import lines
@@ -33,13 +34,27 @@ from customer_activity.maintenance.upkeep import Upkeep
 from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import PRIVATE, is_full, keep_private
-from customer_activity.streams.plans import Plans
+from customer_activity.streams.registry import STREAMS
+from customer_activity.tables import Table
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 
 
-def leased(spark: SparkSession, settings: Settings, queries: Sequence[Query], resources: ExitStack) -> Lease:
+def chosen(named: Sequence[str]) -> list[str]:
+    """Return the streams that run when somebody names parts of the hot path: those, and what follows each behind it.
+
+    Raises:
+        KeyError: a name is of no stream on the hot path.
+    """
+    path = [spec.name for spec in topology.hot_path()]
+    if unknown := [name for name in named if name not in path]:
+        raise KeyError(unknown[0])
+    wanted = {query for name in named or path for query in topology.with_followers(name)}
+    return [query for query in topology.names() if query in wanted]
+
+
+def leased(spark: SparkSession, settings: Settings, queries: Sequence[str], resources: ExitStack) -> Lease:
     """Take the queries for this driver.
 
     Raises:
@@ -55,7 +70,7 @@ def leased(spark: SparkSession, settings: Settings, queries: Sequence[Query], re
 
 def run(
     settings: Settings,
-    queries: Sequence[Query],
+    queries: Sequence[str],
     *,
     available_now: bool = False,
     create_topics: bool = False,
@@ -94,7 +109,7 @@ def run(
 def host(
     spark: SparkSession,
     settings: Settings,
-    queries: Sequence[Query],
+    queries: Sequence[str],
     stopping: threading.Event,
     *,
     available_now: bool,
@@ -111,15 +126,15 @@ def host(
         keep_private(settings.index_dir)
         delta.ensure_tables(settings.lake)
         recovery.check_agreement(settings.lake, queries)
-        if Query.BRONZE in queries:
+        if topology.landing().name in queries:
             loss.check(settings)
-        plans = Plans(spark, settings, resources)
+        context = Context(spark, settings, {table: delta.table_id(settings.lake, table) for table in Table}, resources)
 
         def prepared(
-            query: Query, until: threading.Event, turn: Turn | None = None, rounds: Rounds | None = None
+            query: str, until: threading.Event, turn: Turn | None = None, rounds: Rounds | None = None
         ) -> RunningQuery:
             hold = partial(lease.hold, query)
-            return RunningQuery(query, partial(plans.make, query), settings, until, turn, rounds, hold=hold)
+            return RunningQuery(query, partial(STREAMS[query].open, context), settings, until, turn, rounds, hold=hold)
 
         if available_now:
             drain(queries, prepared, settings, stopping, check)
@@ -127,10 +142,12 @@ def host(
         # What runs behind the path to the view has one turn between all: two cores are few.
         turn = Turn()
         rounds = Rounds(queries, stopping)
-        together = [prepared(query, stopping, turn if query.is_behind else None, rounds) for query in queries]
+        together = [
+            prepared(query, stopping, turn if topology.spec(query).is_behind else None, rounds) for query in queries
+        ]
         supervise(together, settings, stopping, available_now=False, check=check)
         # Told to stop: what is on the topic goes into the current rows, too, so that a lake at rest is whole.
-        for query in (query for query in queries if query.is_behind and session.is_alive(spark)):
+        for query in (query for query in queries if topology.spec(query).is_behind and session.is_alive(spark)):
             last = prepared(query, threading.Event())
             supervise([last], settings, last.stopping, available_now=True, check=check)
 
@@ -149,8 +166,8 @@ def look_around(settings: Settings, stopping: threading.Event, lease: Lease | No
 
 
 def drain(
-    queries: Sequence[Query],
-    prepared: Callable[[Query, threading.Event], RunningQuery],
+    queries: Sequence[str],
+    prepared: Callable[[str, threading.Event], RunningQuery],
     settings: Settings,
     stopping: threading.Event,
     check: Callable[[], None],
@@ -161,7 +178,7 @@ def drain(
         PublishingHeld: quality holds the topic; the tables are whole all the same.
     """
     held: PublishingHeld | None = None
-    for query in sorted(queries, key=lambda query: query.is_behind):
+    for query in sorted(queries, key=lambda query: topology.spec(query).is_behind):
         if stopping.is_set():
             break
         try:
@@ -200,7 +217,7 @@ def supervise(
     `check` is called in every round: it raises when the queries are no longer this driver's.
     """
     upkeep = Upkeep(settings, running, serves=not available_now)
-    waiting = [query for query in running if query.query.is_behind]
+    waiting = [query for query in running if query.spec.is_behind]
     try:
         for query in running:
             if query not in waiting and not stopping.is_set():

@@ -32,11 +32,11 @@ from deltalake import DeltaTable
 from benchmarks import environment
 from benchmarks.trial import say
 from benchmarks.usage import MEGABYTE, Sampler
-from customer_activity.catalog import Query, Stage, Table, table_path
 from customer_activity.lake import history
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.maintenance.maintenance import COMMITS_A_CHECKPOINT
 from customer_activity.settings import PROJECT, Settings
+from customer_activity.tables import Table, arrow_schema, table_path
+from support.streams import Query
 
 CHECKPOINT_EVERY = 1_000  # commits: upkeep writes one after 100; each here has all files, which nobody has compacted
 CUSTOMERS = 1_000
@@ -91,10 +91,10 @@ def change(number: int) -> dict[str, Any]:
 
 
 # By hop: the table that has grown, who wrote it, its rows, and the stages that drain it.
-WORLDS: dict[Hop, tuple[Table, Query, Callable[[int], dict[str, Any]], list[Stage]]] = {
-    Hop.SILVER: (Table.PURCHASE_EVENTS, Query.BRONZE, event, [Stage.SILVER]),
-    Hop.GOLD: (Table.PURCHASES, Query.SILVER, event, [Stage.GOLD, Stage.SILVER]),
-    Hop.PUBLISH: (Table.ACTIVITY_CHANGES, Query.GOLD, change, [Stage.PUBLISH, Stage.GOLD]),
+WORLDS: dict[Hop, tuple[Table, Query, Callable[[int], dict[str, Any]], list[str]]] = {
+    Hop.SILVER: (Table.PURCHASE_EVENTS, Query.BRONZE, event, ["silver"]),
+    Hop.GOLD: (Table.PURCHASES, Query.SILVER, event, ["gold", "silver"]),
+    Hop.PUBLISH: (Table.ACTIVITY_CHANGES, Query.GOLD, change, ["publish", "gold"]),
 }
 
 
@@ -114,7 +114,7 @@ def main(
         grow(settings.lake, table, writer, row, range(first, first + commits))
         say(f"{commits:,} commits to {table.label} in {time.monotonic() - started:.0f} s")
         for stage in stages:
-            seconds, jvm, python = run(settings, ["stream", stage.value, "--available-now"])
+            seconds, jvm, python = run(settings, ["stream", stage, "--available-now"])
             say(f"  {stage}: {seconds:.0f} s, peak {jvm:,.0f} MB of the JVM, {python:,.0f} MB of Python")
         say(f"  {outcome(settings, hop, commits)}")
         # A start reads a query's last batch once more, so the log goes back to its begin until there is a next one.

@@ -22,7 +22,6 @@ import psutil
 from benchmarks import environment, load
 from benchmarks.pipelines import OURS, Pipeline, PipelineEnded, family
 from benchmarks.trial import Trial
-from customer_activity.catalog import Query
 from customer_activity.demo.broker import process as broker
 from customer_activity.errors import EXIT_TRY_AGAIN
 from customer_activity.failpoints import ORDER, REACHED
@@ -30,6 +29,7 @@ from customer_activity.lake.microbatch import metadata_of
 from customer_activity.settings import Settings
 from drills.others import Others
 from drills.proxy import Fault, Proxy, in_front_of_the_broker
+from support.streams import Query
 
 CUSTOMERS = 2_000
 PURCHASES_A_LOT, PROFILES_A_LOT = 200, 20

@@ -66,7 +66,8 @@ class Verdict(StrEnum):
 
 
 ONCE = "    if _last_batch(transaction, application) >= number:\n        return None\n"
-MERGE_LEFT = "written.left(batch.versions, {source: target})"
+LEFT = "self.written.left(batch.versions, self.made)"
+LOOKS = "looks = self.refuses and not self.is_sure"
 WHOLE = '    draft = place.with_name(f"{place.name}.draft")\n'
 MARKER = "begin = known if known is not None and known.table_id == table_id else Marker(table_id, BEFORE_THE_FIRST)"
 AS_READ = "    transaction.readTxn().addOne(application)\n"
@@ -79,16 +80,16 @@ GUARDS = (
     Guard("an append is made once (model)", "lake/commits.py", ONCE, "", MODEL),
     Guard(
         "what a merge has added is told by the table's newest note",
-        "streams/current/merging.py",
-        MERGE_LEFT,
+        "engine/changes.py",
+        LEFT,
         "batch.versions",
         ("tests/unit/test_merges.py", "-k", "made_anew"),
     ),
     Guard(
         "a merge of a part says how far it has read",
-        "streams/current/merging.py",
-        "deltalog.as_note({source: changes.end(source, table_id)})",
-        "deltalog.as_note({source: feed.end(source, table_id)})",
+        "engine/changes.py",
+        "self._note(part, of_part)",
+        "self._note(feed, of_part)",
         ("tests/unit/test_merges.py", "-k", "part_by_part and summaries"),
     ),
     Guard(
@@ -114,7 +115,7 @@ GUARDS = (
     ),
     Guard(
         "what was merged can be compared in Arrow",
-        "streams/current/merging.py",
+        "lake/merging.py",
         "    footers.mend_commit(lake, table, target.version())\n",
         "",
         ("tests/unit/test_merged_tables.py", "-k", "found_by_id"),
@@ -212,30 +213,30 @@ GUARDS = (
     ),
     Guard(
         "what silver has written of a batch is left out",
-        "streams/silver/stream.py",
-        "index.written.left(batch.versions, JUDGED)",
+        "engine/changes.py",
+        LEFT,
         "batch.versions",
         (*PARTS, "-k", "crash and silver"),
     ),
     Guard(
         "what gold has written of a batch is left out",
-        "streams/gold/stream.py",
-        "state.written.left(batch.versions, dict.fromkeys(SIDES, Table.ACTIVITY_CHANGES))",
+        "engine/changes.py",
+        LEFT,
         "batch.versions",
         (*PARTS, "-k", "crash and gold"),
     ),
     Guard(
         "what silver had put into quarantine of a part is the same part again",
-        "streams/silver/stream.py",
-        "        if not index.is_current[Table.PURCHASES]:\n",
-        "        if False:\n",
+        "engine/changes.py",
+        LOOKS,
+        "looks = False",
         (*PARTS, "-k", "crash and silver"),
     ),
     Guard(
         "what gold had put into quarantine of a part is the same part again",
-        "streams/gold/stream.py",
-        "stop = None if state.at else commits.newest(settings.lake, Table.QUARANTINE, batch)",
-        "stop = None",
+        "engine/changes.py",
+        LOOKS,
+        "looks = False",
         (*PARTS, "-k", "crash and gold"),
     ),
     Guard(
@@ -248,7 +249,7 @@ GUARDS = (
     Guard(
         "gold's state is brought to where a part begins",
         "streams/gold/stream.py",
-        "        state.bring({table: after for table, (after, _) in feed.versions.items()}, batch.progress)\n",
+        "        state.bring({table: after for table, (after, _) in part.versions.items()}, batch.progress)\n",
         "",
         (*PARTS, "-k", "crash and gold"),
     ),
@@ -318,7 +319,7 @@ GUARDS = (
     Guard(
         "publishing waits at the gate of quality",
         "engine/queries.py",
-        "        if self.query is Query.PUBLISH:\n            self._pass_gate()\n",
+        "        if self.spec.is_gated:\n            self._pass_gate()\n",
         "",
         ("tests/integration/test_quality.py", "-k", "held"),
     ),
@@ -388,7 +389,7 @@ GUARDS = (
     Guard(
         "one of bronze's tables that was put back is told by the other",
         "checkpoints/agreement.py",
-        "if len(topics) == len(EVENTS) and state",
+        "if len(topics) == len(events) and state",
         "if False and state",
         ("tests/unit/test_agreement.py", "-k", "told_by_the_other"),
     ),
@@ -402,7 +403,7 @@ GUARDS = (
     Guard(
         "current rows are made anew where the log does not reach back",
         "operations/recovery.py",
-        "if query.is_behind and written is not None and not _reaches(lake, query, written):",
+        "if topology.spec(query).is_behind and written is not None and not _reaches(lake, query, written):",
         "if False:",
         ("tests/unit/test_agreement.py", "-k", "recovered"),
     ),
@@ -451,8 +452,8 @@ GUARDS = (
     Guard(
         "rows that somebody removed are no append",
         "lake/named_operations.py",
-        "elif query in WRITERS and not takes_away and operation is None:",
-        "elif query in WRITERS and operation is None:",
+        "elif is_ours and not takes_away and operation is None:",
+        "elif is_ours and operation is None:",
         ("tests/unit/test_operations.py",),
     ),
     Guard(
@@ -464,7 +465,7 @@ GUARDS = (
     ),
     Guard(
         "a merge carries the epoch",
-        "streams/current/merging.py",
+        "lake/merging.py",
         "        transactions.append(Transaction(batch.lease_id, epoch))\n",
         "",
         ("tests/spark/test_lease.py",),
@@ -841,7 +842,7 @@ GUARDS = (
     Guard(
         "a start does not look through long logs for quarantine's rows",
         "checkpoints/agreement.py",
-        "if query in writers(QUARANTINE) and (what",
+        "if query in topology.writers(QUARANTINE) and (what",
         "if (what",
         ("tests/unit/test_agreement.py", "-k", "long_logs"),
     ),
@@ -882,7 +883,7 @@ GUARDS = (
     ),
     Guard(
         "a merge that changes no row leaves a commit",
-        "streams/current/merging.py",
+        "lake/merging.py",
         "if target.version() == before:",
         "if False:",
         ("tests/unit/test_merges.py", "-k", "no_trace"),

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import fs
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity.catalog import Query, Reason, Table
+from customer_activity.catalog import Reason
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lease import epochs, lease
 from customer_activity.lease.epochs import ProcessLock
@@ -17,10 +17,12 @@ from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem, s3
+from customer_activity.tables import Table
 from support.broker import rows, send, view
 from support.records import Record, profile, purchase, tombstone
 from support.s3_server import KEYS
 from support.shell import Shell
+from support.streams import Query
 
 SECRET = KEYS["AWS_SECRET_ACCESS_KEY"]
 
@@ -98,9 +100,7 @@ def the_pipeline_starts_again(settings: Settings, activity: Shell, monkeypatch: 
     ]
 
 
-def a_second_driver_is_turned_away(
-    settings: Settings, before: dict[Query, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def a_second_driver_is_turned_away(settings: Settings, before: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     place = epochs.of(settings.lake, ProcessLock)
     for attempt in Retrying(stop=stop_after_delay(120), wait=wait_fixed(0.1), reraise=True):
         with attempt:

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Query, Table, checkpoint_path, table_path
+from customer_activity.catalog import checkpoint_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.failpoints import FailPoint
 from customer_activity.lake import commits, delta, feeds
@@ -24,10 +24,12 @@ from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.quality import accounting
 from customer_activity.settings import Settings
 from customer_activity.streams.silver import stream as silver
+from customer_activity.tables import Table, table_path
 from support.pipeline import SOURCES
 from support.quick_pipeline import QuickPipeline
 from support.records import PROFILES, PURCHASES, profile, purchase, tombstone
 from support.streaming import StreamingPipeline
+from support.streams import Query
 
 MOST = "9999999999999999.99"
 HISTORY = [
@@ -140,8 +142,7 @@ def judged(landed: QuickPipeline, tmp_path_factory: pytest.TempPathFactory) -> Q
 def copied(pipeline: QuickPipeline, folder: Path) -> QuickPipeline:
     """Return one like it, indexes and all, of its own."""
     settings = pipeline.settings.model_copy(update={"lake": str(folder / "lake"), "run_dir": folder / "run"})
-    pipeline.index.close()  # the indexes are in a local lake: their files are whole now
-    pipeline.state.close()
+    pipeline.close()  # the indexes are in a local lake: their files are whole now
     shutil.copytree(pipeline.settings.lake, settings.lake)
     pipeline.restart()
     other = QuickPipeline(pipeline.spark, settings)
@@ -152,8 +153,7 @@ def copied(pipeline: QuickPipeline, folder: Path) -> QuickPipeline:
 
 
 def closed(pipeline: QuickPipeline) -> None:
-    pipeline.index.close()
-    pipeline.state.close()
+    pipeline.close()
     shutil.rmtree(Path(pipeline.settings.lake).parent)
 
 

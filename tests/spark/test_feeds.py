@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Query, Table
+from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake import feeds, microbatch
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.streams.current import activity, profiles, summaries
-from customer_activity.streams.current.merging import newest
 from customer_activity.streams.gold import stream as gold
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.silver import stream as silver
+from customer_activity.tables import Table, arrow_schema
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
+from support.streams import Query
 
 ROUNDS = [
     [profile("C-1"), purchase("P-1", "C-1", "1.10")],
@@ -53,26 +53,32 @@ def written(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.Temp
     return pipeline
 
 
+def given_by_spark(written: Pipeline, query: Query, columns: Mapping[Table, Sequence[str]]) -> dict[Table, pa.Table]:
+    """Return what Spark's change feeds have for a query's next batch, by table."""
+    return {
+        table: written.changes(query, table).where("_change_type = 'insert'").select(*names).toArrow()
+        for table, names in columns.items()
+    }
+
+
 def sorted_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=str)
 
 
 @pytest.mark.parametrize("query", WANTED, ids=str)
 @pytest.mark.parametrize("after", [-1, 1, 3], ids=["everything", "what is newer than version 1", "than version 3"])
-def test_files_say_what_the_change_feed_says(spark: SparkSession, written: Pipeline, query: Query, after: int) -> None:
+def test_files_say_what_the_change_feed_says(written: Pipeline, query: Query, after: int) -> None:
     lake, wanted = written.settings.lake, WANTED[query]
     written.cursors = {(query, table): after for table in wanted}
-    frame = written._input(query)
+    given = given_by_spark(written, query, wanted)
     versions = {table: written.versions[query, table] for table in wanted}
 
     feed = feeds.read(lake, wanted, versions)
 
-    found, expected = feed.rows(), frame.toArrow()
-    names = [name for name in expected.column_names if name in found.column_names]
-    assert {*names} >= {name for columns in wanted.values() for name in columns}
-    assert found.select(names).schema.types == expected.select(names).schema.types
-    assert sorted_rows(found.select(names).to_pylist()) == sorted_rows(expected.select(names).to_pylist())
-    assert expected.num_rows > 0
+    for table, columns in wanted.items():
+        found = pa.Table.from_batches([*feed.batches(table, columns)], given[table].schema)
+        assert sorted_rows(found.to_pylist()) == sorted_rows(given[table].to_pylist())
+    assert sum(rows.num_rows for rows in given.values()) > 0
 
 
 @pytest.mark.parametrize("is_small", [True, False], ids=["small", "large"])
@@ -83,33 +89,33 @@ def test_parts_are_together_what_spark_gives(
     if not is_small:
         monkeypatch.setattr(microbatch, "SMALL_BATCH_BYTES", -1)
     written.cursors = {}
-    expected = written._input(Query.GOLD).toArrow().to_pylist()
+    expected = given_by_spark(written, Query.GOLD, gold.SIDES)
     versions = {table: written.versions[Query.GOLD, table] for table in gold.SIDES}
     parts = list(feeds.read(written.settings.lake, gold.SIDES, versions).parts(files))
     assert {part.is_small for part in parts} == {is_small}
     assert (len(parts) == 1) == (files is None)
     for table, columns in gold.SIDES.items():
         found = [row for part in parts for batch in part.batches(table, columns) for row in batch.to_pylist()]
-        assert sorted_rows(found) == sorted_rows(
-            [{name: row[name] for name in columns} for row in expected if row["side"] == table.label]
-        )
+        assert sorted_rows(found) == sorted_rows(expected[table].to_pylist())
         assert found
 
 
 @pytest.mark.parametrize(
-    ("query", "module"), [(Query.PROFILES, profiles), (Query.ACTIVITY, activity)], ids=["profiles", "activity"]
+    ("stream", "order"),
+    [
+        pytest.param(profiles.STREAM, profiles.ORDER, id="profiles"),
+        pytest.param(activity.STREAM, ["view_version"], id="activity"),
+    ],
 )
-def test_what_is_merged_is_the_newest_of_each_customer(written: Pipeline, query: Query, module: Any) -> None:
-    order = profiles.ORDER if query is Query.PROFILES else ["view_version"]
+def test_what_is_merged_is_the_newest_of_each_customer(
+    written: Pipeline, stream: CurrentRows, order: Sequence[str]
+) -> None:
     written.cursors = {}
-    rows = written._input(query).select(*module.COLUMNS).toArrow().to_pylist()
+    query, wanted = Query(stream.spec.name), {stream.source: stream.columns}
+    rows = given_by_spark(written, query, wanted)[stream.source].to_pylist()
     rows.sort(key=lambda row: [-1 if row[name] is None else row[name] for name in order])
-    feed = feeds.read(
-        written.settings.lake,
-        {module.SOURCE: module.COLUMNS},
-        {module.SOURCE: written.versions[query, module.SOURCE]},
-    )
-    merged = newest(module.SOURCE, module.COLUMNS, order)(feed.batches(module.SOURCE, module.COLUMNS))
+    feed = feeds.read(written.settings.lake, wanted, {stream.source: written.versions[query, stream.source]})
+    merged = stream.reduce(feed.batches(stream.source, stream.columns))
     expected = {row["customer_id"]: row for row in rows}
     assert sorted_rows(merged.to_pylist()) == sorted_rows([*expected.values()])
     assert 1 < len(expected) < len(rows)

@@ -18,18 +18,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity.catalog import Query, Table, lock_path, table_path
+from customer_activity.catalog import lock_path
 from customer_activity.engine.session import JvmLock
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning
 from customer_activity.failpoints import FailPoint
-from customer_activity.lake import commits
-from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake import commits, merging
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lease import lease as lease_module
 from customer_activity.lease.epochs import FROZEN, LOCKED, ProcessLock
 from customer_activity.lease.lease import LEASE_SECONDS, Lease
 from customer_activity.settings import Settings
-from customer_activity.streams.current import merging
+from customer_activity.tables import Table, arrow_schema, table_path
+from support.streams import Query
 
 QUERY = Query.SILVER
 
@@ -141,7 +141,7 @@ class TestCommitsThatComeTooLate:
 
     def merge(self, _: SparkSession, settings: Settings, batch: MicroBatch) -> None:
         rows = pa.Table.from_pylist([{"customer_id": f"C-{batch.batch_id}"}], arrow_schema(Table.PROFILES))
-        merging.merge(rows, settings.lake, Table.PROFILES, batch, key="customer_id")
+        merging.merge(rows, settings.lake, Table.PROFILES, batch, key=["customer_id"])
 
     by_each_way = pytest.mark.parametrize(
         ("write", "table"), [(append, Table.PROFILE_CHANGES), (merge, Table.PROFILES)], ids=["append", "merge"]

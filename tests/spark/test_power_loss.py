@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Query, Table
 from customer_activity.failpoints import FailPoint
 from customer_activity.lake import commits, delta
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, arrow_schema
+from support.streams import Query
 
 
 def test_an_entry_is_on_the_disk_before_the_commit_counts(

@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Query, Reason, Table
+from customer_activity.catalog import Reason
 from customer_activity.settings import Settings
+from customer_activity.tables import Table
 from support.pipeline import Pipeline
 from support.records import NOW_MS, PROFILES, PURCHASES, Record, profile, purchase
+from support.streams import Query
 
 HOUR_MS = 3_600_000
 
@@ -114,5 +116,4 @@ def test_in_whatever_order_clocks_bring_updates_the_newest_is_current_and_older_
         assert {customer: row["address"] for customer, row in pipeline.gold().items()} == current
         counts = pipeline.batches[Query.SILVER][-1].counts[PROFILES]
         assert counts["accepted"] + counts["stale"] == len(every)
-        pipeline.index.close()
-        pipeline.state.close()
+        pipeline.close()

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from customer_activity.catalog import Query, Table
 from customer_activity.failpoints import FailPoint
 from customer_activity.streams.publish import parts
+from customer_activity.tables import Table
 from support.pipeline import Pipeline
 from support.records import profile, tombstone
+from support.streams import Query
 
 
 class Crash(Exception):

@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Query, Table, table_path
 from customer_activity.errors import SettingsError, SwapUnfinished, TransientError
 from customer_activity.lake import delta, generations
 from customer_activity.operations import recovery
@@ -25,10 +24,12 @@ from customer_activity.rebuild.run import rebuild_in
 from customer_activity.rebuild.swap import Swapped, When, back_in, swap_in
 from customer_activity.settings import Settings
 from customer_activity.streams.silver import purchases
+from customer_activity.tables import Table, table_path
 from support.damages import HISTORY, set_
 from support.quality import Rows, Topics, rewrite
 from support.records import PURCHASES, Record, profile, purchase
 from support.streaming import StreamingPipeline
+from support.streams import Query
 
 OLD = {"gold_is_of_today", "silver_keeps_up", "gold_keeps_up"}  # records of long ago
 
@@ -240,7 +241,7 @@ def test_an_interrupted_swap_lets_nothing_begin_and_is_finished(
         held = DeltaTable(table_path(settings.lake, Table.QUARANTINE)).to_pyarrow_table().column("reason").to_pylist()
         assert held == ["not_json"]
         shutil.rmtree(settings.lake)
-    assert done > len(generations.PARTS)
+    assert done > len(generations.parts())
 
 
 def test_what_the_live_queries_have_not_read_is_no_rest(pipeline: StreamingPipeline) -> None:

@@ -8,8 +8,9 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from customer_activity.catalog import Query, Reason
+from customer_activity.catalog import Reason
 from support.records import PROFILES, PURCHASES
+from support.streams import Query
 from support.worlds import AHEAD_MS, HUGE, LARGE_BYTES, OTHERS_HEADERS, PLAIN, Sent
 
 MOST = Decimal("9999999999999999.99")  # what a total may say: decimal(18,2)

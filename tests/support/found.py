@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from customer_activity.catalog import Query, Reason
+from customer_activity.catalog import Reason
 from customer_activity.failpoints import FailPoint
 from support.lives import Crash, Event, Happening, Place, Send, Step, Take
 from support.records import Record, profile, purchase, tombstone
+from support.streams import Query
 from support.worlds import AHEAD_MS, HUGE, Sent
 
 TO_GOLD = Take(Query.GOLD, with_all_before=True)

@@ -12,11 +12,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 
-from customer_activity import catalog
-from customer_activity.catalog import FLOWS, Query, Table
+from customer_activity import catalog, topology
 from customer_activity.inspection import status, tables
 from customer_activity.inspection.topics import Topic
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, table_path
+from support.streams import Query
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -24,7 +25,7 @@ NO_PROCESS = 2**22 + 1  # above the greatest process number that Linux gives out
 
 
 def write(settings: Settings, table: Table, rows: list[dict[str, Any]], **columns: pa.DataType) -> DeltaTable:
-    path = catalog.table_path(settings.lake, table)
+    path = table_path(settings.lake, table)
     write_deltalake(path, pa.Table.from_pylist(rows, schema=pa.schema(columns.items())), mode="append")
     return DeltaTable(path)
 
@@ -35,7 +36,7 @@ def write_times(settings: Settings, table: Table, *seconds: int) -> DeltaTable:
 
 
 def write_batch(
-    settings: Settings, query: Query, batch_id: int, *sources: dict[str, Any] | str, is_committed: bool = True
+    settings: Settings, query: str, batch_id: int, *sources: dict[str, Any] | str, is_committed: bool = True
 ) -> None:
     root = Path(catalog.checkpoint_path(settings.lake, query))
     lines = [source if isinstance(source, str) else json.dumps(source) for source in sources]
@@ -99,6 +100,6 @@ def catch_up(settings: Settings, kafka: dict[str, Topic]) -> None:
     kafka[settings.profile_topic] = Topic(settings.profile_topic, {0: (0, 2)}, NOON + timedelta(seconds=100))
     held = {table: write_times(settings, table, 0) for table in Table}
     write_batch(settings, Query.BRONZE, 0, {topic.name: {"0": 2} for topic in kafka.values()})
-    for flow in FLOWS[1:]:
-        upstream = [held[Table(name)] for name in flow.reads if not name.startswith("topic:")]
-        write_batch(settings, flow.query, 0, *(delta_offset(table, 1) for table in upstream))
+    for spec in topology.specs()[1:]:
+        upstream = [held[table] for table in spec.sources]
+        write_batch(settings, spec.name, 0, *(delta_offset(table, 1) for table in upstream))

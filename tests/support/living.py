@@ -20,19 +20,16 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Query, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import delta
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
 from customer_activity.operations import recovery
-from customer_activity.streams.bronze import stream as bronze
 from customer_activity.streams.bronze.numbering import Numbering
-from customer_activity.streams.gold.state import GoldState
-from customer_activity.streams.gold.stream import ViewClock
-from customer_activity.streams.silver.index import SilverIndex
+from customer_activity.tables import Table, table_path
 from support.quick_pipeline import QuickPipeline
+from support.streams import Query
 
 REMEMBERED = ("machine", "settings", "log", "view", "batches", "cursors", "versions", "sent", "fetched")
 
@@ -97,8 +94,6 @@ class LivingPipeline(QuickPipeline):
         if not self.known_ids:
             self.known_ids = {table: delta.table_id(self.settings.lake, table) for table in Table}
         self.ids = self.known_ids
-        self.index, self.state = SilverIndex(self.settings, self.ids), GoldState(self.settings, self.ids)
-        self.clock = ViewClock.of(self.settings.lake)
         self.numbering = Numbering(self.settings.lake)
 
     def _write(self, query: Query, batch: MicroBatch) -> None:
@@ -106,19 +101,11 @@ class LivingPipeline(QuickPipeline):
             super()._write(query, batch)
             return
         batch.ranges = {"every topic": {0: (0, self.fetched.rows.num_rows)}}
-        bronze.land(
-            self.unread,
-            batch,
-            settings=self.settings,
-            guard=self.guard,
-            fetcher=self.fetched,  # type: ignore[arg-type]
-            numbering=self.numbering,
-        )
+        self._land(self.unread, batch, self.numbering, self.fetched)
 
     def stop(self) -> None:
         """End as a driver does when it is killed."""
-        self.index.close()
-        self.state.close()
+        self.close()
 
     def forget_logs(self) -> None:
         """Have the JVM know nothing of any table, as a new one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -16,21 +17,22 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from customer_activity.catalog import FLOWS, Query, Table
+from customer_activity.engine.stream import Context, Writer
 from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import delta, deltalog
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze import stream as bronze
 from customer_activity.streams.bronze.bad_share import BadShareGuard
-from customer_activity.streams.current import activity, profiles, summaries
-from customer_activity.streams.gold import stream as gold
-from customer_activity.streams.gold.state import GoldState
+from customer_activity.streams.bronze.numbering import Numbering
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.publish.marker import Marker
-from customer_activity.streams.silver import stream as silver
-from customer_activity.streams.silver.index import SilverIndex
+from customer_activity.streams.registry import ALL, STREAMS
+from customer_activity.tables import Table
 from support.records import Log, Record
+from support.streams import Query
+
+Work = Callable[[DataFrame, MicroBatch], None]
 
 KAFKA_SCHEMA = pa.schema(
     [
@@ -46,7 +48,7 @@ KAFKA_SCHEMA = pa.schema(
 )
 
 
-SOURCES = {flow.query: [name for name in flow.reads if isinstance(name, Table)] for flow in FLOWS}  # of change feeds
+SOURCES = {stream.spec.name: stream.spec.sources for stream in ALL}  # of change feeds
 
 
 def kafka_rows(entries: Iterable[tuple[str, int, int, Record]]) -> pa.Table:
@@ -105,30 +107,41 @@ class Pipeline:
     guard: BadShareGuard = field(default_factory=lambda: BadShareGuard(1.0))
     log: Log = field(default_factory=Log)
     view: ViewTopic = field(default_factory=ViewTopic)
-    clock: gold.ViewClock = field(default_factory=gold.ViewClock)
     batches: dict[Query, list[MicroBatch]] = field(default_factory=lambda: {query: [] for query in Query})
     cursors: dict[tuple[Query, Table], int] = field(default_factory=dict)
     sent: list[tuple[str, int, int, Record]] = field(default_factory=list)
     last_input: dict[Query, DataFrame] = field(default_factory=dict)
     versions: dict[tuple[Query, Table], tuple[int, int]] = field(default_factory=dict)
-    index: SilverIndex = field(init=False)
-    state: GoldState = field(init=False)
     ids: dict[Table, str] = field(init=False)
+    opened: dict[str, Work] = field(default_factory=dict)
+    resources: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
         """Open the local indexes, as a driver does when it starts."""
         self.restart()
 
     def restart(self, *, loses_indexes: bool = False) -> None:
-        """Open the local indexes again, as after a crash; perhaps the disk they were on is gone."""
-        if hasattr(self, "index"):
-            self.index.close()
-            self.state.close()
+        """Open the streams again, as after a crash; perhaps the disk that the local indexes were on is gone."""
+        self.close()
         if loses_indexes:
             shutil.rmtree(self.settings.index_dir)
         self.ids = {table: delta.table_id(self.settings.lake, table) for table in Table}
-        self.index = SilverIndex(self.settings, self.ids)
-        self.state = GoldState(self.settings, self.ids)
+
+    def close(self) -> None:
+        """Close the streams with their local indexes; they are opened again when they are asked for."""
+        self.resources.close()
+        self.opened.clear()
+
+    def work(self, query: str) -> Work:
+        """Return what does a stream's batches; the stream is opened where it is not."""
+        if query not in self.opened:
+            context = Context(self.spark, self.settings, self.ids, self.resources)
+            self.opened[query] = (
+                publish.worker(context, self.view)  # type: ignore[arg-type]
+                if query == Query.PUBLISH
+                else STREAMS[query].open(context).work
+            )
+        return self.opened[query]
 
     def send(self, *records: Record) -> None:
         """Put records on their topics."""
@@ -160,40 +173,26 @@ class Pipeline:
 
     def _write(self, query: Query, batch: MicroBatch) -> None:
         frame = self.last_input[query]
-        settings = self.settings
         if query is Query.BRONZE:
-            bronze.land(frame, batch, settings=settings, guard=self.guard)
-        elif query is Query.SILVER:
-            silver.append_batch(frame, batch, settings=settings, index=self.index)
-        elif query is Query.GOLD:
-            gold.append_batch(frame, batch, settings=settings, state=self.state, clock=self.clock)
-        elif query is Query.PUBLISH:
-            table_id = delta.table_id(settings.lake, Table.ACTIVITY_CHANGES)
-            publish.publish_batch(
-                frame,
-                batch,
-                settings=settings,
-                publisher=self.view,  # type: ignore[arg-type]
-                table_id=table_id,
-                instead_of=delta.instead_of(settings.lake, Table.ACTIVITY_CHANGES),
-            )
+            self._land(frame, batch, Numbering(self.settings.lake))
         else:
-            merging = {Query.SUMMARIES: summaries, Query.PROFILES: profiles, Query.ACTIVITY: activity}[query]
-            merging.merge_batch(frame, batch, settings=settings)
+            self.work(query)(frame, batch)
+
+    def _land(self, frame: DataFrame, batch: MicroBatch, numbering: Numbering, fetcher: Any = None) -> None:
+        steps = bronze.step(
+            frame, batch, settings=self.settings, guard=self.guard, numbering=numbering, fetcher=fetcher
+        )
+        Writer(bronze.SPEC, self.spark, self.settings.lake).make_all(steps, batch)
 
     def _input(self, query: Query) -> DataFrame:
         if query is Query.BRONZE:
             entries, self.sent = self.sent, []
             return self.spark.createDataFrame(kafka_rows(entries))
-        if query is Query.SILVER:
-            feeds = (self.changes(query, table) for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS))
-            return silver.landed(*feeds)
-        if query is Query.GOLD:
-            return gold.changed(*(self.changes(query, table) for table in gold.SIDES))
-        if query is Query.PUBLISH:
-            return self.changes(query, Table.ACTIVITY_CHANGES).select(*publish.COLUMNS)
-        (source,) = SOURCES[query]
-        return self.changes(query, source)
+        parts = [self.changes(query, table).select("_commit_version") for table in SOURCES[query]]
+        together = parts[0]
+        for part in parts[1:]:
+            together = together.union(part)
+        return together
 
     def changes(self, query: Query, table: Table) -> DataFrame:
         """Return a table's changes since a query's last batch."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from customer_activity.catalog import Query
 from customer_activity.lake.microbatch import MicroBatch
-from customer_activity.streams.bronze import stream as bronze
+from customer_activity.streams.bronze.numbering import Numbering
 from support.pipeline import SOURCES, Pipeline, kafka_rows
+from support.streams import Query
 
 
 @dataclass
@@ -55,4 +55,4 @@ class QuickPipeline(Pipeline):
             super()._write(query, batch)
             return
         batch.ranges = {"every topic": {0: (0, self.fetched.rows.num_rows)}}
-        bronze.land(self.unread, batch, settings=self.settings, guard=self.guard, fetcher=self.fetched)  # type: ignore[arg-type]
+        self._land(self.unread, batch, Numbering(self.settings.lake), self.fetched)

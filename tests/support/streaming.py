@@ -15,10 +15,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from customer_activity import application
-from customer_activity.catalog import Query, Table
 from customer_activity.lake import delta
+from customer_activity.tables import Table
 from support.quick_pipeline import QuickPipeline
 from support.records import Record
+from support.streams import Query
 
 STREAMS = [query for query in Query if query not in (Query.BRONZE, Query.PUBLISH)]
 REMEMBERED = ("log", "view", "batches", "cursors", "versions")

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity.catalog import Query, Table, table_path
-from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.tables import Table, arrow_schema, table_path
+from support.streams import Query
 
 
 def append(lake: str, table: Table, *rows: dict[str, Any], query: str = Query.SILVER, **note: Any) -> int:

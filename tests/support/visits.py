@@ -8,9 +8,9 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from customer_activity.catalog import Query
 from support.expected import MEETS, Kind, meets
 from support.lives import NUMBERS, ONCE, PLACES, WRITES, Crash, Event, Happening, Place, Send, Step, Take
+from support.streams import Query
 from support.worlds import Everything
 
 ENOUGH = 3

@@ -9,11 +9,13 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Query, Reason, Table, table_path
+from customer_activity.catalog import Reason
+from customer_activity.tables import Table, table_path
 from support.expected import MOST, Expected, Landed, Row, expected
 from support.lives import PATH
 from support.living import Appended, Ledger, LivingPipeline
 from support.records import PROFILES, PURCHASES
+from support.streams import Query
 from support.worlds import Sent
 
 Place = tuple[str, int, int]

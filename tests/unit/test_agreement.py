@@ -13,13 +13,15 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyarrow import fs
 
-from customer_activity.catalog import CURRENT, Query, Table, checkpoint_path, table_path
+from customer_activity import topology
+from customer_activity.catalog import checkpoint_path
 from customer_activity.checkpoints import agreement, checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.lake import delta, deltalog, history
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.operations import recovery
+from customer_activity.tables import CURRENT, Table, arrow_schema, table_path
+from support.streams import Query
 
 BRONZE = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
 SILVER = (Table.PURCHASES, Table.PROFILE_CHANGES)
@@ -60,7 +62,7 @@ class Lake:
 
     def batch(self, query: Query, *, writes: bool = True, counts: Mapping[str, object] | None = None) -> None:
         """Let a query take what there is."""
-        sources = agreement.sources(query)
+        sources = topology.spec(query).sources
         opened = {source: DeltaTable(table_path(self.path, source)) for source in sources}
         end = [checkpoint.after(str(log.metadata().id), log.version()) for log in opened.values()] or [KAFKA[self.days]]
         read = {

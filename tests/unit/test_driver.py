@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from customer_activity import application, cli
-from customer_activity.catalog import Query
 from customer_activity.engine import heartbeat
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
@@ -23,6 +22,7 @@ from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes, running
 from customer_activity.supervision.driver import Driver, State
+from support.streams import Query
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 PID = 4_711

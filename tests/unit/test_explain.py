@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.catalog import Query
 from customer_activity.engine.failures import explain
 from customer_activity.errors import (
     ActivityError,
@@ -17,6 +16,7 @@ from customer_activity.errors import (
     TransientError,
 )
 from customer_activity.settings import Settings
+from support.streams import Query
 
 NOTED = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 6."
 LOG_GONE = "[DELTA_MISSING_FILES_UNEXPECTED_VERSION] expected version 3, found 5; set failOnDataLoss to false"

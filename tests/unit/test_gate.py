@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.catalog import Query
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.engine.queries import RunningQuery, Stopping
 from customer_activity.errors import PublishingHeld, SettingsError
 from customer_activity.inspection import status
 from customer_activity.settings import Settings
+from support.streams import Query
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from customer_activity.catalog import Query, Table, checkpoint_path
+from customer_activity.catalog import checkpoint_path
 from customer_activity.errors import SettingsError, SwapUnfinished
 from customer_activity.lake import delta, generations
 from customer_activity.lake.generations import CONFLICTS, REBUILT, Kept, Step
 from customer_activity.rebuild import moving, swap
 from customer_activity.settings import Settings
+from customer_activity.tables import Table
+from support.streams import Query
 
 NAME = "20261122T101500Z"
 KEPT = Kept(NAME, datetime(2026, 11, 22, 10, 15, tzinfo=UTC), "--swap always", {"bronze.purchase_events": 3}, {})
@@ -89,6 +91,6 @@ def test_a_table_knows_whose_place_it_has_taken(settings: Settings) -> None:
 
 def test_a_generation_that_is_not_kept_is_named_with_those_that_are(settings: Settings) -> None:
     generations.note_kept(settings.lake, KEPT)
-    (generations.folder(settings.lake, NAME) / generations.PARTS[0]).mkdir()
+    (generations.folder(settings.lake, NAME) / generations.parts()[0]).mkdir()
     with pytest.raises(SettingsError, match=f"there are: {NAME}"):
         generations.find(settings.lake, "another")

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.text import Text
 
 from customer_activity import cli
-from customer_activity.catalog import Query, Table
 from customer_activity.commands import driver, inspection, quality, rebuild, run
 from customer_activity.commands import verify as verifying
 from customer_activity.demo.run import changes, view
@@ -35,11 +34,13 @@ from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
 from customer_activity.supervision.driver import Driver, State
+from customer_activity.tables import Table
 from customer_activity.terminal import console, screens
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report as Verified
 from support.inspected import NOON, TIMESTAMP, of, text, write, write_status
 from support.run_reports import report
+from support.streams import Query
 
 # A title, a colour, a NUL, an overwritten and a forged line, C1, bidi, a hidden joiner, markup, an emoji's name, HTML.
 HOSTILE = (

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity import catalog
-from customer_activity.catalog import Table
 from customer_activity.errors import BrokerUnavailable
 from customer_activity.inspection import tables, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, table_path
 from support.inspected import NOON, strip, write_times
 
 
@@ -42,7 +41,7 @@ class TestTables:
 
     def test_files_without_statistics_are_read(self, settings: Settings) -> None:
         write_times(settings, Table.PURCHASES, 0, 30)
-        log = Path(catalog.table_path(settings.lake, Table.PURCHASES)) / "_delta_log" / f"{0:020}.json"
+        log = Path(table_path(settings.lake, Table.PURCHASES)) / "_delta_log" / f"{0:020}.json"
         actions = [json.loads(line) for line in log.read_text().splitlines()]
         log.write_text("\n".join(json.dumps(strip(action)) for action in actions))
 

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from customer_activity import cli
-from customer_activity.catalog import Query
 from customer_activity.commands import inspection
 from customer_activity.inspection.doctor import Finding
 from customer_activity.settings import PREFIX, Settings
+from support.streams import Query
 
 
 @pytest.mark.usefixtures("deployment")

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from customer_activity.catalog import Query, Table, lease_id, lock_path, table_path
+from customer_activity.catalog import lease_id, lock_path
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lake import audit, delta, generations, layout
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.lease import lease
 from customer_activity.lease.epochs import LOCKED
 from customer_activity.operations import migration, recovery
@@ -23,6 +22,8 @@ from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.rebuild import swap
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, arrow_schema, table_path
+from support.streams import Query
 
 # Locks of one process do not shut itself out, so the other side is a process of its own.
 TAKE = "import fcntl, sys; file = open(sys.argv[1], 'rb+'); fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)"

@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity.catalog import Query, Table, lease_id, table_path
+from customer_activity.catalog import lease_id
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.errors import LeaseLost, TerminalError
 from customer_activity.lake import delta, deltalog, named_operations
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.lake.named_operations import Kind
 from customer_activity.lease import lease
 from customer_activity.quality import pins
@@ -25,9 +24,11 @@ from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import replay
 from customer_activity.rebuild import basis, building, comparison
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, arrow_schema, table_path
 from customer_activity.verification import lake as verifying
 from customer_activity.verification.order import Notes, compare, read
 from support.records import NOW_MS, PROFILES, profile
+from support.streams import Query
 
 SENT = datetime.fromtimestamp(NOW_MS / 1000, UTC)
 Place = tuple[int | None, int, int]  # landing, partition, offset
@@ -196,5 +197,7 @@ def test_a_rebuild_and_quality_begin_with_what_a_part_of_a_batch_has_read(lake: 
     write(lake, Table.ACTIVITY_CHANGES, [], query="gold", **{Table.PROFILE_CHANGES.label: 1})
     assert basis.find(lake).versions[Table.PROFILE_EVENTS.label] == 2
     tables = {table: DeltaTable(table_path(lake, table)) for table in Table}
-    (seen,) = [seen for seen in pins.SEEN if (seen.read, seen.made) == (Table.PROFILE_EVENTS, Table.PROFILE_CHANGES)]
+    (seen,) = [
+        seen for seen in pins.seen_tables() if (seen.read, seen.made) == (Table.PROFILE_EVENTS, Table.PROFILE_CHANGES)
+    ]
     assert pins._seen(lake, seen, tables, None) == 2, "quality judges by the same"

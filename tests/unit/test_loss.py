@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from customer_activity.catalog import Query, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.engine import loss
@@ -19,8 +18,9 @@ from customer_activity.engine.loss import Lost
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.kafka import clients
 from customer_activity.lake import delta
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, arrow_schema, table_path
+from support.streams import Query
 
 BOUGHT, PEOPLE = "purchase-events", "customer-profile-state"
 

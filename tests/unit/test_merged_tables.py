@@ -15,18 +15,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import dataset, fs
 
-from customer_activity.catalog import Query, Reason, Table, table_path
+from customer_activity.catalog import Reason
 from customer_activity.inspection import show
-from customer_activity.lake import delta, footers
-from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake import delta, footers, merging
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.maintenance import maintenance
 from customer_activity.quarantine import contents, replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
-from customer_activity.streams.current import merging
+from customer_activity.tables import Table, arrow_schema, table_path
 from support.records import PURCHASES, purchase
+from support.streams import Query
 
 HOSTILE = "ARROW:schema"  # as the note in a footer is called: a text in a column's statistics must stay as it is
 
@@ -52,7 +52,7 @@ def gold_rows(*customers: str) -> pa.Table:
 
 def merged(lake: str, rows: pa.Table, number: int, **how: Any) -> None:
     batch = MicroBatch(Query.ACTIVITY, "g", number)
-    merging.merge(rows, lake, Table.ACTIVITY, batch, key="customer_id", **how)
+    merging.merge(rows, lake, Table.ACTIVITY, batch, key=["customer_id"], **how)
 
 
 def fill(lake: str) -> None:
@@ -177,7 +177,7 @@ def test_files_on_s3_are_mended(settings: Settings, tmp_path: Path, monkeypatch:
 def test_one_of_several_customers_is_shown(settings: Settings) -> None:
     rows = [{"customer_id": f"C-{number}", "name": f"name {number}"} for number in range(3)]
     rows_merged = pa.Table.from_pylist(rows, arrow_schema(Table.PROFILES))
-    merging.merge(rows_merged, settings.lake, Table.PROFILES, MicroBatch(Query.PROFILES, "g", 0), key="customer_id")
+    merging.merge(rows_merged, settings.lake, Table.PROFILES, MicroBatch(Query.PROFILES, "g", 0), key=["customer_id"])
     profile = show.customer(settings.lake, "C-1").profile
     assert profile is not None
     assert profile["name"] == "name 1"

@@ -7,10 +7,8 @@ from itertools import permutations
 import pyarrow as pa
 import pytest
 
-from customer_activity.catalog import Table
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.streams.current import profiles
-from customer_activity.streams.current.merging import newest
+from customer_activity.tables import Table, arrow_schema
 
 Place = tuple[int | None, int, int]  # landing, partition, offset
 
@@ -28,7 +26,7 @@ Place = tuple[int | None, int, int]  # landing, partition, offset
 )
 def test_the_newest_profile_is_the_last_in_the_order_of_records(places: list[Place]) -> None:
     schema = arrow_schema(Table.PROFILE_CHANGES)
-    reduce = newest(profiles.SOURCE, profiles.COLUMNS, profiles.ORDER)
+    reduce = profiles.STREAM.reduce
     for order in permutations(places):
         rows = [
             {"customer_id": "C-1", "landing": landing, "partition": partition, "offset": offset}

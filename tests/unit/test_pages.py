@@ -6,14 +6,14 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from pyspark.sql.types import StructType
 from typer.main import get_group
 
 from customer_activity import cli
-from customer_activity.catalog import Reason, Table
+from customer_activity.catalog import Reason
 from customer_activity.contracts import pages, schema
-from customer_activity.lake import schemas
+from customer_activity.tables import Table, arrow_schema
 
+DECIMAL = "decimal128(18, 2)"
 PROJECT = Path(__file__).parents[2]
 CONTRACTS = (PROJECT / "docs" / "CONTRACTS.md").read_text(encoding="utf-8")
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -30,16 +30,20 @@ def test_every_reason_is_explained(reason: Reason) -> None:
 
 
 @pytest.mark.parametrize(
-    ("contract", "columns"),
+    ("contract", "table"),
     [
-        pytest.param(schema.PURCHASE_EVENT, schemas.PURCHASE_FIELDS, id="purchases"),
-        pytest.param(schema.CUSTOMER_PROFILE, schemas.PROFILE_FIELDS, id="profiles"),
-        pytest.param(schema.CUSTOMER_ACTIVITY, schemas.SCHEMAS[Table.ACTIVITY], id="gold"),
+        pytest.param(schema.PURCHASE_EVENT, Table.PURCHASE_EVENTS, id="purchases as they landed"),
+        pytest.param(schema.PURCHASE_EVENT, Table.PURCHASES, id="purchases that count"),
+        pytest.param(schema.CUSTOMER_PROFILE, Table.PROFILE_EVENTS, id="profiles as they landed"),
+        pytest.param(schema.CUSTOMER_PROFILE, Table.PROFILES, id="current profiles"),
+        pytest.param(schema.CUSTOMER_ACTIVITY, Table.ACTIVITY, id="gold"),
     ],
 )
-def test_spark_columns_follow_the_contract(contract: schema.Contract, columns: StructType) -> None:
-    actual = {field.name: field.dataType.simpleString() for field in columns.fields}
-    assert actual == {field.column: field.sql_type for field in contract.fields}
+def test_a_table_has_the_columns_of_its_contract(contract: schema.Contract, table: Table) -> None:
+    columns = {field.name: str(field.type) for field in arrow_schema(table)}
+    for field in contract.fields:
+        expected = {"string": "string", "bigint": "int64", "timestamp": "timestamp[us, tz=UTC]"}
+        assert columns[field.column] == expected.get(field.sql_type, field.sql_type.replace("decimal(18,2)", DECIMAL))
 
 
 def test_every_command_has_help_and_the_main_ones_are_in_the_readme() -> None:

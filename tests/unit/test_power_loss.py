@@ -10,18 +10,19 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from customer_activity.catalog import Query, Table, table_path
 from customer_activity.errors import TerminalError
 from customer_activity.lake import delta, deltalog
-from customer_activity.lake.datafiles import FileWriter, arrow_schema
+from customer_activity.lake.datafiles import FileWriter
 from customer_activity.maintenance import maintenance
 from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import replay
 from customer_activity.rebuild import building, moving
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem
+from customer_activity.tables import Table, arrow_schema, table_path
 from support import tables
 from support.records import NOW_MS, PROFILES, profile
+from support.streams import Query
 
 TABLE = Table.PURCHASES
 REFUSED = {"reason": "timestamp_in_future", "topic": PROFILES, "partition": 0, "offset": 5, "landing": 1}

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Query, Table, table_path
+from customer_activity.engine.stream import Writer
 from customer_activity.errors import TerminalError
-from customer_activity.lake import delta
+from customer_activity.lake import delta, feeds
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts, stream
 from customer_activity.streams.publish.marker import Marker, parse
+from customer_activity.tables import Table, table_path
 from support import tables
+from support.streams import Query
 
 GOLD = Table.ACTIVITY_CHANGES
 FORMER = Marker("the gold before", 12)
@@ -75,14 +77,16 @@ def add(settings: Settings, *rows: dict[str, Any]) -> None:
 def publish(settings: Settings, view: View, instead_of: Iterable[str] = ()) -> None:
     newest = DeltaTable(table_path(settings.lake, GOLD)).version()
     batch = MicroBatch(Query.PUBLISH, "g", 0, versions={GOLD: (-1, newest)})
-    stream.publish_batch(
-        NO_CHANGES,
+    feed = feeds.read(settings.lake, {GOLD: stream.COLUMNS}, batch.versions)
+    steps = stream.step(
+        feed,
         batch,
         settings=settings,
         publisher=view,  # type: ignore[arg-type]
         table_id=delta.table_id(settings.lake, GOLD),
         instead_of=list(instead_of),
     )
+    Writer(stream.SPEC, None, settings.lake, view).make_all(steps, batch)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("crash_after", range(5))

@@ -13,13 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from customer_activity.catalog import Query, Table
-from customer_activity.lake import delta
-from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake import delta, merging
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import PROJECT
-from customer_activity.streams.current import merging
+from customer_activity.tables import Table, arrow_schema
+from support.streams import Query
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 SECTION = README.partition("## Query gold")[2].partition("\n## ")[0]
@@ -50,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         is_last = number == 2
         batch = MicroBatch(Query.ACTIVITY, "g", number)
         delete_when = "s.loyalty_status = 'gold'" if is_last else None
-        merging.merge(source, lake, Table.ACTIVITY, batch, key="customer_id", delete_when=delete_when)
+        merging.merge(source, lake, Table.ACTIVITY, batch, key=["customer_id"], delete_when=delete_when)
     maintenance.compact(lake, Table.ACTIVITY)
     return folder
 

@@ -11,15 +11,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from customer_activity.catalog import Table, table_path
 from customer_activity.errors import TerminalError
 from customer_activity.lake import delta
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import resync
 from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.records import records
 from customer_activity.streams.publish.resync import compared
+from customer_activity.tables import Table, arrow_schema, table_path
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NO_LIMIT = 1 << 30

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from customer_activity.catalog import Query
 from customer_activity.engine import turns
 from customer_activity.engine.turns import Rounds, Turn
+from support.streams import Query
 
 PATH = [Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH]
 

@@ -15,7 +15,6 @@ import psutil
 import pytest
 from rich.console import Console
 
-from customer_activity.catalog import Query
 from customer_activity.demo.run import local_airflow, parts
 from customer_activity.engine.observability import QueryStatus
 from customer_activity.errors import (
@@ -30,6 +29,7 @@ from customer_activity.inspection import topics
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes, running
 from support.run_reports import report
+from support.streams import Query
 
 WAIT_SECONDS = 10.0
 NO_PROCESS = 2**22 + 1  # above the greatest process number that Linux gives out

@@ -12,12 +12,11 @@ import pytest
 from deltalake import write_deltalake
 from rich.console import Console
 
-from customer_activity import catalog
-from customer_activity.catalog import Table
 from customer_activity.demo.run import changes, live, queries, view
 from customer_activity.demo.run.changes import Change
 from customer_activity.inspection import tables
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, table_path
 from support.run_reports import gold, report
 
 
@@ -107,7 +106,7 @@ class TestQueries:
         settings = Settings(lake="var/lake")
         rows = [("C-1", "gold", 2, Decimal("3.50")), ("C-2", "silver", 3, Decimal("91.25"))]
         table = pa.table(dict(zip(self.COLUMNS, zip(*rows, strict=True), strict=True)))
-        write_deltalake(catalog.table_path(settings.lake, Table.ACTIVITY), table)
+        write_deltalake(table_path(settings.lake, Table.ACTIVITY), table)
         return {query.engine: query.command for query in queries.one_liners(settings, tmp_path)}
 
     def test_paths_are_those_below_the_folder(self, programs: dict[str, str]) -> None:

@@ -12,7 +12,6 @@ import pytest
 from moto.backends import get_backend
 from types_boto3_s3 import S3Client
 
-from customer_activity.catalog import Query
 from customer_activity.engine import session
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning, SettingsError, StorageUnavailable
 from customer_activity.lease import epochs
@@ -22,6 +21,7 @@ from customer_activity.lease.lease import AT_WORK_SECONDS, LEASE_SECONDS, RENEW_
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
 from customer_activity.storage.s3 import WRITE_SECONDS
+from support.streams import Query
 
 LAKE = "s3a://lake/prefix"
 QUERY = Query.SILVER

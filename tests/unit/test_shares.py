@@ -7,12 +7,12 @@ from itertools import islice
 
 import pytest
 
-from customer_activity.catalog import Query
 from customer_activity.failpoints import FailPoint
 from support import shares
 from support import visits as counted
 from support.expected import Kind
 from support.lives import Crash, Event, Place, Send
+from support.streams import Query
 from support.visits import ENOUGH, POSSIBLE, Triple, Visits, aimed, guided
 from support.worlds import LARGE_BYTES
 

@@ -10,12 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from customer_activity import catalog
-from customer_activity.catalog import FLOWS, PROFILES_ROLE, PURCHASES_ROLE, Query, Table
+from customer_activity import catalog, topology
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE
 from customer_activity.inspection import describe, show
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, table_path
 from customer_activity.terminal import screens
 from support.inspected import NOON, TIMESTAMP, text, write
+from support.streams import Query
 
 
 class TestShow:
@@ -87,16 +89,16 @@ class TestShow:
 class TestDescribe:
     def test_every_form_names_each_query_table_and_topic_of_this_deployment(self, settings: Settings) -> None:
         renamed = settings.model_copy(update={"view_topic": "view.v2"})
-        forms = ["\n".join(describe.lines(renamed)), describe.mermaid(renamed), json.dumps(describe.topology(renamed))]
+        forms = ["\n".join(describe.lines(renamed)), describe.mermaid(renamed), json.dumps(describe.as_values(renamed))]
         names = [*Query, *(table.label for table in Table), *renamed.topics.values()]
         assert [name for form in forms for name in names if name not in form] == []
 
     def test_text_and_json_say_where_and_what_is_promised(self, settings: Settings) -> None:
-        for form in ("\n".join(describe.lines(settings)), json.dumps(describe.topology(settings))):
-            for flow in FLOWS:
-                assert flow.guarantee in form
-                assert catalog.checkpoint_path(settings.lake, flow.query) in form
-            assert catalog.table_path(settings.lake, Table.ACTIVITY) in form
+        for form in ("\n".join(describe.lines(settings)), json.dumps(describe.as_values(settings))):
+            for spec in topology.specs():
+                assert spec.promises in form
+                assert catalog.checkpoint_path(settings.lake, spec.name) in form
+            assert table_path(settings.lake, Table.ACTIVITY) in form
 
     def test_a_chart_draws_an_edge_for_each_end_once(self, settings: Settings) -> None:
         edges = [line.strip() for line in describe.mermaid(settings).splitlines() if "-->" in line]

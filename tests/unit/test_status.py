@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from customer_activity import catalog
-from customer_activity.catalog import Query, Table
 from customer_activity.engine.observability import QueryStatus
 from customer_activity.inspection import status, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.lake import generations
 from customer_activity.lake.generations import Step, Swap
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, table_path
 from customer_activity.terminal import screens
 from support.inspected import NO_PROCESS, NOON, catch_up, delta_offset, of, text, write_batch, write_status, write_times
+from support.streams import Query
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def kafka(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Topi
 
 def commit_at(settings: Settings, table: Table, version: int, moment: datetime) -> None:
     """Make a version's log entry one of that time."""
-    entry = Path(catalog.table_path(settings.lake, table), "_delta_log", f"{version:020}.json")
+    entry = Path(table_path(settings.lake, table), "_delta_log", f"{version:020}.json")
     os.utime(entry, (moment.timestamp(), moment.timestamp()))
 
 
@@ -152,7 +152,7 @@ class TestStatus:
 
     def test_a_damaged_table_is_a_note(self, settings: Settings) -> None:
         write_times(settings, Table.PURCHASES, 0)
-        for entry in (Path(catalog.table_path(settings.lake, Table.PURCHASES)) / "_delta_log").iterdir():
+        for entry in (Path(table_path(settings.lake, Table.PURCHASES)) / "_delta_log").iterdir():
             entry.write_text("{")
         assert any("silver.purchases cannot be read" in note for note in status.report(settings).notes)
 

@@ -49,7 +49,7 @@ def keep(lake: str, name: str = NAME) -> None:
         name, datetime(2026, 11, 22, 10, 15, tzinfo=UTC), "--swap always", {}, {"bronze.purchase_events": {0: 5}}
     )
     generations.note_kept(lake, kept)
-    (generations.folder(lake, name) / generations.PARTS[0]).mkdir()
+    (generations.folder(lake, name) / generations.parts()[0]).mkdir()
 
 
 KEPT = "swapped, the former generation is kept as"
@@ -148,7 +148,7 @@ def test_generations_are_listed_and_dropped(deployment: Settings, capsys: pytest
     assert "no generation is kept" in capsys.readouterr().out
     keep(deployment.lake)
     keep(deployment.lake, "20261122T111500Z")
-    (generations.folder(deployment.lake, generations.NEXT) / generations.PARTS[0]).mkdir(parents=True)
+    (generations.folder(deployment.lake, generations.NEXT) / generations.parts()[0]).mkdir(parents=True)
     assert call("--list") == EXIT_OK
     assert "--swap always" in capsys.readouterr().out
     assert call("--list", "--json") == EXIT_OK

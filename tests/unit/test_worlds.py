@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from customer_activity.catalog import PURCHASES_ROLE, Query, Reason
+from customer_activity.catalog import PURCHASES_ROLE, Reason
 from customer_activity.demo.traffic import poison
 from customer_activity.verification import oracle
 from customer_activity.verification.records import NEWEST_RULES, Log, Place, RawRecord
@@ -16,6 +16,7 @@ from support.expected import History, Kind, Landed, expected, meets
 from support.lives import PLACES
 from support.records import NOW_MS, PROFILES, PURCHASES, Record
 from support.records import Log as Topics
+from support.streams import Query
 from support.visits import POSSIBLE, TOGETHER, impossible
 from support.worlds import BAD_ID, KINDS, Everything, Sent, seeded
 

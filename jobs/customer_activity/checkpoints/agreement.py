@@ -21,26 +21,16 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
-from customer_activity.catalog import FLOWS, Query, Table, table_path
+from customer_activity import topology
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import State
 from customer_activity.lake import deltalog, history
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, metadata_of
-from customer_activity.lake.named_operations import Kind, classify, writers
+from customer_activity.lake.named_operations import Kind, classify
+from customer_activity.tables import Table, table_path
 
-# Which table a query writes for what it reads: where a batch has rows of the one, it leaves a commit in the other.
-WRITTEN_FOR = (
-    (Query.SILVER, Table.PURCHASES, Table.PURCHASE_EVENTS),
-    (Query.SILVER, Table.PROFILE_CHANGES, Table.PROFILE_EVENTS),
-    (Query.GOLD, Table.ACTIVITY_CHANGES, Table.PURCHASES),
-    (Query.GOLD, Table.ACTIVITY_CHANGES, Table.PROFILE_CHANGES),
-    (Query.SUMMARIES, Table.SUMMARIES, Table.PURCHASES),
-    (Query.PROFILES, Table.PROFILES, Table.PROFILE_CHANGES),
-    (Query.ACTIVITY, Table.ACTIVITY, Table.ACTIVITY_CHANGES),
-)
 QUARANTINE = Table.QUARANTINE
-EVENTS = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
 NEWEST_COMMITS = 1_000  # of a table whose log is kept for a reader: no start looks through all of it
 TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
 ANEW = "`activity rebuild --swap always` rebuilds silver and gold from bronze"
@@ -59,7 +49,7 @@ class Fault(NamedTuple):
     remedy: str
 
 
-def find(lake: str, query: Query, state: State | None, ids: Mapping[Table, str]) -> Fault | None:
+def find(lake: str, query: str, state: State | None, ids: Mapping[Table, str]) -> Fault | None:
     """Return how what a query has read or written contradicts the tables; None when they belong together.
 
     Args:
@@ -76,37 +66,38 @@ def find(lake: str, query: Query, state: State | None, ids: Mapping[Table, str])
             return Fault(f"{query} has read {table.label} {what}", _source_remedy(query, table))
     if state is not None and state.committed is not None and (what := _lack(lake, query, state.committed, notes)):
         return Fault(what, _own_remedy(query))
-    if query is Query.BRONZE and state is not None and (what := _lack_of_events(lake, state, notes)):
+    if topology.spec(query).topics and state is not None and (what := _lack_of_events(lake, query, state, notes)):
         return Fault(what, OF_BRONZE)
-    if query in writers(QUARANTINE) and (what := _lack_of_quarantine(lake, query, notes, ids)):
+    if query in topology.writers(QUARANTINE) and (what := _lack_of_quarantine(lake, query, notes, ids)):
         return Fault(what, TOGETHER)
     return None
 
 
-def _lack_of_events(lake: str, state: State, notes: Mapping[Table, Mapping[str, Any]]) -> str:
+def _lack_of_events(lake: str, query: str, state: State, notes: Mapping[Table, Mapping[str, Any]]) -> str:
     """Say which of bronze's tables of events lacks a batch; empty when they have all, as far as the other one tells.
 
     A commit counts its batch's records of either topic. So where both had some, both tables have a commit of the batch,
     once it is through.
     """
-    for table, other in zip(EVENTS, reversed(EVENTS), strict=True):
+    events = [read.progress for read in topology.spec(query).reads if isinstance(read.progress, Table)]
+    for table, other in zip(events, reversed(events), strict=True):
         note = notes.get(table)
         if note is None and deltalog.entry(lake, table, 0) is None:
             continue  # its log may have had one
         if note is not None and note.get("generation") != state.generation:
             continue  # a batch that was recovered is in one of them under its former name
         newest = -1 if note is None else int(note["batch_id"])
-        for said in _newest_notes(lake, other, Query.BRONZE):
+        for said in _newest_notes(lake, other, query):
             batch_id = int(said["batch_id"])
             if said.get("generation") != state.generation or batch_id <= newest:
                 break
             topics = [topic for topic, counts in said.get("counts", {}).items() if counts.get(ACCEPTED)]
-            if len(topics) == len(EVENTS) and state.committed is not None and batch_id <= state.committed:
+            if len(topics) == len(events) and state.committed is not None and batch_id <= state.committed:
                 return f"{table.label} lacks what batch {batch_id} of bronze has put there: it was put back"
     return ""
 
 
-def _lack_of_quarantine(lake: str, query: Query, tables: Iterable[Table], ids: Mapping[Table, str]) -> str:
+def _lack_of_quarantine(lake: str, query: str, tables: Iterable[Table], ids: Mapping[Table, str]) -> str:
     """Say what a query's newest commits count as quarantined and quarantine does not have; empty when it has.
 
     No query reads quarantine's feed, so no position tells. A batch writes there first: its commit must be there, unless
@@ -130,7 +121,7 @@ def _lack_of_quarantine(lake: str, query: Query, tables: Iterable[Table], ids: M
     return ""
 
 
-def _is_in_quarantine(lake: str, query: Query, batch: tuple[Any, Any]) -> bool:
+def _is_in_quarantine(lake: str, query: str, batch: tuple[Any, Any]) -> bool:
     """Whether quarantine has a commit of a batch: in its log, or in what was kept of older ones.
 
     History is told from only where the log begins behind it: a table that was put back may have a longer log, and less
@@ -144,12 +135,12 @@ def _is_in_quarantine(lake: str, query: Query, batch: tuple[Any, Any]) -> bool:
     return any(said["version"] < oldest and _is_of(said, query, batch) for said in history.kept(lake, QUARANTINE))
 
 
-def _is_of(said: Mapping[str, Any], query: Query, batch: tuple[Any, Any]) -> bool:
+def _is_of(said: Mapping[str, Any], query: str, batch: tuple[Any, Any]) -> bool:
     note = metadata_of(said.get("userMetadata"))
     return note.get("query") == query and _batch(note) == batch
 
 
-def _newest_notes(lake: str, table: Table, query: Query) -> Iterator[Mapping[str, Any]]:
+def _newest_notes(lake: str, table: Table, query: str) -> Iterator[Mapping[str, Any]]:
     """Yield what a query's newest commits to a table note, the newest first."""
     said = history.told(lake, table, deltalog.newest_version(lake, table))
     notes = (metadata_of(commit.get("userMetadata")) for commit in islice(said, NEWEST_COMMITS))
@@ -187,63 +178,59 @@ def reaches(lake: str, table: Table, position: Position) -> bool:
     return position.version >= newest or deltalog.entry(lake, table, position.version + 1) is not None
 
 
-def sources(query: Query) -> list[Table]:
-    """Return the tables that a query reads."""
-    return [Table(name) for flow in FLOWS if flow.query is query for name in flow.reads if ":" not in name]
-
-
-def _notes(lake: str, query: Query) -> Iterator[tuple[Table, Mapping[str, Any]]]:
+def _notes(lake: str, query: str) -> Iterator[tuple[Table, Mapping[str, Any]]]:
     """Yield what the query's newest commit to each of its tables carries.
 
     What publish now and then puts into quarantine says nothing of how far it is.
     """
-    for name in next(flow.writes for flow in FLOWS if flow.query is query) if query is not Query.PUBLISH else ():
-        if ":" in name or (name is QUARANTINE and query is not Query.BRONZE):
-            continue  # of the others it has what was refused on the way to the table that they write with it
-        if note := history.newest_note(lake, Table(name), query):
-            yield Table(name), note
+    for table in topology.spec(query).telling:
+        if note := history.newest_note(lake, table, query):
+            yield table, note
 
 
-def _noted(query: Query, note: Mapping[str, Any]) -> dict[Table, Position]:
+def _noted(query: str, note: Mapping[str, Any]) -> dict[Table, Position]:
     """Return up to where a commit's batch had read; by its offsets alone where it is of a release before."""
     if found := deltalog.noted(note):
         return found
     return by_id(query, note.get("cut", {}).get("end") or ())
 
 
-def _planned(lake: str, query: Query, state: State | None) -> dict[Table, Position]:
+def _planned(lake: str, query: str, state: State | None) -> dict[Table, Position]:
     """Return up to where the newest batch of a query's checkpoint reads."""
     cut = None if state is None or state.planned is None else checkpoint.cut(lake, query, state.planned)
     return {} if cut is None else by_id(query, cut.end)
 
 
-def by_id(query: Query, offsets: Iterable[str | None]) -> dict[Table, Position]:
+def by_id(query: str, offsets: Iterable[str | None]) -> dict[Table, Position]:
     """Return the positions that a checkpoint's offsets tell, which are in the order of the sources.
 
     An offset inside a version counts as the one before.
     """
     found = {}
-    for table, offset in zip(sources(query), offsets, strict=False):
+    for table, offset in zip(topology.spec(query).sources, offsets, strict=False):
         for table_id, version in checkpoint.table_versions([offset]).items():
             found[table] = Position(table_id, version, "")
     return found
 
 
-def _lack(lake: str, query: Query, committed: int, notes: Mapping[Table, Mapping[str, Any]]) -> str:
+def _lack(lake: str, query: str, committed: int, notes: Mapping[Table, Mapping[str, Any]]) -> str:
     """Say what the checkpoint has committed and a table of the query's does not have; empty when it has all."""
     newest = max((note["batch_id"] for note in notes.values()), default=None)
-    if query is Query.BRONZE and (newest is None or newest < committed):
-        tables = ", ".join(Table(name).label for flow in FLOWS if flow.query is query for name in flow.writes)
+    spec = topology.spec(query)
+    if spec.topics and (newest is None or newest < committed):
+        tables = ", ".join(table.label for table in spec.tables)
         return f"the checkpoint has committed batch {committed}, and the newest in {tables} is {newest}"
     cut = checkpoint.cut(lake, query, committed)
     through = {} if cut is None else by_id(query, cut.end)
-    for writer, table, source in WRITTEN_FOR:
-        if writer is not query or source not in through:
+    for writer, table, source in topology.edges():
+        if writer != query or source not in through:
             continue
         note = notes.get(table)
         done = _done(lake, query, table, source, note)
-        # The release before left no commit with a batch of gold's that changed no row: what it read is no lack.
-        of_before = query is Query.GOLD and (note is None or deltalog.READ not in note)
+        # Of a table made from several sources the release before left no commit with a batch that changed no row: what
+        # it read is no lack.
+        is_joined = sum(edge.made is table for edge in topology.edges()) > 1
+        of_before = is_joined and (note is None or deltalog.READ not in note)
         after = None if done is None else range(done + 1, through[source].version + 1)
         version = None if after is None else _first_data(lake, source, after, with_ids=of_before)
         if version is not None:
@@ -251,7 +238,7 @@ def _lack(lake: str, query: Query, committed: int, notes: Mapping[Table, Mapping
     return ""
 
 
-def _done(lake: str, query: Query, table: Table, source: Table, note: Mapping[str, Any] | None) -> int | None:
+def _done(lake: str, query: str, table: Table, source: Table, note: Mapping[str, Any] | None) -> int | None:
     """Return the version of a source up to which a table has taken it; None when that is not known."""
     if note is not None:
         return position.version if (position := _noted(query, note).get(source)) else None
@@ -272,15 +259,15 @@ def _first_data(lake: str, table: Table, versions: range, *, with_ids: bool) -> 
     return None
 
 
-def _source_remedy(query: Query, table: Table) -> str:
-    if query is Query.PUBLISH:
+def _source_remedy(query: str, table: Table) -> str:
+    if topology.spec(query).is_publisher:
         return RESYNC
-    if query.is_behind:
+    if topology.spec(query).is_behind:
         return f"`activity recover {query} --reason …` builds its table again from {table.label}"
     return f"put everything back of one moment; or, when {table.label.partition('.')[0]} is to stay as it is, {ANEW}"
 
 
-def _own_remedy(query: Query) -> str:
-    if query is Query.BRONZE or query.is_behind:
+def _own_remedy(query: str) -> str:
+    if topology.spec(query).topics or topology.spec(query).is_behind:
         return f"`activity recover {query} --reason …` lets it take again what its tables lack"
     return f"put everything back of one moment; or {ANEW}"

@@ -24,9 +24,9 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from customer_activity import catalog
-from customer_activity.catalog import Query, Table
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.storage.filesystem import filesystem
+from customer_activity.tables import Table
 
 VERSION = "v1"
 COMMIT = f'{VERSION}\n{{"nextBatchWatermarkMs":0}}'
@@ -107,7 +107,7 @@ class State(NamedTuple):
     committed: int | None
 
 
-def progress(lake: str, query: Query) -> Progress | None:
+def progress(lake: str, query: str) -> Progress | None:
     """Return the committed progress of a query; None when it never committed a batch.
 
     Raises:
@@ -125,7 +125,7 @@ def progress(lake: str, query: Query) -> Progress | None:
         raise _torn(query, path, error) from error
 
 
-def state(lake: str, query: Query) -> State | None:
+def state(lake: str, query: str) -> State | None:
     """Return which batches a query's checkpoint knows; None when there is no checkpoint.
 
     Raises:
@@ -149,7 +149,7 @@ def state(lake: str, query: Query) -> State | None:
     return State(generation, planned, committed)
 
 
-def cut(lake: str, query: Query, batch_id: int) -> Cut | None:
+def cut(lake: str, query: str, batch_id: int) -> Cut | None:
     """Return what a batch reads; None when the checkpoint does not tell."""
     files, root = filesystem(catalog.checkpoint_path(lake, query))
     try:
@@ -159,7 +159,7 @@ def cut(lake: str, query: Query, batch_id: int) -> Cut | None:
         return None
 
 
-def write(lake: str, query: Query, generation: str, batch_id: int, batch: Cut, *, is_through: bool = False) -> None:
+def write(lake: str, query: str, generation: str, batch_id: int, batch: Cut, *, is_through: bool = False) -> None:
     """Write the checkpoint of a query that has planned a batch and not noted its end: Spark begins with that batch.
 
     There must be no checkpoint. With `is_through` the batch's end is noted, and Spark begins with the next one.
@@ -215,7 +215,7 @@ def raised(sources: Sequence[Source | None], least: Mapping[str, Mapping[int, in
     return moved
 
 
-def set_aside(lake: str, query: Query, now: datetime) -> str | None:
+def set_aside(lake: str, query: str, now: datetime) -> str | None:
     """Move a query's checkpoint away; return where it is now, None when there was none."""
     suffix = f"until-{now:{TIME}}"
     path = catalog.checkpoint_path(lake, query)
@@ -249,7 +249,7 @@ def _offsets(sources: Sequence[Source | None]) -> str:
     return "\n".join([VERSION, json.dumps(metadata), *(source or NO_OFFSET for source in sources)])
 
 
-def _torn(query: Query, path: str, error: Exception) -> CheckpointMismatch:
+def _torn(query: str, path: str, error: Exception) -> CheckpointMismatch:
     return CheckpointMismatch(
         f"checkpoint of {query}: {path} cannot be read ({type(error).__name__})",
         remedy=f"`activity recover {query} --reason …` writes the checkpoint anew from what its tables say",

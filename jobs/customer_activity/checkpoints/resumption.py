@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from customer_activity.catalog import Query, Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.lake import deltalog, history
+from customer_activity.tables import Table
 
 Versions = Mapping[Table, tuple[int, int]]
 
@@ -26,7 +26,7 @@ class Written:
         landed: by label of a table of events, the newest landing that was read.
     """
 
-    def __init__(self, lake: str, query: Query, tables: Iterable[Table], ids: Mapping[Table, str]) -> None:
+    def __init__(self, lake: str, query: str, tables: Iterable[Table], ids: Mapping[Table, str]) -> None:
         """Read the newest notes.
 
         Args:

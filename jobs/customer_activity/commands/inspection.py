@@ -18,6 +18,7 @@ from customer_activity.inspection import status as current
 from customer_activity.inspection.doctor import diagnose
 from customer_activity.settings import PREFIX, Settings
 from customer_activity.storage import filesystem
+from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console, screens
 
 WATCH_SECONDS = 2.0  # slow enough to leave the processor to the streams
@@ -93,7 +94,7 @@ def describe(
     """Show the topology: what each query reads and writes, where, and what it promises."""
     settings = console.settings_of(ctx)
     if json or output is Format.JSON:
-        console.print_json(topology.topology(settings))
+        console.print_json(topology.as_values(settings))
     elif output is Format.MERMAID:
         typer.echo(shown.lines(topology.mermaid(settings)))
     else:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import click
 import typer
 
-from customer_activity.catalog import Query
+from customer_activity import topology
+from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console
 
 
 def recover(
     ctx: typer.Context,
-    query: Annotated[Query, typer.Argument(help="Whose checkpoint.")],
+    query: Annotated[str, typer.Argument(help="Whose checkpoint.", click_type=click.Choice(topology.names()))],
     *,
     reason: Annotated[str, typer.Option(help="Why; kept in the lake's _audit folder.")],
     json: console.JsonOption = False,
@@ -27,7 +29,7 @@ def recover(
     begins = "at the beginning" if done.batch_id is None else f"with batch {done.batch_id}, the newest in its tables"
     if done.made_anew is not None:
         begins = f"after all that it follows: {done.made_anew.label} was built again"
-    if query is Query.PUBLISH:
+    if topology.spec(query).is_publisher:
         begins = "after what the topic's progress marker says is out"
     console.out.print(f"{query} starts {begins}", highlight=False)
     if done.set_aside:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from customer_activity.catalog import Query, Stage
 from customer_activity.engine import observability
 from customer_activity.terminal import console
 
@@ -15,7 +14,8 @@ from customer_activity.terminal import console
 def stream(
     ctx: typer.Context,
     stages: Annotated[
-        list[Stage] | None, typer.Argument(help="Which parts to run; all four when none is named.")
+        list[str] | None,
+        typer.Argument(metavar="[STREAM]...", help="Parts of the hot path (see `describe`); all when none is named."),
     ] = None,
     *,
     available_now: Annotated[
@@ -32,11 +32,14 @@ def stream(
     """Run the streaming queries in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
     observability.configure_logging()
     settings = console.settings_of(ctx)
-    wanted = [query for query in Query if any(query in stage.queries for stage in stages or list(Stage))]
     from customer_activity.engine import session  # noqa: PLC0415 - brings pyspark, which few commands need
 
     with ThreadPoolExecutor(max_workers=1) as aside:
         aside.submit(session.launch, settings)  # where it fails, so does the session's start, which says why
         from customer_activity import application  # noqa: PLC0415 - takes the half second in which the JVM starts
 
+        try:
+            wanted = application.chosen(stages or [])
+        except KeyError as unknown:
+            raise typer.BadParameter(f"there is no stream {unknown} on the hot path") from None
         application.run(settings, wanted, available_now=available_now, create_topics=create_topics, attended=attended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from customer_activity.catalog import Query
+from customer_activity import topology
 from customer_activity.engine import loss
 from customer_activity.engine.observability import log
 from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, LeaseLost, OffsetsLost, TransientError
@@ -29,7 +29,7 @@ PUT_BACK = "put them back from a backup: nothing was skipped"
 
 
 def explain(
-    query: Query,
+    query: str,
     error: BaseException,
     cause: BaseException | None,
     settings: Settings,
@@ -57,7 +57,11 @@ def explain(
         return ChangeFeedLost(
             f"{query}: files are gone of a change feed that it still has to read",
             remedy="find out what removed them; "
-            + ("`activity resync publish --reason …` sends what differs" if query is Query.PUBLISH else PUT_BACK),
+            + (
+                "`activity resync publish --reason …` sends what differs"
+                if topology.spec(query).is_publisher
+                else PUT_BACK
+            ),
         )
     log.error("query=%s failed", query, exc_info=cause or error)
     return TransientError(
@@ -66,9 +70,9 @@ def explain(
     )
 
 
-def of_kafka(query: Query, cause: BaseException | None, text: str, settings: Settings) -> ActivityError | None:
+def of_kafka(query: str, cause: BaseException | None, text: str, settings: Settings) -> ActivityError | None:
     """Say what Kafka refused or has lost; None when it was something else."""
-    if isinstance(cause, OffsetsLost) or (query is Query.BRONZE and any(words in text for words in OFFSETS_GONE)):
+    if isinstance(cause, OffsetsLost) or (topology.spec(query).topics and any(words in text for words in OFFSETS_GONE)):
         return offsets_lost(query, text, settings)
     refusals = (line.strip() for line in text.splitlines() if any(words in line for words in faults.JAVA_REFUSALS))
     if (line := next(refusals, None)) is None:
@@ -76,7 +80,7 @@ def of_kafka(query: Query, cause: BaseException | None, text: str, settings: Set
     return faults.refused(settings, line, str(query), is_signed_in="AuthorizationException" in line)
 
 
-def planned_by_another(query: Query, hold: Callable[[], int | None]) -> ActivityError:
+def planned_by_another(query: str, hold: Callable[[], int | None]) -> ActivityError:
     """Say whose the query is now that two drivers have planned a batch of it."""
     try:
         hold()
@@ -88,7 +92,7 @@ def planned_by_another(query: Query, hold: Callable[[], int | None]) -> Activity
     )
 
 
-def offsets_lost(query: Query, text: str, settings: Settings) -> ActivityError:
+def offsets_lost(query: str, text: str, settings: Settings) -> ActivityError:
     """Name what Kafka has lost; where it has it again by now, say what was said."""
     try:
         loss.check(settings)

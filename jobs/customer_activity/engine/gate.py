@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from customer_activity.catalog import Query
+from customer_activity import topology
 from customer_activity.errors import PublishingHeld, SettingsError
 from customer_activity.lake import audit
 from customer_activity.storage.filesystem import read_whole, write_whole
@@ -71,7 +71,7 @@ def release(lake: str, reason: str, now: datetime) -> list[str]:
     if not rules:
         raise SettingsError(f"nothing holds publishing on {lake}", remedy="`activity quality` judges it anew")
     _write(lake, failures(lake) | {rule: failure._replace(let_be=reason) for rule, failure in rules.items()})
-    audit.note(lake, now, "release", Query.PUBLISH, reason, rules=sorted(rules))
+    audit.note(lake, now, "release", topology.publishing().name, reason, rules=sorted(rules))
     return sorted(rules)
 
 

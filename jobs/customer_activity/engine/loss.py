@@ -9,15 +9,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from customer_activity.catalog import FLOWS, Query, Table
+from customer_activity import topology
 from customer_activity.checkpoints import checkpoint
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.kafka import clients
 from customer_activity.lake import audit, delta, history
 from customer_activity.lease import lease
 from customer_activity.settings import Settings
-
-TABLES = next(flow.writes for flow in FLOWS if flow.query is Query.BRONZE)
 
 
 class Lost(NamedTuple):
@@ -79,18 +77,20 @@ def find(settings: Settings) -> list[Lost]:
 
 def _next(settings: Settings) -> dict[str, dict[int, int]]:
     """Return the next offset to read by topic and partition; a first batch begins wherever Kafka begins."""
-    state = checkpoint.state(settings.lake, Query.BRONZE)
+    landing = topology.landing().name
+    state = checkpoint.state(settings.lake, landing)
     if state is None or state.planned is None:
         return {}
-    cut = checkpoint.cut(settings.lake, Query.BRONZE, state.planned)
+    cut = checkpoint.cut(settings.lake, landing, state.planned)
     sources = None if cut is None else cut.end if state.committed == state.planned else cut.begin
     return {} if sources is None else checkpoint.topic_offsets(sources)
 
 
 def _noted_ids(lake: str) -> dict[str, str]:
     """Return the ids that Kafka had given the topics when bronze last landed something."""
+    landing = topology.landing()
     newest = max(
-        (history.newest_note(lake, Table(name), Query.BRONZE) for name in TABLES),
+        (history.newest_note(lake, table, landing.name) for table in landing.tables),
         key=lambda metadata: metadata.get("batch_id", -1),
     )
     return dict(newest.get("topic_ids", {}))
@@ -118,7 +118,7 @@ def accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
         BrokerUnavailable: Kafka does not answer.
     """
     delta.require_tables(settings.lake)
-    with lease.kept_out(settings.lake, [Query.BRONZE]):
+    with lease.kept_out(settings.lake, [topology.landing().name]):
         return _accept(settings, offsets, reason)
 
 
@@ -126,11 +126,12 @@ def _accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
     lake = settings.lake
     lost = find(settings)
     count = sum(part.offsets for part in lost)
-    state = checkpoint.state(lake, Query.BRONZE)
+    landing = topology.landing().name
+    state = checkpoint.state(lake, landing)
     if not count or count != offsets or state is None or state.planned is None:
         listed = f": {', '.join(map(str, lost))}" if lost else ""
         raise SettingsError(f"{count} offsets are lost, not {offsets}{listed}", remedy="accept what is lost, no more")
-    cut = checkpoint.cut(lake, Query.BRONZE, state.planned)
+    cut = checkpoint.cut(lake, landing, state.planned)
     if cut is None:
         raise RuntimeError(f"the offsets of batch {state.planned} were there a moment ago")
     least: dict[str, dict[int, int]] = {}
@@ -139,9 +140,9 @@ def _accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
     begin = None if cut.begin is None else checkpoint.raised(cut.begin, least)
     moved = checkpoint.Cut(begin, checkpoint.raised(cut.end, least))
     now = datetime.now(UTC)
-    aside = checkpoint.set_aside(lake, Query.BRONZE, now)
+    aside = checkpoint.set_aside(lake, landing, now)
     is_through = state.committed == state.planned
-    checkpoint.write(lake, Query.BRONZE, state.generation, state.planned, moved, is_through=is_through)
+    checkpoint.write(lake, landing, state.generation, state.planned, moved, is_through=is_through)
     ranges = [part._asdict() for part in lost]
-    audit.note(lake, now, "accept-loss", Query.BRONZE, reason, lost=ranges, offsets=count, set_aside=aside)
+    audit.note(lake, now, "accept-loss", landing, reason, lost=ranges, offsets=count, set_aside=aside)
     return lost

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from customer_activity import shown
-from customer_activity.catalog import Query
 
 log = logging.getLogger("customer_activity")
 
@@ -97,7 +96,7 @@ class QueryStatus:
         idle_at: when it last looked for something to read and found nothing, UTC; Spark tells so every ten seconds.
     """
 
-    query: Query
+    query: str
     state: str = "starting"
     pid: int = field(default_factory=os.getpid)
     updated_at: str = field(default_factory=now)

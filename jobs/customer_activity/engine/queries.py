@@ -12,13 +12,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from customer_activity import failpoints
-from customer_activity.catalog import Query, checkpoint_path
+from customer_activity import failpoints, topology
+from customer_activity.catalog import checkpoint_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.engine.failures import explain
 from customer_activity.engine.observability import HELD, QueryStatus, log
-from customer_activity.engine.plan import Plan
+from customer_activity.engine.stream import Opened
 from customer_activity.engine.turns import Rounds, Turn
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.failpoints import FailPoint
@@ -38,8 +38,8 @@ class RunningQuery:
 
     def __init__(
         self,
-        query: Query,
-        make_plan: Callable[[], Plan],
+        query: str,
+        open_stream: Callable[[], Opened],
         settings: Settings,
         stopping: threading.Event,
         turn: Turn | None = None,
@@ -47,12 +47,13 @@ class RunningQuery:
         *,
         hold: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Bind a query to what makes its plan, when it starts. Its batches wait for `turn` when there is one.
+        """Bind a query to what opens its stream, when it starts. Its batches wait for `turn` when there is one.
 
         With `rounds` a batch ends when the next one may be cut. `hold` tells the epoch of the driver's lease.
         """
         self.query = query
-        self.make_plan = make_plan
+        self.spec = topology.spec(query)
+        self.open_stream = open_stream
         self.settings = settings
         self.turn = turn
         self.rounds = rounds
@@ -67,21 +68,22 @@ class RunningQuery:
     def start(self, *, available_now: bool) -> None:
         """Start the query on its checkpoint."""
         self.is_draining = available_now
-        plan = self.make_plan()
+        stream = self.open_stream()
         writer = (
-            plan.source.writeStream.queryName(self.query.value)
-            .foreachBatch(partial(self._batch, plan))
+            stream.source()
+            .writeStream.queryName(self.query)
+            .foreachBatch(partial(self._batch, stream))
             .option("checkpointLocation", checkpoint_path(self.settings.lake, self.query))
         )
-        pause = f"{self.settings.merge_seconds} seconds" if self.query.is_behind else "0 seconds"
+        pause = f"{self.settings.merge_seconds} seconds" if self.spec.is_behind else "0 seconds"
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=pause)
         self.handle = writer.start()
         log.info("query=%s started", self.query)
         self.status.state = "running"
 
-    def _batch(self, plan: Plan, frame: DataFrame, batch_id: int) -> None:
+    def _batch(self, stream: Opened, frame: DataFrame, batch_id: int) -> None:
         self.status.moved("begins")
-        if self.query is Query.PUBLISH:
+        if self.spec.is_gated:
             self._pass_gate()
         through = self.rounds.begin(self.query, self.status.moved) if self.rounds is not None else 0
         with self._in_turn(), self.at_work:
@@ -96,11 +98,11 @@ class RunningQuery:
             cut = checkpoint.cut(self.settings.lake, self.query, batch_id)
             if cut is not None:
                 batch.cut = cut._asdict()
-                if self.query is Query.BRONZE:
+                if self.spec.topics:
                     batch.ranges = cut.ranges(partial(_begins, self.settings))
                 else:
-                    batch.versions = cut.versions(plan.begins)
-            elif self.query is not Query.BRONZE:
+                    batch.versions = cut.versions(stream.begins)
+            elif not self.spec.topics:
                 self.failure = CheckpointMismatch(
                     f"checkpoint of {self.query}: the offsets of batch {batch_id} cannot be read",
                     remedy=f"`activity recover {self.query} --reason …` writes it again from what its tables say",
@@ -108,7 +110,7 @@ class RunningQuery:
                 raise self.failure
             started = time.monotonic()
             try:
-                plan.write(frame, batch)
+                stream.work(frame, batch)
                 batch.reach(FailPoint.WRITTEN)
             except BaseException as error:  # kept as it is: Spark would hand back only its text
                 self.failure = error

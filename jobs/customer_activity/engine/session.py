@@ -38,7 +38,7 @@ STREAMING = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # no watermarks here, so an empty batch has no work
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.stopTimeout": "30s",
-    # Until a batch is known to be large, plans are interpreted: see microbatch.py.
+    # Until a batch is known to be large, plans are interpreted: see streams/bronze/collecting.py.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -7,12 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from customer_activity.catalog import Query
+from customer_activity import topology
 
-PATH = (Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH)
-UPSTREAM = dict(zip(PATH[1:], PATH, strict=False))
-# Publishing and landing do not get in each other's way; waiting for silver or for publish was measured to be slower.
-LAST_WAITED_FOR = Query.GOLD
 # When nothing comes for so long, Spark may note the batch as done and look for itself. A hop that is told of news at
 # once loses nothing by waiting; bronze does when what it landed changes nothing in gold.
 IDLE_SECONDS = 5.0
@@ -33,15 +29,20 @@ class Rounds:
     merges behind the path leaves the cores to a large batch on it.
     """
 
-    def __init__(self, queries: Iterable[Query], stopping: threading.Event) -> None:
+    def __init__(self, queries: Iterable[str], stopping: threading.Event) -> None:
         """Keep the turns of these queries; those that run elsewhere are not waited for."""
-        self.through = dict.fromkeys((query for query in queries if not query.is_behind), 0)
-        self.begun: dict[Query, float] = {}
+        specs = topology.hot_path()
+        self.path = [spec.name for spec in specs]
+        # Publishing and landing do not get in each other's way: landing waits for the last that writes a table. Waiting
+        # for the one before it, or for publishing, was measured to be slower.
+        self.last_waited_for = next(spec.name for spec in reversed(specs) if not spec.is_publisher)
+        self.through = dict.fromkeys((query for query in queries if query in self.path), 0)
+        self.begun: dict[str, float] = {}
         self.draining_to, self.draining_until = 0, 0.0
         self.stopping = stopping
         self.changed = threading.Condition()
 
-    def begin(self, query: Query, progress: OnProgress = lambda _: None) -> int:
+    def begin(self, query: str, progress: OnProgress = lambda _: None) -> int:
         """Return up to which batch of bronze the batch that begins reads.
 
         Args:
@@ -51,17 +52,17 @@ class Rounds:
                 silence.
         """
         with self.changed:
-            if query.is_behind:
+            if query not in self.path:
                 self._wait_while(self._is_draining, MERGES_WAIT_SECONDS, progress)
                 return 0
             self.begun[query] = time.monotonic()
-            if query is Query.BRONZE:
+            if query == self.path[0]:
                 return self.through[query] + 1
-            return self.through.get(UPSTREAM[query], 0)
+            return self.through.get(self._above(query), 0)
 
-    def finish(self, query: Query, through: int, progress: OnProgress = lambda _: None) -> None:
+    def finish(self, query: str, through: int, progress: OnProgress = lambda _: None) -> None:
         """Note a finished batch, and wait for the next turn; not longer than IDLE_SECONDS when nothing comes."""
-        if query.is_behind:
+        if query not in self.path:
             return
         with self.changed:
             self.through[query] = through
@@ -70,7 +71,7 @@ class Rounds:
                 self.draining_to, self.draining_until = max(self.draining_to, through), now + MERGES_WAIT_SECONDS
             self.changed.notify_all()
             # What is at work above will bring something: a look now might find half of what a batch commits.
-            above = PATH[: PATH.index(query)]
+            above = self.path[: self.path.index(query)]
             idle = IDLE_SECONDS if above else IDLE_BRONZE_SECONDS
             self._wait_while(lambda: not self._is_next(query, through), idle, progress, lambda: self._is_at_work(above))
 
@@ -93,7 +94,11 @@ class Rounds:
                 return
             self.changed.wait(LOOK_SECONDS)
 
-    def _is_at_work(self, queries: Iterable[Query]) -> bool:
+    def _above(self, query: str) -> str:
+        """Return the query before one on the hot path."""
+        return self.path[self.path.index(query) - 1]
+
+    def _is_at_work(self, queries: Iterable[str]) -> bool:
         return any(query in self.begun for query in queries)
 
     def _is_draining(self) -> bool:
@@ -102,11 +107,11 @@ class Rounds:
         is_on_the_way = min(self.through.values(), default=0) < self.draining_to and now < self.draining_until
         return is_on_the_way or any(now - begun > LARGE_SECONDS for begun in self.begun.values())
 
-    def _is_next(self, query: Query, through: int) -> bool:
-        waits_for = LAST_WAITED_FOR if query is Query.BRONZE else UPSTREAM[query]
+    def _is_next(self, query: str, through: int) -> bool:
+        waits_for = self.last_waited_for if query == self.path[0] else self._above(query)
         if waits_for not in self.through:
             return True
-        return self.through[waits_for] >= (through if query is Query.BRONZE else through + 1)
+        return self.through[waits_for] >= (through if query == self.path[0] else through + 1)
 
 
 class Turn:

@@ -1,17 +1,16 @@
-"""`activity describe`: the topology of this deployment, from `catalog.FLOWS` and settings; logged at every start."""
+"""`activity describe`: the topology of this deployment, from specs and settings; logged at every start."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from customer_activity import catalog
-from customer_activity.catalog import FLOWS, Flow, Table
+from customer_activity import catalog, topology
 from customer_activity.settings import Settings
+from customer_activity.tables import table_path
+from customer_activity.topology import End, Spec, Topic
 
-TOPIC_PREFIX = "topic:"
 
-
-def topology(settings: Settings) -> dict[str, Any]:
+def as_values(settings: Settings) -> dict[str, Any]:
     """Return the topology as plain values: what each query reads and writes, where, and what it promises."""
     return {
         "lake": settings.lake,
@@ -19,13 +18,13 @@ def topology(settings: Settings) -> dict[str, Any]:
         "currency": settings.currency,
         "queries": [
             {
-                "query": flow.query.value,
-                "reads": [_end(settings, name) for name in flow.reads],
-                "writes": [_end(settings, name) for name in flow.writes],
-                "checkpoint": catalog.checkpoint_path(settings.lake, flow.query),
-                "guarantee": flow.guarantee,
+                "query": spec.name,
+                "reads": [_end(settings, end) for end in _reads(spec)],
+                "writes": [_end(settings, end) for end in _writes(spec)],
+                "checkpoint": catalog.checkpoint_path(settings.lake, spec.name),
+                "guarantee": spec.promises,
             }
-            for flow in FLOWS
+            for spec in topology.specs()
         ],
     }
 
@@ -33,60 +32,60 @@ def topology(settings: Settings) -> dict[str, Any]:
 def lines(settings: Settings) -> list[str]:
     """Return the topology as text, one line a fact."""
     described = [f"lake {settings.lake}, Kafka {settings.kafka_bootstrap_servers}, currency {settings.currency}"]
-    for flow in FLOWS:
+    for spec in topology.specs():
         described += [
-            f"{flow.query}: {flow.guarantee}",
-            *(f"  reads      {_text(settings, name)}" for name in flow.reads),
-            *(f"  writes     {_text(settings, name)}" for name in flow.writes),
-            f"  checkpoint {catalog.checkpoint_path(settings.lake, flow.query)}",
+            f"{spec.name}: {spec.promises}",
+            *(f"  reads      {_text(settings, end)}" for end in _reads(spec)),
+            *(f"  writes     {_text(settings, end)}" for end in _writes(spec)),
+            f"  checkpoint {catalog.checkpoint_path(settings.lake, spec.name)}",
         ]
     return described
 
 
 def mermaid(settings: Settings) -> str:
     """Return the topology as a Mermaid flow chart: topics round, tables as cylinders, queries as boxes."""
-    names = list(dict.fromkeys(name for flow in FLOWS for name in (*flow.reads, *flow.writes)))
+    ends = list(dict.fromkeys(end for spec in topology.specs() for end in (*_reads(spec), *_writes(spec))))
     chart = ["flowchart LR"]
-    chart += [f"    {_node(name)}{_shape(settings, name)}" for name in names]
-    for flow in FLOWS:
-        chart += [f'    {flow.query}["{flow.query}"]', *_arrows(flow)]
+    chart += [f"    {_node(end)}{_shape(settings, end)}" for end in ends]
+    for spec in topology.specs():
+        chart += [f'    {spec.name}["{spec.name}"]', *_arrows(spec)]
     return "\n".join(chart)
 
 
-def _arrows(flow: Flow) -> list[str]:
-    """Draw a flow's edges; what it both reads and writes gets one edge with two heads."""
-    both = set(flow.reads) & set(flow.writes)
+def _reads(spec: Spec) -> list[End]:
+    """Return what a stream reads: its sources, and a topic that tells how far it is."""
+    progress = [read.progress for read in spec.reads if isinstance(read.progress, Topic)]
+    return list(dict.fromkeys([*(read.source for read in spec.reads), *progress]))
+
+
+def _writes(spec: Spec) -> list[End]:
+    return [write.target for write in spec.writes]
+
+
+def _arrows(spec: Spec) -> list[str]:
+    """Draw a stream's edges; what it both reads and writes gets one edge with two heads."""
+    both = set(_reads(spec)) & set(_writes(spec))
     return [
-        *(f"    {_node(name)} --> {flow.query}" for name in flow.reads if name not in both),
-        *(f"    {flow.query} {'<-->' if name in both else '-->'} {_node(name)}" for name in flow.writes),
+        *(f"    {_node(end)} --> {spec.name}" for end in _reads(spec) if end not in both),
+        *(f"    {spec.name} {'<-->' if end in both else '-->'} {_node(end)}" for end in _writes(spec)),
     ]
 
 
-def _topic(settings: Settings, name: str) -> str | None:
-    """Return the deployment's name of a topic, or None when `name` is a table."""
-    return settings.topics[name.removeprefix(TOPIC_PREFIX)] if name.startswith(TOPIC_PREFIX) else None
+def _end(settings: Settings, end: End) -> dict[str, str]:
+    if isinstance(end, Topic):
+        return {"topic": settings.topics[end.role]}
+    return {"table": end.label, "path": table_path(settings.lake, end)}
 
 
-def _end(settings: Settings, name: str) -> dict[str, str]:
-    topic = _topic(settings, name)
-    if topic is not None:
-        return {"topic": topic}
-    return {"table": Table(name).label, "path": catalog.table_path(settings.lake, Table(name))}
+def _text(settings: Settings, end: End) -> str:
+    if isinstance(end, Topic):
+        return f"topic {settings.topics[end.role]}"
+    return f"table {end.label} at {table_path(settings.lake, end)}"
 
 
-def _text(settings: Settings, name: str) -> str:
-    topic = _topic(settings, name)
-    return (
-        f"topic {topic}"
-        if topic is not None
-        else f"table {Table(name).label} at {catalog.table_path(settings.lake, Table(name))}"
-    )
+def _node(end: End) -> str:
+    return f"topic_{end.role}" if isinstance(end, Topic) else end.value.replace("/", "_")
 
 
-def _node(name: str) -> str:
-    return name.replace(":", "_").replace("/", "_")
-
-
-def _shape(settings: Settings, name: str) -> str:
-    topic = _topic(settings, name)
-    return f'(["{topic}"])' if topic is not None else f'[("{Table(name).label}")]'
+def _shape(settings: Settings, end: End) -> str:
+    return f'(["{settings.topics[end.role]}"])' if isinstance(end, Topic) else f'[("{end.label}")]'

@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 from deltalake.exceptions import DeltaError
 
-from customer_activity.catalog import FLOWS, PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE, Flow, Query, Table
+from customer_activity import topology
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.engine.observability import HELD
@@ -23,29 +24,10 @@ from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
 from customer_activity.inspection import tables, topics
 from customer_activity.lake import generations
 from customer_activity.settings import Settings
+from customer_activity.tables import Table
+from customer_activity.topology import Spec
 
-# By query: whose rows it reads.
-BEFORE: dict[Query, tuple[Query, ...]] = {
-    Query.BRONZE: (),
-    Query.SILVER: (Query.BRONZE,),
-    Query.GOLD: (Query.SILVER,),
-    Query.PUBLISH: (Query.GOLD,),
-    Query.SUMMARIES: (Query.SILVER,),
-    Query.PROFILES: (Query.SILVER,),
-    Query.ACTIVITY: (Query.GOLD,),
-}
 SILENT_SECONDS = 10.0  # a running application writes its status files at least every second
-TOPIC_PREFIX = "topic:"
-
-# By query: which of its tables shows how far it has come on which input topic.
-REFLECTED = {
-    Query.BRONZE: {PURCHASES_ROLE: Table.PURCHASE_EVENTS, PROFILES_ROLE: Table.PROFILE_EVENTS},
-    Query.SILVER: {PURCHASES_ROLE: Table.PURCHASES, PROFILES_ROLE: Table.PROFILE_CHANGES},
-    Query.GOLD: {PURCHASES_ROLE: Table.ACTIVITY_CHANGES, PROFILES_ROLE: Table.ACTIVITY_CHANGES},
-    Query.SUMMARIES: {PURCHASES_ROLE: Table.SUMMARIES},
-    Query.PROFILES: {PROFILES_ROLE: Table.PROFILES},
-    Query.ACTIVITY: {PURCHASES_ROLE: Table.ACTIVITY, PROFILES_ROLE: Table.ACTIVITY},
-}
 
 
 @dataclass
@@ -73,7 +55,7 @@ class QueryReport:
         freshness_seconds: how much newer the newest input is than what this layer reflects; 0 when it is current.
     """
 
-    query: Query
+    query: str
     state: str
     message: str = ""
     pid: int | None = None
@@ -144,31 +126,32 @@ def report(settings: Settings) -> Report:
     notes: list[str] = []
     by_role = _topics(settings, notes)
     queries, published = [], None
-    for flow in FLOWS:
-        progress = _progress(settings, flow.query, notes)
-        queries.append(_query(settings, flow, progress, by_role))
-        if flow.query is Query.PUBLISH and progress is not None:
-            published = _published(settings, progress)
+    for spec in topology.specs():
+        progress = _progress(settings, spec.name, notes)
+        queries.append(_query(settings, spec, progress, by_role))
+        if spec.is_publisher and progress is not None:
+            published = _published(settings, spec, progress)
     if holding := gate.holding(settings.lake):
         notes.append(f"publishing is held by quality: {gate.describe(holding)}")
     if (swap := generations.at_work(settings.lake)) is not None:
         notes.append(f"a swap of generations is at work, or was interrupted (next step: {swap.step})")
     held = {table: found for table in Table if (found := _contents(settings, table, notes)) is not None}
     newest = {table: contents.newest for table, contents in held.items()}
-    current: dict[Query, bool] = {}
-    for query in queries:
-        is_current = query.is_caught_up and all(current[before] for before in BEFORE[query.query])
-        query.is_current = current[query.query] = is_current
-        reflected = {role: newest.get(table) for role, table in REFLECTED.get(query.query, {}).items()}
-        if query.query is Query.PUBLISH:
-            reflected = dict.fromkeys((PURCHASES_ROLE, PROFILES_ROLE), published)
+    current: dict[str, bool] = {}
+    shows = {role: topology.reflected(role) for role in (PURCHASES_ROLE, PROFILES_ROLE)}
+    for query, spec in zip(queries, topology.specs(), strict=True):
+        is_current = query.is_caught_up and all(current[before.name] for before in topology.upstream(spec))
+        query.is_current = current[spec.name] = is_current
+        reflected = {role: newest.get(table[spec.name]) for role, table in shows.items() if spec.name in table}
+        if spec.is_publisher:
+            reflected = dict.fromkeys(shows, published)
         query.freshness_seconds = 0.0 if is_current else _behind(reflected, by_role)
     return Report(datetime.now(UTC), settings.lake, queries, list(held.values()), by_role, notes)
 
 
 def states(settings: Settings) -> list[QueryReport]:
     """Return what the status files say and whether their processes still run, and nothing else."""
-    return [_state(settings, query, None) for query in Query]
+    return [_state(settings, query, None) for query in topology.names()]
 
 
 def _topics(settings: Settings, notes: list[str]) -> dict[str, topics.Topic]:
@@ -191,7 +174,7 @@ def _contents(settings: Settings, table: Table, notes: list[str]) -> tables.Cont
         return None
 
 
-def _progress(settings: Settings, query: Query, notes: list[str]) -> checkpoint.Progress | None:
+def _progress(settings: Settings, query: str, notes: list[str]) -> checkpoint.Progress | None:
     try:
         return checkpoint.progress(settings.lake, query)
     except (CheckpointMismatch, OSError) as error:
@@ -200,18 +183,18 @@ def _progress(settings: Settings, query: Query, notes: list[str]) -> checkpoint.
 
 
 def _query(
-    settings: Settings, flow: Flow, progress: checkpoint.Progress | None, by_role: dict[str, topics.Topic]
+    settings: Settings, spec: Spec, progress: checkpoint.Progress | None, by_role: dict[str, topics.Topic]
 ) -> QueryReport:
     """Put together what is known of one query; freshness comes later."""
-    found = _state(settings, flow.query, progress)
-    if flow.query is Query.BRONZE:
+    found = _state(settings, spec.name, progress)
+    if spec.topics:
         offsets = progress.topic_offsets if progress else {}
-        inputs = [by_role[role] for role in (PURCHASES_ROLE, PROFILES_ROLE) if role in by_role]
+        inputs = [by_role[role] for role in spec.topics if role in by_role]
         found.lag = {topic.name: topic.behind(offsets.get(topic.name, {})) for topic in inputs}
         found.lag_records = sum(found.lag.values()) if inputs else None
         return found
     versions = progress.table_versions if progress else {}
-    for table in (Table(name) for name in flow.reads if not name.startswith(TOPIC_PREFIX)):
+    for table in spec.sources:
         position = _position(settings, table)
         if position is None:
             continue
@@ -237,15 +220,16 @@ def _committed_at(settings: Settings, table: Table, version: int) -> datetime | 
         return None
 
 
-def _published(settings: Settings, progress: checkpoint.Progress) -> datetime | None:
+def _published(settings: Settings, spec: Spec, progress: checkpoint.Progress) -> datetime | None:
     """Return how new the input is that the published version of gold reflects."""
     try:
-        return tables.newest_at(settings.lake, Table.ACTIVITY_CHANGES, progress.table_versions)
+        (source,) = spec.sources
+        return tables.newest_at(settings.lake, source, progress.table_versions)
     except (DeltaError, OSError):  # the log no longer reaches back to that version
         return None
 
 
-def _state(settings: Settings, query: Query, progress: checkpoint.Progress | None) -> QueryReport:
+def _state(settings: Settings, query: str, progress: checkpoint.Progress | None) -> QueryReport:
     """Read a query's status file and judge whether its process still stands behind it."""
     committed = {"id": progress.batch_id, "at": _iso(progress.committed_at)} if progress else None
     path = settings.run_dir / "status" / f"{query}.json"

@@ -11,9 +11,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow.fs import FileType
 
-from customer_activity import catalog
-from customer_activity.catalog import Table
 from customer_activity.storage.filesystem import filesystem
+from customer_activity.tables import Table, table_path
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -58,7 +57,7 @@ class Position(NamedTuple):
 def open_table(lake: str, table: Table) -> DeltaTable | None:
     """Open a table; None when there is none yet."""
     try:
-        return DeltaTable(catalog.table_path(lake, table))
+        return DeltaTable(table_path(lake, table))
     except TableNotFoundError:
         return None
 
@@ -71,7 +70,7 @@ def position(lake: str, table: Table) -> Position | None:
 
 def committed_at(lake: str, table: Table, version: int) -> datetime | None:
     """Return when a version was committed, as its log entry's file tells; None when the log has no such entry."""
-    files, folder = filesystem(catalog.table_path(lake, table))
+    files, folder = filesystem(table_path(lake, table))
     entry = files.get_file_info(f"{folder}/_delta_log/{version:020}.json")
     return None if entry.type == FileType.NotFound else datetime.fromtimestamp(entry.mtime_ns / 1e9, UTC)
 

@@ -7,17 +7,16 @@ import json
 from datetime import datetime
 from typing import Any
 
-from customer_activity.catalog import Query
 from customer_activity.storage.filesystem import write_whole
 
 
-def note(lake: str, now: datetime, what: str, query: Query, reason: str, **details: Any) -> None:
+def note(lake: str, now: datetime, what: str, query: str, reason: str, **details: Any) -> None:
     """Record an action."""
     entry = {
         "at": now.isoformat(timespec="milliseconds"),
         "by": getpass.getuser(),
         "what": what,
-        "query": query.value,
+        "query": query,
         "reason": reason,
         **details,
     }

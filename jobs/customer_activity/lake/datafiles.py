@@ -8,23 +8,19 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from customer_activity.catalog import Table, table_path
-from customer_activity.lake.schemas import SCHEMAS, STATISTICS
 from customer_activity.storage.filesystem import filesystem, settle
+from customer_activity.tables import TABLES, Table, arrow_schema, table_path
 
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 32 << 20  # of Arrow: a writer and a reader hold a row group whole
 UNBOUNDED_BYTES = 1 << 62
-UTC_MICROS = pa.timestamp("us", tz="UTC")
 
 
 class DataFile(NamedTuple):
@@ -41,17 +37,6 @@ class DataFile(NamedTuple):
     size: int
     rows: int
     stats: str
-
-
-@cache
-def arrow_schema(table: Table) -> pa.Schema:
-    """The table's columns as Arrow types: times are UTC, in microseconds."""
-    return pa.schema(
-        [
-            pa.field(field.name, UTC_MICROS if pa.types.is_timestamp(field.type) else field.type)
-            for field in to_arrow_schema(SCHEMAS[table])
-        ]
-    )
 
 
 class FileWriter:
@@ -102,7 +87,7 @@ class FileWriter:
                 write_page_index=False,
             )
         self.writer.write_table(rows)
-        for column in STATISTICS[self.table].split(","):
+        for column in TABLES[self.table].statistics:
             if not pa.types.is_string(self.schema.field(column).type):
                 self._bound(column, pc.min_max(rows.column(column)).as_py())
         self.rows += rows.num_rows

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
-from customer_activity.catalog import KEPT, Table, table_path
 from customer_activity.errors import SettingsError
 from customer_activity.lake import generations, layout
 from customer_activity.lake.checksums import write_checksum
-from customer_activity.lake.datafiles import arrow_schema
-from customer_activity.lake.schemas import STATISTICS
 from customer_activity.storage.filesystem import filesystem, keep_private, settle
+from customer_activity.tables import TABLES, Table, arrow_schema, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,9 +72,9 @@ def create(lake: str, table: Table, instead_of: Sequence[str] = ()) -> None:
         description=json.dumps({INSTEAD_OF: list(instead_of)}) if instead_of else None,
         configuration={
             **PROPERTIES,
-            "delta.dataSkippingStatsColumns": STATISTICS[table],
+            "delta.dataSkippingStatsColumns": ",".join(TABLES[table].statistics),
             # As long as `maintenance` keeps files that were replaced: each is an entry of every checkpoint.
-            "delta.deletedFileRetentionDuration": f"interval {KEPT[table].files_hours} hours",
+            "delta.deletedFileRetentionDuration": f"interval {TABLES[table].kept.files_hours} hours",
             layout.PROPERTY: str(layout.CURRENT),
         },
         raise_if_key_not_exists=False,  # our own is none of Delta's

@@ -17,23 +17,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow import dataset
 
-from customer_activity.catalog import Table, table_path
 from customer_activity.errors import ChangeFeedLost, ForeignCommit
 from customer_activity.lake import deltalog, microbatch, named_operations
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.named_operations import Kind, Operation
 from customer_activity.storage.filesystem import filesystem
+from customer_activity.tables import Table, arrow_schema, table_path
 
 SMALL_BATCH_FILES = 64
 # A part of a batch: what a hop works on at once. Some rows are a megabyte, and some commits have one row.
 PART_ROWS = 2_500_000
 PART_BYTES = 256 << 20  # of Parquet
 PART_FILES = 1_024
-VERSION = pa.field("_commit_version", pa.int64())
-SIDE = pa.field("side", pa.string())
 READ_AHEAD = 4  # batches and files that are read before they are asked for
 LOST = "find out what removed it, and put it back from a backup: nothing was skipped"
 
@@ -148,11 +144,6 @@ class Feed:
             here[table] = end
         return Feed(self.lake, self.columns, versions, added, self.commits)
 
-    def rows(self) -> pa.Table:
-        """Return everything: `side` (the table's label), the columns of all, `_commit_version`."""
-        parts = [part for table in self.added for part in self._rows(table)]
-        return pa.concat_tables(parts, promote_options="default")
-
     def batches(self, table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield one table's rows: few files one after the other, many on all cores, some row groups ahead.
 
@@ -167,22 +158,12 @@ class Feed:
                 for path in paths:
                     yield from pq.read_table(path, schema=schema, filesystem=files).to_batches()
                 return
+            from pyarrow import dataset  # noqa: PLC0415 - brings pandas, which few commands need
+
             found = dataset.dataset(paths, schema=schema, filesystem=files, format="parquet")
             yield from found.to_batches(batch_readahead=READ_AHEAD, fragment_readahead=READ_AHEAD)
         except FileNotFoundError as error:
             raise self._lost(table) from error
-
-    def _rows(self, table: Table) -> Iterator[pa.Table]:
-        """Yield the rows of each file; an empty table first, which has the types."""
-        files, folder = filesystem(table_path(self.lake, table))
-        schema = pa.schema([arrow_schema(table).field(name) for name in self.columns[table]])
-        yield _labelled(schema.empty_table(), table, 0)
-        for file in self.added[table]:
-            try:
-                rows = pq.read_table(f"{folder}/{file.path}", schema=schema, filesystem=files)
-            except FileNotFoundError as error:
-                raise self._lost(table) from error
-            yield _labelled(rows, table, file.version)
 
     def _lost(self, table: Table) -> ChangeFeedLost:
         after, upto = self.versions[table]
@@ -279,8 +260,3 @@ def _by_version(files: Iterable[Added]) -> Iterator[list[Added]]:
         group.append(file)
     if group:
         yield group
-
-
-def _labelled(rows: pa.Table, table: Table, version: int) -> pa.Table:
-    rows = rows.append_column(SIDE, pa.repeat(pa.scalar(table.label), rows.num_rows))
-    return rows.append_column(VERSION, pa.repeat(pa.scalar(version, pa.int64()), rows.num_rows))

@@ -19,9 +19,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from customer_activity.catalog import Query, Table, checkpoint_path, history_path
+from customer_activity import topology
+from customer_activity.catalog import checkpoint_path
 from customer_activity.errors import SettingsError, SwapUnfinished
 from customer_activity.storage.filesystem import read_whole, write_whole
+from customer_activity.tables import Table, history_path
 
 NEXT = "next"
 CONFLICTS = "conflicts.parquet"
@@ -29,13 +31,20 @@ DROPPED = ".dropped"
 TIME = "%Y%m%dT%H%M%SZ"
 
 REBUILT = tuple(table for table in Table if not table.value.startswith("bronze/"))
-# What changes places, as paths below a lake: silver's and gold's tables, what their commits said, and the checkpoints
-# of all who read them. Local indexes name the tables that they are of, so they are made anew by themselves.
-PARTS = (
-    *dict.fromkeys(table.value.partition("/")[0] for table in REBUILT),
-    *(checkpoint_path("", query)[1:] for query in Query if query is not Query.BRONZE),
-    *(history_path("", table)[1:] for table in REBUILT),
-)
+
+
+def parts() -> list[str]:
+    """Return what changes places, as paths below a lake.
+
+    That is silver's and gold's tables, what their commits said, and the checkpoints of all who read them. Local indexes
+    name the tables that they are of, so they are made anew by themselves.
+    """
+    landing = topology.landing().name
+    return [
+        *dict.fromkeys(table.value.partition("/")[0] for table in REBUILT),
+        *(checkpoint_path("", query)[1:] for query in topology.names() if query != landing),
+        *(history_path("", table)[1:] for table in REBUILT),
+    ]
 
 
 class Step(StrEnum):
@@ -135,7 +144,7 @@ def kept(lake: str) -> list[Kept]:
     """Return the generations that are kept, the oldest first."""
     if "://" in lake:
         return []
-    found = (path.parent.name for path in folder(lake, "").glob(f"*/{PARTS[0]}"))
+    found = (path.parent.name for path in folder(lake, "").glob(f"*/{parts()[0]}"))
     return [_read(lake, name) for name in sorted(found) if name != NEXT and not name.endswith(DROPPED)]
 
 

@@ -17,15 +17,15 @@ from typing import Any
 
 from pyarrow import fs
 
-from customer_activity.catalog import Query, Table, history_path, table_path
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.storage.filesystem import filesystem, write_whole
+from customer_activity.tables import Table, history_path, table_path
 
 SUFFIX = ".jsonl"
 
 
-def newest_note(lake: str, table: Table, query: Query, upto: int | None = None) -> dict[str, Any]:
+def newest_note(lake: str, table: Table, query: str, upto: int | None = None) -> dict[str, Any]:
     """Return what a query's newest commit to a table carries; empty when there is none as far as the log goes.
 
     Args:

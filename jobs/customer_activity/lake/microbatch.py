@@ -1,4 +1,4 @@
-"""What one micro-batch is: its identity for exactly-once writes, its accounting, and its rows held once.
+"""What one micro-batch is: its identity for exactly-once writes, and its accounting.
 
 What a batch reads comes to this process: a plan, a job and a shuffle cost more than its data. Only a large batch from
 Kafka stays with Spark's workers.
@@ -15,20 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
-
-from customer_activity.catalog import Query, Table, lease_id
+from customer_activity.catalog import lease_id
 from customer_activity.failpoints import FailPoint, nowhere
+from customer_activity.tables import Table
 
 SMALL_BATCH_ROWS = 50_000
 SMALL_BATCH_BYTES = 2 << 20  # of Parquet, where the size is known from the files
-
-UNKNOWN_BYTES = 1 << 62  # Spark's default for a source that does not tell its size is near the greatest long
-
-# Generated code pays from some hundred thousand rows on; below, compiling it costs more than interpreting the plan.
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE = "read", "accepted", "quarantined", "duplicate", "stale"
 REPLAYED, REMOVED = "replayed", "removed"  # from quarantine: appended to bronze, and taken out there
@@ -70,7 +62,7 @@ class MicroBatch:
         progress: told, in words, how far a batch is that takes its time: supervision looks at it.
     """
 
-    query: Query
+    query: str
     generation: str
     batch_id: int
     counts: dict[str, dict[str, int]] = field(default_factory=_counter)
@@ -151,7 +143,7 @@ class MicroBatch:
         """Return what each commit of this batch carries as `userMetadata`."""
         return json.dumps(
             {
-                "query": self.query.value,
+                "query": self.query,
                 "generation": self.generation,
                 "batch_id": self.batch_id,
                 "commit": self.attempt,
@@ -176,37 +168,3 @@ def metadata_of(text: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}
-
-
-def collected(frame: DataFrame, rows: int | None = None) -> pa.Table | None:
-    """Bring a frame's rows to this process when they are few; None when they are many.
-
-    The plans of whatever is done with them in Spark are interpreted when they are few and compiled when they are not.
-
-    Args:
-        frame: what to bring.
-        rows: how many there are, where that is known.
-    """
-    session = frame.sparkSession
-    few = _is_small(frame, rows)
-    for key, value in (COMPILED if few is False else INTERPRETED).items():
-        session.conf.set(key, value)
-    if few:
-        return frame.toArrow()
-    if few is None:  # neither rows nor bytes are known: take one more than a small batch has
-        head = frame.limit(SMALL_BATCH_ROWS + 1).toArrow()
-        if head.num_rows <= SMALL_BATCH_ROWS:
-            return head
-        for key, value in COMPILED.items():
-            session.conf.set(key, value)
-    return None
-
-
-def _is_small(frame: DataFrame, rows: int | None) -> bool | None:
-    """Whether a frame is small, from its row count or the size of its files; None when neither is known."""
-    if rows is not None:
-        return rows <= SMALL_BATCH_ROWS
-    size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001
-    if size >= UNKNOWN_BYTES:
-        return None
-    return size <= SMALL_BATCH_BYTES

@@ -31,13 +31,15 @@ from typing import Any, NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from customer_activity.catalog import FLOWS, REPLAY, Query, Table, lease_id, table_path
+from customer_activity import topology
+from customer_activity.catalog import REPLAY, lease_id
 from customer_activity.lake import audit
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.lease import lease
+from customer_activity.tables import Table, table_path
 
 REBUILD = "rebuild"  # what commits call themselves that fill the tables of a lake that is built beside
-WRITERS = frozenset({*(query.value for query in Query), REPLAY, REBUILD})  # whose appends are rows to read
+NOT_STREAMS = (REPLAY, REBUILD)  # whose appends are rows to read, too
 SHOWN = 120  # characters of what a foreign commit says of itself
 
 
@@ -87,13 +89,14 @@ def classify(actions: Sequence[Mapping[str, Any]]) -> Commit:
         action.get("cdc") or (action.get("remove") and _has_new_rows(action["remove"])) for action in actions
     )
     query = note.get("query") if isinstance(note.get("query"), str) else ""
+    is_ours = query in NOT_STREAMS or query in topology.names()
     operation = _operation(note)
     if operation is not None and _is_fenced(actions):
         kind = Kind.OPERATION
     elif not adds and not takes_away:
         # What tells of a batch without rows is its writer's; metadata, compaction and empty entries add no rows.
-        kind = Kind.APPEND if query in WRITERS else Kind.UPKEEP
-    elif query in WRITERS and not takes_away and operation is None:
+        kind = Kind.APPEND if is_ours else Kind.UPKEEP
+    elif is_ours and not takes_away and operation is None:
         kind = Kind.APPEND
     else:
         kind = Kind.FOREIGN
@@ -112,7 +115,7 @@ def _operation(note: Mapping[str, Any]) -> Operation | None:
 
 def _is_fenced(actions: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a commit carries an epoch of a lease."""
-    fences = {lease_id(query) for query in Query}
+    fences = {lease_id(query) for query in topology.names()}
     return any((action.get("txn") or {}).get("appId") in fences for action in actions)
 
 
@@ -145,7 +148,7 @@ class Fence(NamedTuple):
     operation: Operation
     run: str
     reason: str
-    hold: Callable[[Query], int]
+    hold: Callable[[str], int]
     lake: str
 
     def properties(self, table: Table, **details: Any) -> CommitProperties:
@@ -165,7 +168,7 @@ class Fence(NamedTuple):
         )
 
 
-def epochs_of(lake: str, table: Table, hold: Callable[[Query], int]) -> list[Transaction]:
+def epochs_of(lake: str, table: Table, hold: Callable[[str], int]) -> list[Transaction]:
     """Return what has a commit fail once another driver has taken one of a table's writers over.
 
     Args:
@@ -178,17 +181,12 @@ def epochs_of(lake: str, table: Table, hold: Callable[[Query], int]) -> list[Tra
     """
     log = DeltaTable(table_path(lake, table))
     transactions = []
-    for query in writers(table):
+    for query in topology.writers(table):
         epoch = hold(query)
         if (log.transaction_version(lease_id(query)) or 0) > epoch:
             raise lease.lost(query, epoch)
         transactions.append(Transaction(lease_id(query), epoch))
     return transactions
-
-
-def writers(table: Table) -> list[Query]:
-    """Return the queries that write a table."""
-    return [flow.query for flow in FLOWS if table in flow.writes]
 
 
 @contextmanager
@@ -205,7 +203,7 @@ def fenced(lake: str, operation: Operation, tables: Sequence[Table], reason: str
     Raises:
         QueryAlreadyRunning: a driver is at work on one of their writers.
     """
-    queries = [query for query in Query if any(query in writers(table) for table in tables)]
+    queries = list(dict.fromkeys(query for table in tables for query in topology.writers(table)))
     with lease.kept_out(lake, queries) as held:
         run = uuid.uuid4().hex
         named = [table.label for table in tables]

@@ -21,10 +21,11 @@ from typing import Protocol
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from customer_activity.catalog import FLOWS, Query, Table, lease_id, lock_path, table_path
+from customer_activity import topology
+from customer_activity.catalog import lease_id, lock_path
 from customer_activity.storage import s3
+from customer_activity.tables import table_path
 
-QUERIES = frozenset(query.value for query in Query)
 TABLES_AT_A_TIME = 4  # opening one is mostly waiting for its storage
 LOCKED, FROZEN, GIVEN_BACK = "", "its predecessor was frozen and holds the lock", "given back"
 
@@ -64,25 +65,25 @@ class Epochs(Protocol):
 
     is_near: bool  # looking costs nothing, so a driver may do it all the time
 
-    def newest(self) -> dict[Query, int]:
+    def newest(self) -> dict[str, int]:
         """Return the newest epoch of each query that ever had a driver."""
 
-    def create(self, query: Query, epoch: int, text: str) -> None:
+    def create(self, query: str, epoch: int, text: str) -> None:
         """Begin an epoch; FileExistsError when another driver was first."""
 
-    def renew(self, query: Query, epoch: int, text: str) -> None:
+    def renew(self, query: str, epoch: int, text: str) -> None:
         """Write an epoch again: its driver is at work."""
 
-    def read(self, query: Query, epoch: int) -> tuple[str, float]:
+    def read(self, query: str, epoch: int) -> tuple[str, float]:
         """Return what an epoch says, and how many seconds ago it was written."""
 
-    def give_back(self, query: Query, epoch: int) -> None:
+    def give_back(self, query: str, epoch: int) -> None:
         """Say that an epoch's driver is at work no more."""
 
-    def remove(self, query: Query, epochs: Iterable[int]) -> None:
+    def remove(self, query: str, epochs: Iterable[int]) -> None:
         """Remove epochs that are over, as far as they are there."""
 
-    def lock(self, query: Query) -> Lock | None:
+    def lock(self, query: str) -> Lock | None:
         """Open the lock that a query's driver holds as long as it lives; None where there is no such thing."""
 
 
@@ -96,17 +97,17 @@ class Files:
         self.lake = lake
         self.open_lock = open_lock
 
-    def newest(self) -> dict[Query, int]:
+    def newest(self) -> dict[str, int]:
         """Look into the folder."""
-        folder = Path(lock_path(self.lake, Query.BRONZE)).parent
+        folder = Path(lock_path(self.lake, "any")).parent
         return _newest(path.name for path in folder.glob("*.*"))
 
-    def create(self, query: Query, epoch: int, text: str) -> None:
+    def create(self, query: str, epoch: int, text: str) -> None:
         """Create the file, which the file system lets one driver do."""
         with self._file(query, epoch).open("x", encoding="utf-8") as file:
             file.write(text)
 
-    def renew(self, query: Query, epoch: int, text: str) -> None:
+    def renew(self, query: str, epoch: int, text: str) -> None:
         """Touch the file, and change what it says where that is something else."""
         file = self._file(query, epoch)
         if file.read_text(encoding="utf-8") == text:
@@ -114,27 +115,27 @@ class Files:
         else:
             file.write_text(text, encoding="utf-8")
 
-    def read(self, query: Query, epoch: int) -> tuple[str, float]:
+    def read(self, query: str, epoch: int) -> tuple[str, float]:
         """Read the file, and compare its time with now."""
         file = self._file(query, epoch)
         return file.read_text(encoding="utf-8"), time.time() - file.stat().st_mtime
 
-    def give_back(self, query: Query, epoch: int) -> None:
+    def give_back(self, query: str, epoch: int) -> None:
         """Leave it to the lock, which is free from then on."""
 
-    def remove(self, query: Query, epochs: Iterable[int]) -> None:
+    def remove(self, query: str, epochs: Iterable[int]) -> None:
         """Remove the files."""
         for epoch in epochs:
             self._file(query, epoch).unlink(missing_ok=True)
 
-    def lock(self, query: Query) -> Lock:
+    def lock(self, query: str) -> Lock:
         """Open the lock's file."""
         path = Path(lock_path(self.lake, query))
         path.parent.mkdir(parents=True, exist_ok=True)
         return self.open_lock(path)
 
-    def _file(self, query: Query, epoch: int) -> Path:
-        return Path(lock_path(self.lake, query)).with_name(f"{query.value}.{epoch}")
+    def _file(self, query: str, epoch: int) -> Path:
+        return Path(lock_path(self.lake, query)).with_name(f"{query}.{epoch}")
 
 
 class Objects:
@@ -148,25 +149,25 @@ class Objects:
         self.folder = f"{prefix}/_locks/".lstrip("/")
         self.s3 = s3.client()
 
-    def newest(self) -> dict[Query, int]:
+    def newest(self) -> dict[str, int]:
         """List the folder: one page of it, since few epochs are there."""
         with s3.explained(self.bucket):
             found = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=self.folder).get("Contents", [])
         return _newest(entry["Key"].removeprefix(self.folder) for entry in found)
 
-    def create(self, query: Query, epoch: int, text: str) -> None:
+    def create(self, query: str, epoch: int, text: str) -> None:
         """Write the object on condition that there is none, which S3 grants one driver."""
         key = self._key(query, epoch)
         with s3.explained(self.bucket):
             if not s3.created(self.s3, self.bucket, key, text.encode()):
                 raise FileExistsError(key)
 
-    def renew(self, query: Query, epoch: int, text: str) -> None:
+    def renew(self, query: str, epoch: int, text: str) -> None:
         """Write the object."""
         with s3.explained(self.bucket):
             self.s3.put_object(Bucket=self.bucket, Key=self._key(query, epoch), Body=text.encode())
 
-    def read(self, query: Query, epoch: int) -> tuple[str, float]:
+    def read(self, query: str, epoch: int) -> tuple[str, float]:
         """Read the object, and compare its time with that of the answer: both are S3's."""
         with s3.explained(self.bucket):
             found = self.s3.get_object(Bucket=self.bucket, Key=self._key(query, epoch))
@@ -174,21 +175,21 @@ class Objects:
         now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
         return text, (now - found["LastModified"]).total_seconds()
 
-    def give_back(self, query: Query, epoch: int) -> None:
+    def give_back(self, query: str, epoch: int) -> None:
         """Have the object say so."""
         self.renew(query, epoch, GIVEN_BACK)
 
-    def remove(self, query: Query, epochs: Iterable[int]) -> None:
+    def remove(self, query: str, epochs: Iterable[int]) -> None:
         """Remove the objects."""
         with s3.explained(self.bucket):
             for epoch in epochs:
                 self.s3.delete_object(Bucket=self.bucket, Key=self._key(query, epoch))
 
-    def lock(self, query: Query) -> None:
+    def lock(self, query: str) -> None:
         """There is none."""
 
-    def _key(self, query: Query, epoch: int) -> str:
-        return f"{self.folder}{query.value}.{epoch}"
+    def _key(self, query: str, epoch: int) -> str:
+        return f"{self.folder}{query}.{epoch}"
 
 
 def of(lake: str, open_lock: Callable[[Path], Lock]) -> Epochs:
@@ -196,13 +197,13 @@ def of(lake: str, open_lock: Callable[[Path], Lock]) -> Epochs:
     return Objects(lake) if s3.is_on(lake) else Files(lake, open_lock)
 
 
-def in_tables(lake: str, queries: Sequence[Query]) -> dict[Query, int]:
+def in_tables(lake: str, queries: Sequence[str]) -> dict[str, int]:
     """Return the greatest epoch that commits of some queries carry, 0 where there is none.
 
     It is greater than the newest of the lake's epochs where `_locks` was lost, or put back from a backup: a driver that
     began below it could commit nothing, and neither could its next successors.
     """
-    written = {flow.query: [Table(name) for name in flow.writes if ":" not in name] for flow in FLOWS}
+    written = {query: topology.spec(query).tables for query in queries}
     tables = sorted({table for query in queries for table in written[query]})
     with ThreadPoolExecutor(TABLES_AT_A_TIME, thread_name_prefix="epochs") as pool:
         opened = dict(zip(tables, pool.map(lambda table: _opened(table_path(lake, table)), tables), strict=True))
@@ -222,10 +223,11 @@ def _opened(path: str) -> DeltaTable | None:
         return None
 
 
-def _newest(names: Iterable[str]) -> dict[Query, int]:
-    found: dict[Query, int] = {}
+def _newest(names: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    known = topology.names()
     for name in names:
         query, _, number = name.rpartition(".")
-        if number.isdigit() and query in QUERIES:
-            found[Query(query)] = max(int(number), found.get(Query(query), 0))
+        if number.isdigit() and query in known:
+            found[query] = max(int(number), found.get(query, 0))
     return found

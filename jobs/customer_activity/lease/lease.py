@@ -24,7 +24,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from customer_activity.catalog import Query
 from customer_activity.errors import ActivityError, LeaseLost, QueryAlreadyRunning, StorageUnavailable
 from customer_activity.lease import epochs
 from customer_activity.lease.epochs import FROZEN, GIVEN_BACK, LOCKED, Epochs, Lock, ProcessLock
@@ -40,7 +39,7 @@ LOOK_SECONDS = 0.5
 class Lease:
     """The queries that this driver holds, until it is closed or lost."""
 
-    def __init__(self, open_lock: Callable[[Path], Lock], lake: str, queries: Sequence[Query]) -> None:
+    def __init__(self, open_lock: Callable[[Path], Lock], lake: str, queries: Sequence[str]) -> None:
         """Take the queries.
 
         Args:
@@ -54,9 +53,9 @@ class Lease:
         """
         self.lake = lake
         self.place: Epochs = epochs.of(lake, open_lock)
-        self.epochs: dict[Query, int] = {}
-        self.frozen: list[Query] = []  # whose former driver may live: what it has open on this machine stays its own
-        self.unlocked: dict[Query, Lock] = {}
+        self.epochs: dict[str, int] = {}
+        self.frozen: list[str] = []  # whose former driver may live: what it has open on this machine stays its own
+        self.unlocked: dict[str, Lock] = {}
         self.resources = ExitStack()
         self.fault: Exception | None = None
         self.renewed = time.monotonic()
@@ -75,7 +74,7 @@ class Lease:
         self.keeper = threading.Thread(target=self._keep, name="lease", daemon=True)
         self.keeper.start()
 
-    def _take(self, query: Query, in_tables: int) -> None:
+    def _take(self, query: str, in_tables: int) -> None:
         lock = self.place.lock(query)
         if lock is not None:
             self.resources.callback(lock.close)
@@ -112,10 +111,10 @@ class Lease:
             self.frozen.append(query)
         self.place.remove(query, range(max(1, epoch - 2), epoch))
 
-    def _text(self, query: Query) -> str:
+    def _text(self, query: str) -> str:
         return FROZEN if query in self.unlocked else LOCKED
 
-    def hold(self, query: Query) -> int:
+    def hold(self, query: str) -> int:
         """Return the epoch under which a query may commit.
 
         Raises:
@@ -131,7 +130,7 @@ class Lease:
             )
         return epoch
 
-    def _held(self, query: Query, newest: Mapping[Query, int]) -> int:
+    def _held(self, query: str, newest: Mapping[str, int]) -> int:
         epoch = self.epochs[query]
         if newest.get(query) != epoch:
             raise lost(query, epoch)
@@ -200,12 +199,12 @@ class Lease:
                     self.place.give_back(query, epoch)
 
 
-def newest_epoch(lake: str, query: Query) -> int | None:
+def newest_epoch(lake: str, query: str) -> int | None:
     """Return a query's newest epoch; None when no driver ever ran it."""
     return epochs.of(lake, ProcessLock).newest().get(query)
 
 
-def refuse_running(lake: str, query: Query) -> None:
+def refuse_running(lake: str, query: str) -> None:
     """Make sure that no driver holds a query.
 
     Raises:
@@ -225,7 +224,7 @@ def refuse_running(lake: str, query: Query) -> None:
 
 
 @contextmanager
-def kept_out(lake: str, queries: Sequence[Query]) -> Iterator[Lease]:
+def kept_out(lake: str, queries: Sequence[str]) -> Iterator[Lease]:
     """Keep drivers from some queries while their tables are worked on; yield the lease of them.
 
     Raises:
@@ -237,7 +236,7 @@ def kept_out(lake: str, queries: Sequence[Query]) -> Iterator[Lease]:
         yield held
 
 
-def lost(query: Query, epoch: int) -> LeaseLost:
+def lost(query: str, epoch: int) -> LeaseLost:
     """Say that another driver took a query over from the one with this epoch."""
     return LeaseLost(
         f"{query}: another driver has taken over from this one (epoch {epoch}), which did not answer for "

@@ -29,13 +29,14 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from customer_activity.catalog import CURRENT, FLOWS, KEPT, Query, Table, table_path
+from customer_activity import topology
 from customer_activity.checkpoints import checkpoint
 from customer_activity.errors import ActivityError
 from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import deltalog, footers, history
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.storage.filesystem import filesystem
+from customer_activity.tables import TABLES, Table, table_path
 
 COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small log files at most
 SLICE_COMMITS = 500  # a log is shortened by at a time: a fraction of a second, some seconds on a disk that is busy
@@ -47,7 +48,7 @@ SMALL_FILES = 100  # compacted when there are so many: a few minutes of batches
 SMALL_BYTES = 512 << 10
 COMPACTED_BYTES = 2 * SMALL_BYTES
 # Off the streams nobody waits. Tables of current rows keep small files: a merge rewrites every file that it touches.
-RESTING_BYTES = {table: COMPACTED_BYTES if table in CURRENT else 64 << 20 for table in Table}
+RESTING_BYTES = {table: COMPACTED_BYTES if TABLES[table].is_current else 64 << 20 for table in Table}
 
 FAULTS = (DeltaError, OSError, ActivityError)  # after them a table is as it was
 
@@ -94,7 +95,7 @@ def checkpoint_log(lake: str, table: Table, *, every: int | None = None) -> bool
     is_due = log.version() - _last_checkpoint(lake, table) >= (COMMITS_A_CHECKPOINT if every is None else every)
     if is_due:
         log.create_checkpoint()
-        shorten(lake, table, KEPT[table].commits, str(log.metadata().id))
+        shorten(lake, table, TABLES[table].kept.commits, str(log.metadata().id))
     return is_due
 
 
@@ -166,7 +167,7 @@ def vacuum(
         retention: how old what is removed must be at least; as `KEPT` says when not given.
         reach: called when half of it is removed.
     """
-    retention = timedelta(hours=KEPT[table].files_hours) if retention is None else retention
+    retention = timedelta(hours=TABLES[table].kept.files_hours) if retention is None else retention
     if behind := readers_behind(lake, table, retention):
         return Vacuumed(0, 0, behind)
     files, folder = filesystem(table_path(lake, table))
@@ -194,7 +195,7 @@ def readers_behind(lake: str, table: Table, retention: timedelta) -> list[str]:
     ]
 
 
-def needed_from(lake: str, table: Table, table_id: str | None = None) -> dict[Query, int | None]:
+def needed_from(lake: str, table: Table, table_id: str | None = None) -> dict[str, int | None]:
     """Return the first version of a table that each of its readers may still ask for; None: all there are.
 
     That is the one that its last batch began behind: a query that starts again asks for that batch once more, also when
@@ -202,8 +203,8 @@ def needed_from(lake: str, table: Table, table_id: str | None = None) -> dict[Qu
     not begun begins with the first version.
     """
     table_id = table_id or str(DeltaTable(table_path(lake, table)).metadata().id)
-    needed: dict[Query, int | None] = {}
-    for query in (flow.query for flow in FLOWS if table in flow.reads):
+    needed: dict[str, int | None] = {}
+    for query in topology.readers(table):
         progress = checkpoint.progress(lake, query)
         last = None if progress is None else checkpoint.cut(lake, query, progress.batch_id)
         read = None if last is None or last.begin is None else checkpoint.table_versions(last.begin).get(table_id)

@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from customer_activity.catalog import KEPT, Query, Table
+from customer_activity import topology
 from customer_activity.checkpoints import checkpoint
 from customer_activity.errors import QueryAlreadyRunning, TransientError
 from customer_activity.lake import delta
@@ -20,6 +20,7 @@ from customer_activity.maintenance import maintenance, maintenance_request
 from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import running
+from customer_activity.tables import TABLES, Table
 
 LOOK_SECONDS = 0.5
 SET_ASIDE_DAYS = 30  # a checkpoint that was replaced is for whoever looks into why; nothing reads it again
@@ -78,10 +79,10 @@ def at_rest(lake: str) -> list[Tended]:
         QueryAlreadyRunning: one does, and not with these settings.
     """
     try:
-        with Lease(ProcessLock, lake, list(Query)):
+        with Lease(ProcessLock, lake, topology.names()):
             done = [maintenance.tend(lake, table, target_bytes=RESTING_BYTES[table]) for table in Table]
             for table in Table:
-                while maintenance.shorten(lake, table, KEPT[table].commits):  # no stream waits
+                while maintenance.shorten(lake, table, TABLES[table].kept.commits):  # no stream waits
                     pass
             return done
     except QueryAlreadyRunning as error:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from customer_activity import failpoints
-from customer_activity.catalog import FLOWS, KEPT, Query, Table
+from customer_activity import failpoints, topology
 from customer_activity.engine.observability import keep_log_short, log
 from customer_activity.engine.queries import RunningQuery
 from customer_activity.lake import delta
 from customer_activity.maintenance import maintenance, maintenance_request
 from customer_activity.maintenance.maintenance import FAULTS, Tended
 from customer_activity.settings import Settings
+from customer_activity.tables import TABLES, Table
 
 LOOK_SECONDS = 20.0  # from the end of one round over the tables to the next
 PAUSE_SECONDS = 2.0  # within a round, after a table that had something to do: what waited for it goes first
@@ -104,7 +104,7 @@ class Upkeep:
         What one time leaves is for the end of the round: other tables and the streams have their turn in between.
         """
         try:
-            gone = maintenance.shorten(self.settings.lake, table, KEPT[table].commits, self.id_of(table))
+            gone = maintenance.shorten(self.settings.lake, table, TABLES[table].kept.commits, self.id_of(table))
         except FAULTS as error:
             _later(table, error)
             return True
@@ -152,11 +152,7 @@ def _later(table: Table, error: Exception) -> None:
 def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:
     """Tables that are written here and nowhere else, with the queries that write them."""
     here = {query.query: query for query in running}
-    writers: dict[Table, list[Query]] = {}
-    for flow in FLOWS:
-        for name in flow.writes:
-            if ":" not in name:
-                writers.setdefault(Table(name), []).append(flow.query)
+    writers = {table: topology.writers(table) for table in Table}
     return {
         table: [here[query] for query in queries] for table, queries in writers.items() if set(queries) <= set(here)
     }

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import uuid
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from customer_activity.catalog import Query, Table, lease_id, table_path
+from customer_activity.catalog import lease_id
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake import deltalog
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.lake.microbatch import MicroBatch
-from customer_activity.streams.current import activity, profiles, summaries
-from customer_activity.streams.current.merging import newest
+from customer_activity.streams.registry import STREAMS
+from customer_activity.tables import Table, table_path
 
 FIRST = 1  # the batch that it is: the one before would have read nothing
 
 
-def make(lake: str, query: Query, epoch: int) -> Table:
+def make(lake: str, query: str, epoch: int) -> Table:
     """Replace the rows of a query's table, and write its checkpoint as if one batch had read all; return the table.
 
     There must be no checkpoint, and no driver. After a crash the table has what its newest commit says, as ever.
@@ -34,11 +32,12 @@ def make(lake: str, query: Query, epoch: int) -> Table:
         query: one that merges into a table of current rows.
         epoch: of its lease, which this process holds.
     """
-    follows = {Query.SUMMARIES: summaries, Query.PROFILES: profiles, Query.ACTIVITY: activity}[query]
-    table: Table = follows.TARGET
-    source: Table = follows.SOURCE
+    stream = STREAMS[query]
+    if not isinstance(stream, CurrentRows):
+        raise TypeError(f"{query} has no table of current rows")
+    table, source = stream.target, stream.source
     opened = DeltaTable(table_path(lake, source))
-    rows = _rows(query, opened)
+    rows = stream.rows(opened.to_pyarrow_dataset().to_batches(columns=stream.columns))
     end = [checkpoint.after(str(opened.metadata().id), opened.version())]
     cut = Cut(end, end)
     batch = MicroBatch(query, str(uuid.uuid4()), FIRST, cut=cut._asdict())
@@ -50,15 +49,3 @@ def make(lake: str, query: Query, epoch: int) -> Table:
     deltalog.settle(lake, table, DeltaTable(table_path(lake, table)).version())
     checkpoint.write(lake, query, batch.generation, FIRST, cut, is_through=True)
     return table
-
-
-def _rows(query: Query, source: DeltaTable) -> pa.Table:
-    """Return what a table of current rows has when it follows a source up to a version."""
-    read = source.to_pyarrow_dataset().to_batches
-    if query is Query.SUMMARIES:
-        return summaries.summarise(read(columns=summaries.COLUMNS))
-    follows = profiles if query is Query.PROFILES else activity
-    rows = newest(follows.SOURCE, follows.COLUMNS, follows.ORDER)(read(columns=follows.COLUMNS))
-    rows = rows.filter(pc.invert(rows.column(follows.GONE)))
-    schema = arrow_schema(follows.TARGET)
-    return rows.select(schema.names).cast(schema)

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Schema
 
-from customer_activity.catalog import Query, Table, table_path
+from customer_activity import topology
 from customer_activity.errors import SettingsError
 from customer_activity.lake import audit, deltalog, generations, layout
 from customer_activity.lake.checksums import write_checksum
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.lease import lease
 from customer_activity.storage.filesystem import filesystem
+from customer_activity.tables import Table, arrow_schema, table_path
 
 MIGRATE = "migrate"
 
@@ -77,11 +77,11 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
     layout.refuse_newer(lake, found)
     steps = list(plan(lake))
     if steps and not dry_run:
-        with lease.kept_out(lake, list(Query)):
+        with lease.kept_out(lake, topology.names()):
             steps = list(plan(lake))  # as it is now that no driver is at work
             now = datetime.now(UTC)
             done = [{"table": step.table.label, "columns": step.columns, "from": step.version} for step in steps]
-            audit.note(lake, now, MIGRATE, Query.BRONZE, f"layout version {layout.CURRENT}", steps=done)
+            audit.note(lake, now, MIGRATE, topology.landing().name, f"layout version {layout.CURRENT}", steps=done)
             for place in _places(lake):
                 finish_checksums(place)
             for step in steps:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from customer_activity.catalog import FLOWS, Query, Table, checkpoint_path
+from customer_activity import topology
+from customer_activity.catalog import checkpoint_path
 from customer_activity.checkpoints import agreement, checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.lake import audit, delta, deltalog, history
 from customer_activity.lease import lease
 from customer_activity.operations import current_rows
+from customer_activity.tables import Table
 
 
 class Written(NamedTuple):
@@ -40,13 +42,13 @@ class Recovered(NamedTuple):
         made_anew: the table of current rows that was built again from all that it reads.
     """
 
-    query: Query
+    query: str
     batch_id: int | None
     set_aside: str | None
     made_anew: Table | None = None
 
 
-def check_agreement(lake: str, queries: Iterable[Query]) -> None:
+def check_agreement(lake: str, queries: Iterable[str]) -> None:
     """Refuse to start queries that would skip or repeat what their tables have.
 
     Raises:
@@ -79,26 +81,20 @@ def _disagreement(state: checkpoint.State | None, written: Written | None) -> st
     return ""
 
 
-def newest_batch(lake: str, query: Query) -> Written | None:
+def newest_batch(lake: str, query: str) -> Written | None:
     """Return the newest batch of a query that is in any of its tables, as far back as their logs go.
 
     Publish notes on the topic how far it is; what it now and then puts into quarantine says nothing about that.
     """
     found: list[Written] = []
-    if query is Query.PUBLISH:
-        return None
-    for name in next(flow.writes for flow in FLOWS if flow.query is query):
-        if ":" in name or (name is Table.QUARANTINE and query is not Query.BRONZE):
-            continue
-        if metadata := history.newest_note(lake, Table(name), query):
+    for table in topology.spec(query).telling:
+        if metadata := history.newest_note(lake, table, query):
             cut = metadata.get("cut")
-            found.append(
-                Written(Table(name), metadata["generation"], metadata["batch_id"], Cut(**cut) if cut else None)
-            )
+            found.append(Written(table, metadata["generation"], metadata["batch_id"], Cut(**cut) if cut else None))
     return max(found, key=lambda written: written.batch_id, default=None)
 
 
-def recover(lake: str, query: Query, reason: str) -> Recovered:
+def recover(lake: str, query: str, reason: str) -> Recovered:
     """Write a query's checkpoint anew from what its tables say, and note in the lake that and why it was done.
 
     Raises:
@@ -111,7 +107,7 @@ def recover(lake: str, query: Query, reason: str) -> Recovered:
         return _recover(lake, query, reason, held.hold)
 
 
-def _recover(lake: str, query: Query, reason: str, hold: Callable[[Query], int]) -> Recovered:
+def _recover(lake: str, query: str, reason: str, hold: Callable[[str], int]) -> Recovered:
     written = newest_batch(lake, query)
     if written is not None and written.cut is None:
         raise CheckpointMismatch(
@@ -120,7 +116,7 @@ def _recover(lake: str, query: Query, reason: str, hold: Callable[[Query], int])
         )
     now = datetime.now(UTC)
     aside = checkpoint.set_aside(lake, query, now)
-    if query.is_behind and written is not None and not _reaches(lake, query, written):
+    if topology.spec(query).is_behind and written is not None and not _reaches(lake, query, written):
         made = current_rows.make(lake, query, hold(query))
         audit.note(lake, now, "recover", query, reason, made_anew=made.label, set_aside=aside)
         return Recovered(query, None, aside, made)
@@ -131,13 +127,13 @@ def _recover(lake: str, query: Query, reason: str, hold: Callable[[Query], int])
     return done
 
 
-def _reaches(lake: str, query: Query, written: Written) -> bool:
+def _reaches(lake: str, query: str, written: Written) -> bool:
     """Whether what a query reads is what it has read, and its log has all that came after its newest batch's begin."""
     noted = deltalog.noted(history.newest_note(lake, written.table, query))
     if not all(agreement.reaches(lake, table, position) for table, position in noted.items()):
         return False
     begin = None if written.cut is None else written.cut.begin
     if begin is None:
-        return all(delta.first_version(lake, table) == 0 for table in agreement.sources(query))
+        return all(delta.first_version(lake, table) == 0 for table in topology.spec(query).sources)
     read = agreement.by_id(query, begin)
     return all(agreement.reaches(lake, table, position) for table, position in read.items())

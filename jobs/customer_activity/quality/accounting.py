@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from customer_activity.catalog import REPLAY, Query, Table
+from customer_activity import topology
+from customer_activity.catalog import REPLAY
 from customer_activity.lake import history
 from customer_activity.lake.microbatch import (
     ACCEPTED,
@@ -28,6 +29,7 @@ from customer_activity.lake.microbatch import (
 from customer_activity.quality.pins import Pins
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
+from customer_activity.tables import Table
 
 COUNTED = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES)
 
@@ -85,7 +87,7 @@ def relations(settings: Settings, pins: Pins) -> Relations:
 
 def _seen(pins: Pins, made: Table) -> int:
     """Return up to which version silver had read the landed records that it judged."""
-    return next(version for seen, version in pins.seen.items() if (seen.reader, seen.made) == (Query.SILVER, made))
+    return next(version for seen, version in pins.seen.items() if seen.made is made)
 
 
 def _through(topic: str, told: Mapping[Table, Told], landed: Table, judged: Table, seen: int) -> dict[str, int]:
@@ -95,13 +97,13 @@ def _through(topic: str, told: Mapping[Table, Told], landed: Table, judged: Tabl
         version = told[landed].versions.get(batch)
         # One that accepts records of the topic has a commit to its table, sooner or later.
         is_seen = not counts[topic][ACCEPTED] if version is None else version <= seen
-        if batch[0] == Query.BRONZE and is_seen:
+        if batch[0] == topology.landing().name and is_seen:
             total[READ] += counts[topic][READ]
             total[QUARANTINED] += counts[topic][QUARANTINED]
         elif batch[0] == REPLAY and version is not None and version <= seen:
             total[QUARANTINED] -= counts[topic][REPLAYED]
     for batch, of_batch in told[judged].batches.items():
-        if batch[0] == Query.SILVER:
+        if batch[0] in topology.writers(judged):
             for outcome in (ACCEPTED, QUARANTINED, DUPLICATE, STALE):
                 total[outcome] += of_batch.get(topic, {}).get(outcome, 0)
     return {outcome: total[outcome] for outcome in OUTCOMES}

@@ -9,46 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from customer_activity.catalog import Query, Table, table_path
+from customer_activity import topology
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.resumption import read_by
 from customer_activity.errors import SettingsError, TransientError
 from customer_activity.lake import deltalog, history
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.quality.snapshot import Relation, Relations, relation
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, arrow_schema, table_path
+
+Seen = topology.Edge
+"""A table as a reader saw it: the reader, the table that tells by its commits, and the table that was read."""
 
 
-class Seen(NamedTuple):
-    """A table as a reader saw it: the reader, the table that tells by its commits, and the table that was read."""
-
-    reader: Query
-    made: Table
-    read: Table
-
-    @property
-    def name(self) -> str:
-        """What queries call it."""
-        return f"seen_by_{self.reader}.{self.read.value.partition('/')[2]}"
+def name_of(seen: Seen) -> str:
+    """Return what queries call a table as a reader saw it."""
+    return f"seen_by_{seen.stream}.{seen.read.value.partition('/')[2]}"
 
 
-# Readers before what they read: what is opened later can only be newer. So is quarantine before the events: silver puts
-# into it what has landed.
-SEEN = (
-    Seen(Query.ACTIVITY, Table.ACTIVITY, Table.ACTIVITY_CHANGES),
-    Seen(Query.SUMMARIES, Table.SUMMARIES, Table.PURCHASES),
-    Seen(Query.PROFILES, Table.PROFILES, Table.PROFILE_CHANGES),
-    Seen(Query.GOLD, Table.ACTIVITY_CHANGES, Table.PURCHASES),
-    Seen(Query.GOLD, Table.ACTIVITY_CHANGES, Table.PROFILE_CHANGES),
-    Seen(Query.SILVER, Table.PURCHASES, Table.PURCHASE_EVENTS),
-    Seen(Query.SILVER, Table.PROFILE_CHANGES, Table.PROFILE_EVENTS),
-)
-ORDER = tuple(dict.fromkeys([*(seen.made for seen in SEEN), Table.QUARANTINE, *Table]))
+def seen_tables() -> list[Seen]:
+    """Return who has seen what, readers before what they read."""
+    return list(reversed(topology.edges()))
+
+
+def order() -> list[Table]:
+    """Return the tables in the order in which they are opened.
+
+    Readers before what they read: what is opened later can only be newer. So is quarantine before the events: silver
+    puts into it what has landed.
+    """
+    return list(dict.fromkeys([*(seen.made for seen in seen_tables()), Table.QUARANTINE, *Table]))
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ class Pins:
     def versions(self) -> dict[str, int]:
         """Version by the name that queries use."""
         newest = {table.label: opened.version() for table, opened in self.tables.items()}
-        return newest | {seen.name: version for seen, version in self.seen.items()}
+        return newest | {name_of(seen): version for seen, version in self.seen.items()}
 
     def relations(self) -> Relations:
         """Return every table by the name that queries use.
@@ -78,7 +72,7 @@ class Pins:
             TransientError: the log no longer reaches back to what a reader has seen.
         """
         newest = {table.label: relation(opened) for table, opened in self.tables.items()}
-        return newest | {seen.name: self._as_seen(seen.read, version) for seen, version in self.seen.items()}
+        return newest | {name_of(seen): self._as_seen(seen.read, version) for seen, version in self.seen.items()}
 
     def _as_seen(self, table: Table, version: int) -> Relation:
         newest = self.tables[table]
@@ -102,24 +96,26 @@ def pin(settings: Settings) -> Pins:
         SettingsError: there is no lake.
         TransientError: what a reader has seen is not known: it begins with a table as it was.
     """
-    readers = dict.fromkeys([Query.BRONZE, *(seen.reader for seen in SEEN)])
+    readers = dict.fromkeys([topology.landing().name, *(seen.stream for seen in seen_tables())])
     # Before the tables: whatever a checkpoint says is done is in a table that is opened after it.
     done = {query: checkpoint.progress(settings.lake, query) for query in readers}
     tables = {}
-    for table in ORDER:
+    for table in order():
         try:
             tables[table] = DeltaTable(table_path(settings.lake, table))
         except TableNotFoundError:
             raise SettingsError(
                 f"no table {table.label} at {settings.lake}", remedy="run `activity stream`, or correct ACTIVITY_LAKE"
             ) from None
-    seen = {seen: _seen(settings.lake, seen, tables, done[seen.reader]) for seen in SEEN}
-    return Pins({table: tables[table] for table in Table}, seen, _landed(settings.lake, tables, done[Query.BRONZE]))
+    seen = {seen: _seen(settings.lake, seen, tables, done[seen.stream]) for seen in seen_tables()}
+    return Pins(
+        {table: tables[table] for table in Table}, seen, _landed(settings.lake, tables, done[topology.landing().name])
+    )
 
 
 def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: checkpoint.Progress | None) -> int:
     """Return the newest version of a table that its reader has taken into what it made."""
-    newest = history.newest_note(lake, seen.made, seen.reader, tables[seen.made].version())
+    newest = history.newest_note(lake, seen.made, seen.stream, tables[seen.made].version())
     identity = str(tables[seen.read].metadata().id)
     if done is not None and done.batch_id >= newest.get("batch_id", -1):
         return done.table_versions.get(identity, 0)
@@ -132,7 +128,7 @@ def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: check
         return 0
     if any('"isStartingVersion":true' in source for source in end if source):
         raise TransientError(
-            f"{seen.reader} begins with {seen.read.label} as it was: what it has of it is not known by version",
+            f"{seen.stream} begins with {seen.read.label} as it was: what it has of it is not known by version",
             remedy="judge again when it has caught up",
         )
     return read_by(newest, {seen.read: identity}).get(seen.read, 0)
@@ -145,9 +141,11 @@ def _landed(
     if done is not None:
         return done.topic_offsets
     # A lake without its checkpoint: what was before the newest batch that any table has is in all of them.
+    landing = topology.landing()
     notes = [
-        history.newest_note(lake, table, Query.BRONZE, tables[table].version())
-        for table in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
+        history.newest_note(lake, table, landing.name, tables[table].version())
+        for table in landing.telling
+        if table is not Table.QUARANTINE
     ]
     oldest = min(notes, key=lambda note: note.get("batch_id", -1))
     begin = oldest.get("cut", {}).get("begin")

@@ -26,25 +26,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity.catalog import REPLAY, Query, Reason, Table, table_path
+from customer_activity import topology
+from customer_activity.catalog import REPLAY, Reason
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import RULES
 from customer_activity.errors import TerminalError
 from customer_activity.lake import audit, delta, deltalog, footers, named_operations
 from customer_activity.lake.checksums import write_checksum
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.lake.microbatch import REMOVED, REPLAYED
 from customer_activity.lease import lease
 from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.numbering import BY_RULES, EPOCH, LANDING, MILLISECOND, Landing, Numbering
 from customer_activity.streams.bronze.parsing import parse_batch
+from customer_activity.tables import Table, arrow_schema, table_path
 
 # Nothing about the record itself was wrong, or there is none.
 FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE)
 Place = tuple[Any, ...]  # as in ORDER
 KEYS = {Table.PURCHASE_EVENTS: "purchase_id", Table.PROFILE_EVENTS: "customer_id"}
-WRITERS = named_operations.writers(Table.QUARANTINE)  # bronze's are among them
 RAW = [*PLACE, "kafka_timestamp", "key", "value", "headers", "landing", "reason"]
 ORDER = ["landing", "partition", "offset"]
 
@@ -68,7 +68,7 @@ class Run(NamedTuple):
 
     landing: Landing
     id: str
-    hold: Callable[[Query], int]
+    hold: Callable[[str], int]
 
 
 def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bool = False) -> Replay:
@@ -87,11 +87,11 @@ def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bo
         LeaseLost: a driver has taken one of these queries over meanwhile.
     """
     delta.require_tables(settings.lake)
-    with nullcontext() if dry_run else lease.kept_out(settings.lake, WRITERS) as held:
+    with nullcontext() if dry_run else lease.kept_out(settings.lake, topology.writers(Table.QUARANTINE)) as held:
         return _replay(settings, selection, reason, None if held is None else held.hold)
 
 
-def _replay(settings: Settings, selection: Selection, reason: str, hold: Callable[[Query], int] | None) -> Replay:
+def _replay(settings: Settings, selection: Selection, reason: str, hold: Callable[[str], int] | None) -> Replay:
     """Do it; without `hold` tell what would be done."""
     lake = settings.lake
     chosen = selected(lake, selection, RAW)
@@ -119,7 +119,14 @@ def _replay(settings: Settings, selection: Selection, reason: str, hold: Callabl
     done = Replay(accepted, dict(refused), overtaken)
     if accepted and run is not None:
         audit.note(
-            lake, datetime.now(UTC), REPLAY, Query.BRONZE, reason, run=run.id, landing=landing.number, **done._asdict()
+            lake,
+            datetime.now(UTC),
+            REPLAY,
+            topology.landing().name,
+            reason,
+            run=run.id,
+            landing=landing.number,
+            **done._asdict(),
         )
     return done
 
@@ -130,7 +137,7 @@ def _refuse_half_landed(lake: str, numbering: Numbering) -> None:
     Raises:
         TerminalError: it may not be.
     """
-    state = checkpoint.state(lake, Query.BRONZE)
+    state = checkpoint.state(lake, topology.landing().name)
     if state is not None and state.planned != state.committed and numbering.has(state.generation, state.planned):
         raise TerminalError(
             f"batch {state.planned} of bronze was interrupted, and may have landed in part",

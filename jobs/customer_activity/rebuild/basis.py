@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from customer_activity.catalog import Query, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.resumption import read_by
 from customer_activity.errors import TransientError
 from customer_activity.lake import delta, feeds, history
-from customer_activity.lake.datafiles import arrow_schema
 from customer_activity.quality.snapshot import Relation, Relations, relation
+from customer_activity.streams.gold.state import NAME as GOLD
+from customer_activity.streams.silver.index import NAME as SILVER
+from customer_activity.tables import Table, arrow_schema, table_path
 
 LANDED_OF = {Table.PURCHASES: Table.PURCHASE_EVENTS, Table.PROFILE_CHANGES: Table.PROFILE_EVENTS}
 
@@ -59,7 +60,7 @@ def find(lake: str) -> Basis:
     """
     delta.require_tables(lake)
     gold = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
-    pair = history.newest_note(lake, Table.ACTIVITY_CHANGES, Query.GOLD, gold.version())
+    pair = history.newest_note(lake, Table.ACTIVITY_CHANGES, GOLD, gold.version())
     live: dict[Table, DeltaTable | None] = {Table.ACTIVITY_CHANGES: gold}
     landed: dict[Table, DeltaTable | None] = {}
     for table, events in LANDED_OF.items():
@@ -74,7 +75,7 @@ def at_rest(lake: str) -> Basis:
     Raises:
         TransientError: they have not.
     """
-    for query, tables in ((Query.SILVER, LANDED_OF.values()), (Query.GOLD, LANDED_OF)):
+    for query, tables in ((SILVER, LANDED_OF.values()), (GOLD, LANDED_OF)):
         done = checkpoint.progress(lake, query)
         read = {} if done is None else done.table_versions
         for table in tables:
@@ -102,7 +103,7 @@ def _as_gold_read(lake: str, table: Table, version: int) -> DeltaTable | None:
 
 
 def _note(lake: str, table: Table, opened: DeltaTable | None) -> dict[str, Any]:
-    return {} if opened is None else history.newest_note(lake, table, Query.SILVER, opened.version())
+    return {} if opened is None else history.newest_note(lake, table, SILVER, opened.version())
 
 
 def _read_by_silver(lake: str, events: Table, note: Mapping[str, Any]) -> int:

@@ -21,15 +21,17 @@ from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 
 from customer_activity import application
-from customer_activity.catalog import Query, Table, table_path
 from customer_activity.lake import delta, deltalog
-from customer_activity.lake.datafiles import DataFile, FileWriter, arrow_schema, in_parts
+from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
 from customer_activity.lake.named_operations import REBUILD
 from customer_activity.rebuild.basis import name_of
 from customer_activity.settings import Settings
+from customer_activity.streams.gold.state import NAME as GOLD
+from customer_activity.streams.silver.index import NAME as SILVER
 from customer_activity.streams.silver.stream import SIDES
+from customer_activity.tables import Table, arrow_schema, table_path
 
-BUILT = (Query.SILVER, Query.GOLD)
+BUILT = (SILVER, GOLD)
 IN_ORDER = 'ORDER BY landing NULLS FIRST, "partition", "offset"'
 FILE_ROWS = 2_000_000  # each a commit: silver takes some hundred megabytes a batch, and whole commits are read fastest
 ROWS_AT_A_TIME = 65_536
@@ -86,7 +88,7 @@ def build(
     return taken
 
 
-def run(spark: SparkSession, settings: Settings, queries: Sequence[Query]) -> None:
+def run(spark: SparkSession, settings: Settings, queries: Sequence[str]) -> None:
     """Let some queries of a lake read what is there.
 
     Raises:

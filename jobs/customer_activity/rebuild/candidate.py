@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Query, Reason, Table, checkpoint_path, history_path, lock_path, table_path
+from customer_activity import topology
+from customer_activity.catalog import Reason, checkpoint_path, lock_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.lake import delta, generations
@@ -32,26 +33,27 @@ from customer_activity.lake.generations import Kept
 from customer_activity.lake.jvm import jvm
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lake.named_operations import REBUILD
-from customer_activity.lake.schemas import SCHEMAS
 from customer_activity.lease.lease import newest_epoch
 from customer_activity.rebuild import building
 from customer_activity.rebuild.basis import LANDED_OF
 from customer_activity.rebuild.comparison import NOT_COMPARED
 from customer_activity.settings import Settings
+from customer_activity.streams.gold.state import NAME as GOLD
 from customer_activity.streams.gold.stream import ViewClock
 from customer_activity.streams.publish.records import as_on_topic, version_of
+from customer_activity.streams.silver.index import NAME as SILVER
 from customer_activity.streams.silver.stream import SIDES
+from customer_activity.tables import Table, arrow_schema, history_path, table_path
 
 PLACE = ["partition", "offset"]
-BEHIND = tuple(query for query in Query if query.is_behind)
 
 
 def under_lease(lake: str, shadow: str) -> None:
     """Let what runs on a lake beside commit with the epochs that this process holds on the live one."""
-    for query in Query:
+    for query in topology.names():
         epoch = newest_epoch(lake, query)
         if epoch is not None and epoch > 1:
-            before = Path(lock_path(shadow, query)).with_name(f"{query.value}.{epoch - 1}")
+            before = Path(lock_path(shadow, query)).with_name(f"{query}.{epoch - 1}")
             before.parent.mkdir(parents=True, exist_ok=True)
             before.touch()
 
@@ -59,7 +61,7 @@ def under_lease(lake: str, shadow: str) -> None:
 def take_up(lake: str, kept: Kept, shadow: str) -> None:
     """Put a copy of a kept generation on a lake beside the live one; data files, which never change, are linked."""
     place = generations.folder(lake, kept.name)
-    for part in generations.PARTS:
+    for part in generations.parts():
         if (place / part).exists():
             shutil.copytree(place / part, Path(shadow) / part, copy_function=_copied)
 
@@ -93,7 +95,7 @@ def catch_up(
 
 def go_on_from(lake: str, bronze: str) -> None:
     """Let silver on a lake go on after what another lake's bronze has by now, as if its last batch had read that."""
-    state = checkpoint.state(lake, Query.SILVER)
+    state = checkpoint.state(lake, SILVER)
     if state is None:
         raise RuntimeError(f"{lake}: silver has no checkpoint")  # whoever made the lake has run it
     number = 1 if state.planned is None else state.planned + 1
@@ -101,11 +103,11 @@ def go_on_from(lake: str, bronze: str) -> None:
         checkpoint.after(delta.table_id(bronze, table), DeltaTable(table_path(bronze, table)).version())
         for table in SIDES
     ]
-    batch = MicroBatch(Query.SILVER, state.generation, number, cut=Cut(end, end)._asdict())
+    batch = MicroBatch(SILVER, state.generation, number, cut=Cut(end, end)._asdict())
     for table in LANDED_OF:
         building.add(lake, table, [], _properties(batch, table))
-    shutil.rmtree(checkpoint_path(lake, Query.SILVER))
-    checkpoint.write(lake, Query.SILVER, state.generation, number, Cut(end, end), is_through=True)
+    shutil.rmtree(checkpoint_path(lake, SILVER))
+    checkpoint.write(lake, SILVER, state.generation, number, Cut(end, end), is_through=True)
 
 
 def _properties(batch: MicroBatch, table: Table) -> CommitProperties:
@@ -143,8 +145,8 @@ def complete(
     go_on_from(shadow.lake, settings.lake)
     make_gold(database, shadow.lake, settings.lake, on_topic)
     forget_tables(spark)
-    building.run(spark, shadow, BEHIND)
-    needed = {Path(part).parts[0] for part in generations.PARTS}
+    building.run(spark, shadow, [spec.name for spec in topology.behind()])
+    needed = {Path(part).parts[0] for part in generations.parts()}
     for path in Path(shadow.lake).iterdir():
         if path.name not in needed:
             shutil.rmtree(path)
@@ -180,7 +182,7 @@ def make_gold(
     building.add(beside, Table.ACTIVITY_CHANGES, written, _as_last_batch(shadow))
     shutil.rmtree(f"{shadow}/gold")
     Path(beside, "gold").rename(f"{shadow}/gold")
-    for query in (Query.PUBLISH, Query.ACTIVITY):  # they read or wrote the former ones
+    for query in (topology.publishing().name, *topology.writers(Table.ACTIVITY)):  # they read or wrote the former ones
         shutil.rmtree(checkpoint_path(shadow, query), ignore_errors=True)
     for table in (Table.ACTIVITY_CHANGES, Table.ACTIVITY):
         shutil.rmtree(history_path(shadow, table), ignore_errors=True)
@@ -188,12 +190,12 @@ def make_gold(
 
 def _as_last_batch(lake: str) -> CommitProperties:
     """Return what a commit tells for gold to go on after it: it has read all that silver has."""
-    state, done = checkpoint.state(lake, Query.GOLD), checkpoint.progress(lake, Query.GOLD)
+    state, done = checkpoint.state(lake, GOLD), checkpoint.progress(lake, GOLD)
     if state is None or done is None:  # nothing has come to gold yet
         return CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": REBUILD})})
     pair = {table.label: DeltaTable(table_path(lake, table)).version() for table in LANDED_OF}
-    batch = MicroBatch(Query.GOLD, state.generation, done.batch_id, extra=dict(pair))
-    if (cut := checkpoint.cut(lake, Query.GOLD, done.batch_id)) is not None:
+    batch = MicroBatch(GOLD, state.generation, done.batch_id, extra=dict(pair))
+    if (cut := checkpoint.cut(lake, GOLD, done.batch_id)) is not None:
         batch.cut = cut._asdict()
     return _properties(batch, Table.ACTIVITY_CHANGES)
 
@@ -206,7 +208,7 @@ def _rows(database: duckdb.DuckDBPyConnection, version: int) -> Iterator[pa.Reco
             f"CREATE OR REPLACE TEMP TABLE {schema}_newest AS FROM {schema}.activity_changes "
             f"WHERE customer_id IS NOT NULL {newest}"
         )
-    names = [name for name in SCHEMAS[Table.ACTIVITY].fieldNames() if name not in NOT_COMPARED]
+    names = [name for name in arrow_schema(Table.ACTIVITY).names if name not in NOT_COMPARED]
     built, known = (", ".join(f"{side}.{name}" for name in names) for side in ("built", "known"))
     nothing = {"purchase_count": "0", "total_amount": "0", "currency": "known.currency", "customer_id": "customer_id"}
     ended = ", ".join(f"CASE WHEN known.is_gone THEN known.{n} ELSE {nothing.get(n, 'NULL')} END" for n in names)

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import duckdb
 
-from customer_activity.catalog import Table
-from customer_activity.lake.schemas import SCHEMAS
 from customer_activity.rebuild.basis import name_of
+from customer_activity.tables import Table, arrow_schema
 
 EXAMPLES = 5
 
@@ -85,7 +84,7 @@ class Compared(NamedTuple):
 def compare(database: duckdb.DuckDBPyConnection, side: Side, *, is_everybody: bool) -> Compared:
     """Compare the rows in `live` with those in `rebuilt`: all there are, or those of who is `chosen`."""
     of_whom = "" if is_everybody else "SEMI JOIN chosen USING (customer_id)"
-    columns = [name for name in SCHEMAS[side.columns_of].fieldNames() if name not in NOT_COMPARED]
+    columns = [name for name in arrow_schema(side.columns_of).names if name not in NOT_COMPARED]
     listed = ", ".join(f'"{column}"' for column in columns)
     counts = []
     for schema in ("live", "rebuilt"):

@@ -16,15 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity.catalog import Query, Reason, Table, table_path
+from customer_activity.catalog import Reason
 from customer_activity.lake import audit, deltalog, footers, generations
 from customer_activity.lake.checksums import write_checksum
-from customer_activity.lake.datafiles import arrow_schema
-from customer_activity.lake.generations import CONFLICTS, NEXT, PARTS, Kept, Step, Swap, folder
+from customer_activity.lake.generations import CONFLICTS, NEXT, Kept, Step, Swap, folder, parts
 from customer_activity.lake.microbatch import QUARANTINED, REMOVED
 from customer_activity.rebuild.candidate import PLACE, conflicts
 from customer_activity.settings import Settings
+from customer_activity.streams.silver.index import NAME as SILVER
 from customer_activity.streams.silver.stream import conflicting
+from customer_activity.tables import Table, arrow_schema, table_path
 
 AFTER = {Step.OUT: Step.IN, Step.IN: Step.QUARANTINE, Step.QUARANTINE: Step.CLEAR}
 WHAT = "rebuild"  # what commits and audit entries call themselves
@@ -74,7 +75,7 @@ def finish(settings: Settings, reach: Callable[[str], None] = lambda _: None) ->
 
 def _move(source: Path, target: Path, reach: Callable[[str], None]) -> None:
     """Move each part that is still there."""
-    for part in PARTS:
+    for part in parts():
         if (source / part).exists():
             (target / part).parent.mkdir(parents=True, exist_ok=True)
             (source / part).rename(target / part)
@@ -137,5 +138,5 @@ def _clear(lake: str, swap: Swap, reach: Callable[[str], None]) -> None:
     for name in filter(None, (NEXT, swap.back)):  # what has come back is the live one now
         shutil.rmtree(folder(lake, name), ignore_errors=True)
         reach(f"removed {name}")
-    audit.note(lake, datetime.now(UTC), WHAT, Query.SILVER, swap.reason, kept=swap.kept, back=swap.back)
+    audit.note(lake, datetime.now(UTC), WHAT, SILVER, swap.reason, kept=swap.kept, back=swap.back)
     generations.is_through(lake)

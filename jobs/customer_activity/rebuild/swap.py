@@ -23,7 +23,8 @@ import duckdb
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import REPLAY, Query, table_path
+from customer_activity import topology
+from customer_activity.catalog import REPLAY
 from customer_activity.engine import session
 from customer_activity.errors import (
     ChangeFeedLost,
@@ -42,6 +43,7 @@ from customer_activity.rebuild.basis import Basis
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
+from customer_activity.tables import table_path
 
 OnStep = Callable[[str], None]
 Read = Callable[[Settings, str], Mapping[bytes, bytes | None]]
@@ -219,7 +221,7 @@ def streams_kept_out(settings: Settings) -> Iterator[None]:
     """
     with ExitStack() as held:
         with _said_to_stop():
-            held.enter_context(lease.kept_out(settings.lake, list(Query)))
+            held.enter_context(lease.kept_out(settings.lake, topology.names()))
         yield
 
 

@@ -1,8 +1,8 @@
 """A local index of Delta tables: what a hop must know of the past, by key, without reading it again.
 
 SQLite on local disk. The lake is the record and the index is disposable: it holds each table exactly at a place in its
-history, or nothing of it, and `restore.py` brings it to the place where a batch begins, from any earlier state. Rows and
-place change in one transaction, so a crash leaves it at a place.
+history, or nothing of it, and `restore.py` brings it to the place where a batch begins, from any earlier state. Rows
+and place change in one transaction, so a crash leaves it at a place.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from customer_activity.catalog import Table
 from customer_activity.errors import IndexDamaged
 from customer_activity.lake.deltalog import Position
+from customer_activity.tables import Table
 
 # Of the file's layout: one of another number is of another release, and is made again.
 FORMAT = 2

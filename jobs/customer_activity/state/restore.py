@@ -21,20 +21,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
-from pyarrow import dataset
 from pyarrow.fs import FileType
 
-from customer_activity.catalog import Query, Table, table_path
+from customer_activity import topology
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import deltalog, feeds, history
-from customer_activity.lake.datafiles import arrow_schema, in_parts
+from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.state.index import Index
 from customer_activity.storage.filesystem import filesystem
+from customer_activity.tables import Table, arrow_schema, table_path
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyarrow import dataset
 
 OnProgress = Callable[[str], None]
 
@@ -150,6 +154,8 @@ def _seed(index: Index, lake: str, holding: Holding, to: Position, progress: OnP
 @contextmanager
 def _sorting(index: Index) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database that sorts what does not fit its memory on the index's disk."""
+    import duckdb  # noqa: PLC0415 - few commands need it
+
     folder = index.path.with_name(f"sorting-{index.path.stem}")
     if folder.exists():  # of one that was killed
         shutil.rmtree(folder)
@@ -164,6 +170,8 @@ def _files(lake: str, holding: Holding, version: int) -> dataset.Dataset:
     Raises:
         ChangeFeedLost: they cannot be told any more.
     """
+    from pyarrow import dataset  # noqa: PLC0415 - brings pandas, which few commands need
+
     table = holding.table
     files, folder = filesystem(table_path(lake, table))
     schema = pa.schema([arrow_schema(table).field(name) for name in dict.fromkeys((*holding.columns, "landing"))])
@@ -197,7 +205,7 @@ def _newest_landing(lake: str, holding: Holding, version: int) -> int | None:
     earlier = sorted(history.kept(lake, table), key=lambda said: int(said["version"]), reverse=True)
     for said in (*history.told(lake, table, version), *earlier):
         note = metadata_of(said.get("userMetadata"))
-        if said["version"] <= version and note.get("query") == Query.SILVER:
+        if said["version"] <= version and note.get("query") in topology.writers(table):
             landed = note.get(deltalog.LANDED, {}).get(holding.events.label)
             return None if landed is None else int(landed)
     return None
@@ -211,6 +219,8 @@ def _in_order_of_keys(
     progress: OnProgress,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the index's rows in the order of keys, those after one."""
+    import duckdb  # noqa: PLC0415 - few commands need it
+
     where = "" if last_key is None else f"WHERE {holding.key} > $last"
     given = {} if last_key is None else {"last": last_key}
     rows, label = snapshot.count_rows(), holding.table.label
@@ -239,6 +249,8 @@ def _told(
     DuckDB cannot tell it: its `query_progress` is -1 for whatever it reads from Arrow. Nor does it pass on which error
     ended the reading, so that is noted.
     """
+    from pyarrow import dataset  # noqa: PLC0415 - brings pandas, which few commands need
+
     read, due = 0, time.monotonic()
     # Without the usual sixteen batches, four files and whole row groups ahead, which take more memory than the sort.
     options = dataset.ParquetFragmentScanOptions(pre_buffer=False)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from customer_activity.catalog import Query, Table
+from customer_activity import topology
 from customer_activity.engine import heartbeat
 from customer_activity.engine.observability import HELD
 from customer_activity.errors import TransientError
@@ -24,6 +24,7 @@ from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes, running
 from customer_activity.supervision.running import STREAM
+from customer_activity.tables import Table
 
 STALLED_SECONDS = 120.0  # a batch of a backlog takes less, and a query without one that has something to read is stuck
 START_SECONDS = 120.0
@@ -89,7 +90,7 @@ def observe(settings: Settings) -> Driver:
         pid = None
     state, message = judged(report, pid, seconds, settings.merge_seconds)
     by_query = {query.query: query for query in report.queries}
-    publisher = by_query[Query.PUBLISH]
+    publisher = by_query[topology.publishing().name]
     ages = [age for query in report.queries if (age := _age(query, report.at)) is not None]
     lags = [query.lag_versions for query in report.queries if query.lag_versions is not None]
     return Driver(
@@ -97,7 +98,7 @@ def observe(settings: Settings) -> Driver:
         message or (publisher.message if publisher.state == HELD else ""),
         pid,
         seconds and round(seconds, 1),
-        by_query[Query.BRONZE].lag_records,
+        by_query[topology.landing().name].lag_records,
         sum(lags) if lags else None,
         round(min(ages), 1) if ages else None,
         publisher.freshness_seconds,
@@ -148,7 +149,7 @@ def _stuck(query: QueryReport, now: datetime, seconds: float, merge_seconds: flo
     """Say why a query is stuck; empty when it is not. One whose lag is unknown is left to itself."""
     age = _age(query, now)
     waited = seconds if age is None else min(seconds, age)
-    patience = STALLED_SECONDS + (merge_seconds if query.query.is_behind else 0.0)
+    patience = STALLED_SECONDS + (merge_seconds if topology.spec(query.query).is_behind else 0.0)
     if waited <= patience or query.state == HELD:
         return ""
     if query.state == "silent":

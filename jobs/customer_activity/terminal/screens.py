@@ -49,7 +49,7 @@ def queries(reports: Iterable[QueryReport]) -> Grid:
         grid.add_column(column, justify="right")
     for query in reports:
         grid.add_row(
-            query.query.value,
+            query.query,
             Text(query.state, style=STATE_STYLE.get(query.state, "dim")),
             _batch(query),
             f"{query.rows_per_second:,.0f}" if query.rows_per_second is not None else "-",
@@ -68,7 +68,7 @@ def _phases(reports: Iterable[QueryReport]) -> Grid:
         grid.add_column(phase, justify="right")
     for query in reports:
         cells = (f"{query.phases[phase]:,.0f}" if phase in query.phases else "-" for phase in PHASES)
-        grid.add_row(query.query.value, *cells)
+        grid.add_row(query.query, *cells)
     return grid
 
 

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from customer_activity import catalog
-from customer_activity.catalog import Table
 from customer_activity.settings import Settings
+from customer_activity.tables import Table, table_path
 
 BY_LOYALTY = (
     "SELECT loyalty_status, count(*) AS customers, sum(total_amount) AS total "
@@ -26,7 +25,7 @@ class OneLiner(NamedTuple):
 
 def one_liners(settings: Settings, folder: Path) -> list[OneLiner]:
     """Return a command for each engine; paths below `folder` are printed relative to it."""
-    gold = near(catalog.table_path(settings.lake, Table.ACTIVITY), folder)
+    gold = near(table_path(settings.lake, Table.ACTIVITY), folder)
     columns = "['customer_id', 'loyalty_status', 'purchase_count', 'total_amount']"
     programs = {
         "DuckDB": (

@@ -9,14 +9,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
-from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Query, Table
+from customer_activity import topology
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE
 from customer_activity.demo.run.changes import Change
 from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.tables import Table
 from customer_activity.terminal import screens
 from customer_activity.terminal.console import cell
 
 # The table that tells how far a layer is; the view topic has records instead.
-LAYER_TABLE = {Query.BRONZE: Table.PURCHASE_EVENTS, Query.SILVER: Table.PURCHASES, Query.GOLD: Table.ACTIVITY}
+CURRENT = {Table.ACTIVITY_CHANGES: Table.ACTIVITY}  # of gold its rows are shown, not how often they changed
 BAR_WIDTH = 40
 
 
@@ -92,7 +94,7 @@ def _layers(frame: Frame) -> Grid:
         grid.add_column(column, justify="right")
     for query in frame.report.queries:
         grid.add_row(
-            query.query.value,
+            query.query,
             Text(query.state, style=screens.STATE_STYLE.get(query.state, "dim")),
             f"{_rows(frame, query):,}",
             f"{query.rows_per_second:,.0f}" if query.rows_per_second is not None else "-",
@@ -103,8 +105,8 @@ def _layers(frame: Frame) -> Grid:
 
 
 def _rows(frame: Frame, query: QueryReport) -> int:
-    table = LAYER_TABLE.get(query.query)
-    return frame.published if table is None else frame.report.rows(table)
+    table = topology.reflected(PURCHASES_ROLE).get(query.query)
+    return frame.published if table is None else frame.report.rows(CURRENT.get(table, table))
 
 
 def _changes(changes: tuple[Change, ...]) -> Grid:

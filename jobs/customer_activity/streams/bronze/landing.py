@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql.types import BooleanType, LongType, StringType, StructType
 
-from customer_activity.catalog import Table
 from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
 from customer_activity.streams.bronze.parsing import parse_batch
+from customer_activity.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # Parsed at a time: enough to spread the cost of whole-column checks, few enough for a cache. Spark hands out 1,000.
 PARSED_ROWS = 8_192
@@ -81,6 +80,8 @@ def land_in_workers(records: DataFrame, landing: Landing, largest: int = 0) -> L
     Raises:
         NotForWorkers: some of the records have to come another way, and with them all.
     """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - whoever looks at the stream needs no Spark
+    from pyspark.errors import PySparkException  # noqa: PLC0415
 
     def land(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = iter(batches)
@@ -103,14 +104,15 @@ def land_in_workers(records: DataFrame, landing: Landing, largest: int = 0) -> L
 
 # One row a file, and one row a count; the columns of the other kind are null. One row alone says that there are
 # records that Spark does not hand out as they are.
-REPORT = StructType()
-for _name in ("table", "path", "stats", "topic", "reason"):
-    REPORT = REPORT.add(_name, StringType())
-for _name in ("size", "rows", "records"):
-    REPORT = REPORT.add(_name, LongType())
-REPORT = REPORT.add("is_unreadable", BooleanType())
-_ARROW = {StringType: pa.string(), LongType: pa.int64(), BooleanType: pa.bool_()}
-_REPORT = pa.schema([(f.name, _ARROW[type(f.dataType)]) for f in REPORT.fields])
+_REPORT = pa.schema(
+    [
+        *((name, pa.string()) for name in ("table", "path", "stats", "topic", "reason")),
+        *((name, pa.int64()) for name in ("size", "rows", "records")),
+        ("is_unreadable", pa.bool_()),
+    ]
+)
+_DDL = {pa.string(): "string", pa.int64(): "bigint", pa.bool_(): "boolean"}
+REPORT = ", ".join(f"`{field.name}` {_DDL[field.type]}" for field in _REPORT)
 
 
 class _Unreadable(Exception):

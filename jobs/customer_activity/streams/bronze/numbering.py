@@ -16,16 +16,20 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from customer_activity.catalog import REPLAY, Query, Table, table_path
+from customer_activity.catalog import REPLAY
 from customer_activity.contracts import RULES
 from customer_activity.lake import deltalog, history
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
+from customer_activity.tables import Table, table_path
 
 TABLES = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
 # What commits note of a landing.
 LANDING, LANDED_AT, BY_RULES = "landing", "landed_at", "rules"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
+
+
+NAME = "bronze"
 
 
 class Landing(NamedTuple):
@@ -45,8 +49,8 @@ class Numbering:
 
     def __init__(self, lake: str) -> None:
         """Read what the newest commits note."""
-        notes = [_newest_note(lake, table, (Query.BRONZE, REPLAY)) for table in TABLES]
-        of_bronze = [_newest_note(lake, table, (Query.BRONZE,)) for table in TABLES]
+        notes = [_newest_note(lake, table, (NAME, REPLAY)) for table in TABLES]
+        of_bronze = [_newest_note(lake, table, (NAME,)) for table in TABLES]
         self.newest = max((int(note.get(LANDING, 0)) for note in notes), default=0) or _newest_stored(lake)
         self.noted: Mapping[str, Any] = max(of_bronze, key=lambda note: int(note.get(LANDING, -1)))
 

@@ -10,26 +10,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity.catalog import Table
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE
 from customer_activity.engine.observability import log
+from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
 from customer_activity.kafka import clients
-from customer_activity.lake import commits
-from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, SMALL_BATCH_ROWS, MicroBatch, collected
+from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, SMALL_BATCH_ROWS, MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
+from customer_activity.streams.bronze.collecting import collected
 from customer_activity.streams.bronze.fetching import Fetcher, Sizes
 from customer_activity.streams.bronze.landing import Landed, Landing, NotForWorkers, land_here, land_in_workers
-from customer_activity.streams.bronze.numbering import Numbering
+from customer_activity.streams.bronze.numbering import NAME, Numbering
+from customer_activity.tables import Table
+from customer_activity.topology import Reads, Spec, Topic, Writes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 # Of larger records a few come at a time, to this process: Spark's workers and its consumers hold many of them each.
 LARGE_RECORD_BYTES = 8_192
 
 # Profiles first: silver may cut its batch between the two, and a purchase without a profile shows nothing.
+COORDINATES = ("topic", "partition", "offset")
 ORDER = (Table.QUARANTINE, Table.PROFILE_EVENTS, Table.PURCHASE_EVENTS)
+
+
+SPEC = Spec(
+    NAME,
+    reads=(
+        Reads(Topic(PURCHASES_ROLE), progress=Table.PURCHASE_EVENTS),
+        Reads(Topic(PROFILES_ROLE), progress=Table.PROFILE_EVENTS),
+    ),
+    writes=(
+        Writes(Table.PURCHASE_EVENTS, key=COORDINATES),
+        Writes(Table.PROFILE_EVENTS, key=COORDINATES),
+        Writes(Table.QUARANTINE, key=COORDINATES, with_every_batch=True),
+    ),
+    promises="every record lands exactly once, accepted or quarantined, raw and with its coordinates",
+)
 
 
 def read(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -51,16 +74,16 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
     )
 
 
-def land(
+def step(
     records: DataFrame,
     batch: MicroBatch,
     *,
     settings: Settings,
     guard: BadShareGuard,
+    numbering: Numbering,
     topic_ids: Mapping[str, str] | None = None,
     fetcher: Fetcher | None = None,
-    numbering: Numbering | None = None,
-) -> None:
+) -> Steps:
     """Land one batch: parse and write files, judge the share of bad records, commit.
 
     With `topic_ids` each commit tells which topics these are: one that is made anew begins at offset 0 again. With a
@@ -69,7 +92,7 @@ def land(
     """
     if topic_ids:
         batch.extra["topic_ids"] = topic_ids
-    landing = (numbering or Numbering(settings.lake)).of(batch)
+    landing = numbering.of(batch)
     topics = settings.purchase_topic, settings.profile_topic
     landed = _landed(
         records, batch, Landing(settings.lake, *topics, settings.currency, landing.number, landing.landed_at), fetcher
@@ -79,11 +102,10 @@ def land(
         batch.count(topic, ACCEPTED if reason is None else QUARANTINED, count)
         batch.rows += count
     batch.extra |= guard.judge(landed.outcomes, (batch.generation, batch.batch_id))
-    with batch.phase("commit"):
-        # Without a record (transactions leave offsets that hold none) the entry carries the batch alone: table and
-        # checkpoint are compared at every start, so each batch leaves one.
-        for table in [table for table in ORDER if table in landed.files] or [Table.PURCHASE_EVENTS]:
-            commits.commit(records.sparkSession, settings.lake, table, landed.files.get(table, []), batch)
+    # Without a record (transactions leave offsets that hold none) the entry carries the batch alone: table and
+    # checkpoint are compared at every start, so each batch leaves one.
+    for table in [table for table in ORDER if table in landed.files] or [Table.PURCHASE_EVENTS]:
+        yield Append(table, files=landed.files.get(table, []))
 
 
 def _landed(records: DataFrame, batch: MicroBatch, landing: Landing, fetcher: Fetcher | None) -> Landed:
@@ -129,3 +151,33 @@ def _read(records: Iterable[pa.RecordBatch], batch: MicroBatch) -> Iterator[pa.R
         yield part
         rows += part.num_rows
         batch.progress(f"{rows:,} of {batch.records:,} records have landed" if batch.records else f"{rows:,} records")
+
+
+class Bronze:
+    """The stream, as the registry lists it."""
+
+    spec = SPEC
+
+    def open(self, context: Context) -> Opened:
+        """Open it for a driver: a fetcher at the end of the topics, the number of the next landing, the bad share."""
+        settings = context.settings
+        numbering = Numbering(settings.lake)
+        fetcher = Fetcher(settings)
+        context.resources.callback(fetcher.close)
+        prepared = partial(
+            step,
+            settings=settings,
+            guard=BadShareGuard(settings.max_bad_share, noted=numbering.noted),
+            numbering=numbering,
+            topic_ids=clients.topic_ids(settings, (settings.purchase_topic, settings.profile_topic)),
+            fetcher=fetcher,
+        )
+        writer = Writer(SPEC, context.spark, settings.lake)
+
+        def work(records: DataFrame, batch: MicroBatch) -> None:
+            writer.make_all(prepared(records, batch), batch)
+
+        return Opened(SPEC, partial(read, context.spark, settings), work)
+
+
+STREAM = Bronze()

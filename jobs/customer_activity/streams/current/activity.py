@@ -1,4 +1,4 @@
-"""Activity: the one current row of each customer, merged behind the path to the view.
+"""Activity: the one current row of each customer, merged behind the hot path.
 
 Reads      gold.activity_changes, change data feed
 Writes     gold.customer_activity (merge)
@@ -11,28 +11,21 @@ The change is in the lake before it is on the topic, and on the topic before it 
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from customer_activity.engine.changes import CurrentRows
+from customer_activity.lake.merging import newest
+from customer_activity.tables import Table, arrow_schema
+from customer_activity.topology import Reads, Spec, Writes
 
-from customer_activity.catalog import Table
-from customer_activity.lake import delta
-from customer_activity.lake.microbatch import MicroBatch
-from customer_activity.lake.schemas import SCHEMAS
-from customer_activity.settings import Settings
-from customer_activity.streams.current.merging import merge_changes, newest
-
-SOURCE = Table.ACTIVITY_CHANGES
-TARGET = Table.ACTIVITY
-COLUMNS = [*SCHEMAS[Table.ACTIVITY].fieldNames(), "is_gone"]
-ORDER = ["view_version"]
+SPEC = Spec(
+    "activity",
+    reads=(Reads(Table.ACTIVITY_CHANGES, progress=Table.ACTIVITY),),
+    writes=(Writes(Table.ACTIVITY, key=("customer_id",)),),
+    promises="the newest change of each row is merged once; the table follows the topic by seconds",
+    is_behind=True,
+)
 GONE = "is_gone"
+COLUMNS = [*arrow_schema(Table.ACTIVITY).names, GONE]
 
-
-def read(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Stream the changes of gold's rows."""
-    return delta.read_changes(spark, settings.lake, SOURCE)
-
-
-def merge_batch(_changes: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
-    """Merge one batch's newest changes."""
-    reduce = newest(SOURCE, COLUMNS, ORDER)
-    merge_changes(batch, settings.lake, SOURCE, TARGET, COLUMNS, reduce, delete_when=f"s.{GONE}")
+STREAM = CurrentRows(
+    SPEC, COLUMNS, newest(Table.ACTIVITY_CHANGES, COLUMNS, ["customer_id"], order=["view_version"]), gone=GONE
+)

@@ -1,4 +1,4 @@
-"""Summaries: what each customer has bought so far, merged behind the path to the view.
+"""Summaries: what each customer has bought so far, merged behind the hot path.
 
 Reads      silver.purchases, change data feed
 Writes     silver.purchase_summaries (merge, additive)
@@ -15,17 +15,20 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity.catalog import Table
-from customer_activity.lake import delta
-from customer_activity.lake.datafiles import arrow_schema, in_parts
-from customer_activity.lake.microbatch import MicroBatch
-from customer_activity.settings import Settings
-from customer_activity.streams.current.merging import PART_ROWS, merge_changes
+from customer_activity.engine.changes import CurrentRows
+from customer_activity.lake.datafiles import in_parts
+from customer_activity.lake.merging import PART_ROWS
+from customer_activity.tables import Table, arrow_schema
+from customer_activity.topology import Reads, Spec, Writes
 
-SOURCE = Table.PURCHASES
-TARGET = Table.SUMMARIES
+SPEC = Spec(
+    "summaries",
+    reads=(Reads(Table.PURCHASES, progress=Table.SUMMARIES),),
+    writes=(Writes(Table.SUMMARIES, key=("customer_id",)),),
+    promises="each purchase is added to its customer's running summary once",
+    is_behind=True,
+)
 COLUMNS = ["customer_id", "amount", "occurred_at", "kafka_timestamp"]
 TIMES = [("occurred_at", "min"), ("occurred_at", "max"), ("kafka_timestamp", "max")]
 
@@ -42,11 +45,6 @@ ADD_TO_SUMMARY = {
     "last_purchase_at": "greatest(t.last_purchase_at, s.last_purchase_at)",
     "last_kafka_timestamp": "greatest(t.last_kafka_timestamp, s.last_kafka_timestamp)",
 }
-
-
-def read(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Stream the purchases that count."""
-    return delta.read_changes(spark, settings.lake, SOURCE)
 
 
 def summarise(batches: Iterable[pa.RecordBatch]) -> pa.Table:
@@ -76,6 +74,4 @@ def _in_range(sums: pa.Table) -> pa.Table:
     return sums.set_column(sums.column_names.index("total_amount"), "total_amount", held)
 
 
-def merge_batch(_purchases: DataFrame, batch: MicroBatch, *, settings: Settings) -> None:
-    """Add one batch's purchases to the summaries."""
-    merge_changes(batch, settings.lake, SOURCE, TARGET, COLUMNS, summarise, update=ADD_TO_SUMMARY)
+STREAM = CurrentRows(SPEC, COLUMNS, summarise, update=ADD_TO_SUMMARY)

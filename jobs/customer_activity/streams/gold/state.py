@@ -1,6 +1,6 @@
 """What gold must know of the past: each customer's running summary and current profile, at one pair of silver versions.
 
-Both follow from silver's tables; the index finds them by customer. See `restore.py` for how it comes to be at a version.
+Both follow from silver's tables; the index finds them by customer. `restore.py` says how it comes to be at a version.
 
 A total that leaves decimal(18,2) is kept as OUT_OF_RANGE for ever: such a customer's row is frozen as it was last
 right, and only a tombstone still ends it, also where the profile has come back in the same batch.
@@ -16,8 +16,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from customer_activity.catalog import Query, Table
-from customer_activity.checkpoints.resumption import Written
 from customer_activity.lake import deltalog
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import Settings
@@ -25,7 +23,9 @@ from customer_activity.state import profile_records, restore
 from customer_activity.state.index import Index
 from customer_activity.state.profile_records import Profile
 from customer_activity.state.restore import Holding
+from customer_activity.tables import Table
 
+NAME = "gold"
 OUT_OF_RANGE = 10**18  # cents: the first total that decimal(18,2) does not hold; a sum of two still fits 64 bits
 TABLES = """
 CREATE TABLE IF NOT EXISTS summary (
@@ -93,6 +93,7 @@ INSERT INTO summary VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (customer_id) DO UPDAT
     last_purchase_at = max(last_purchase_at, excluded.last_purchase_at),
     kafka_timestamp = max(kafka_timestamp, excluded.kafka_timestamp)
 """  # noqa: S608
+NAME = "gold"
 PURCHASE_COLUMNS = ("customer_id", "amount", "occurred_at", "kafka_timestamp")
 PROFILE_COLUMNS = Profile._fields
 MICROS = pa.timestamp("us", tz="UTC")
@@ -141,7 +142,6 @@ class GoldState:
         self.ids = {table: table_ids[table] for table in HOLDINGS}
         self.index = Index(settings.index_dir / "gold.db", TABLES + profile_records.TABLE)
         self.at: dict[Table, Position] = {}  # where the last part left it
-        self.written = Written(self.lake, Query.GOLD, [Table.ACTIVITY_CHANGES], self.ids)
 
     def bring(self, to: Mapping[Table, int], progress: Callable[[str], None] = lambda _: None) -> None:
         """Have the state hold silver's tables exactly at these versions, from any earlier state."""

@@ -17,15 +17,17 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from customer_activity.catalog import Query, Reason, Table, table_path
-from customer_activity.lake import commits, delta, deltalog, feeds, history
-from customer_activity.lake.datafiles import FileWriter, arrow_schema, in_parts
+from customer_activity.catalog import Reason
+from customer_activity.engine.changes import ChangeStream, Step, table_of
+from customer_activity.engine.stream import Append, Context, Steps
+from customer_activity.lake import history
+from customer_activity.lake.datafiles import FileWriter, in_parts
+from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.gold.state import (
+    NAME,
     PROFILE_COLUMNS,
     PURCHASE_COLUMNS,
     GoldState,
@@ -35,87 +37,60 @@ from customer_activity.streams.gold.state import (
     totalled,
     with_an_end,
 )
+from customer_activity.tables import Table, arrow_schema, table_path
+from customer_activity.topology import Reads, Spec, Writes
 
+SPEC = Spec(
+    NAME,
+    reads=(
+        Reads(Table.PURCHASES, progress=Table.ACTIVITY_CHANGES),
+        Reads(Table.PROFILE_CHANGES, progress=Table.ACTIVITY_CHANGES),
+    ),
+    writes=(Writes(Table.ACTIVITY_CHANGES, key=("customer_id", "view_version")), Writes(Table.QUARANTINE)),
+    promises="computed from one consistent pair of silver versions; a row is written only when it changed",
+)
 SIDES = {Table.PURCHASES: PURCHASE_COLUMNS, Table.PROFILE_CHANGES: PROFILE_COLUMNS}
 PART_ROWS = 500_000  # summed up at a time
 FROZEN = "frozen"  # in a commit's note: how many customers its batch has put into quarantine
 
 
-def read(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Stream what changed on either side, from where gold's newest commit was computed, else from the beginning."""
-    return changed(
-        *(
-            delta.read_changes(spark, settings.lake, table, starting_version=version)
-            for table, version in begins(settings).items()
-        )
-    )
-
-
 def begins(settings: Settings) -> dict[Table, int]:
     """Return the first version that a first batch reads of each table."""
-    note = history.newest_note(settings.lake, Table.ACTIVITY_CHANGES, Query.GOLD)
+    note = history.newest_note(settings.lake, Table.ACTIVITY_CHANGES, NAME)
     return {table: max(0, int(note.get(table.label, 0))) for table in SIDES}
 
 
-def changed(purchases: DataFrame, profile_changes: DataFrame) -> DataFrame:
-    """Both change feeds as one; `side` tells them apart."""
-    sides = (
-        feed.select(F.lit(table.label).alias("side"), *columns, "_commit_version")
-        for feed, (table, columns) in zip((purchases, profile_changes), SIDES.items(), strict=True)
-    )
-    return next(sides).unionByName(next(sides), allowMissingColumns=True)
+def prepare(context: Context) -> Step:
+    """Open the state, and a clock of versions."""
+    settings = context.settings
+    state = GoldState(settings, context.ids)
+    context.resources.callback(state.close)
+    return partial(step, settings=settings, state=state, clock=ViewClock.of(settings.lake))
 
 
-def append_batch(
-    changes: DataFrame, batch: MicroBatch, *, settings: Settings, state: GoldState, clock: ViewClock
-) -> None:
-    """Write one batch, part by part; what a repeated one has written already is left out."""
-    batch.ids = state.ids
-    with batch.phase("read"):
-        left = state.written.left(batch.versions, dict.fromkeys(SIDES, Table.ACTIVITY_CHANGES))
-        feed = feeds.read(settings.lake, SIDES, left)
-        # Of a part that a crash ended, customers may be in quarantine already: then it is the same part once more.
-        stop = None if state.at else commits.newest(settings.lake, Table.QUARANTINE, batch)
-    for part, of_part in batch.parts(feed.parts(stop=stop, of=list(SIDES))):
-        if part.files:
-            append_part(part, changes.sparkSession, of_part, settings=settings, state=state, clock=clock)
-            state.written.note(Table.ACTIVITY_CHANGES, part.versions)
-
-
-def append_part(
-    feed: feeds.Feed,
-    spark: SparkSession,
-    batch: MicroBatch,
-    *,
-    settings: Settings,
-    state: GoldState,
-    clock: ViewClock,
-) -> None:
-    """Write a part: bring the state to where it begins, take both sides' changes in, append the rows that differ."""
+def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: GoldState, clock: ViewClock) -> Steps:
+    """Bring the state to where a part begins, take both sides' changes in, append the rows that differ."""
     lake = settings.lake
     with batch.phase("read"):
-        state.bring({table: after for table, (after, _) in feed.versions.items()}, batch.progress)
-        bought = feed.batches(Table.PURCHASES, PURCHASE_COLUMNS)
-        sums = totalled(summarised(part) for part in in_parts(bought, PART_ROWS))
-        profile_changes = _table(feed, Table.PROFILE_CHANGES, PROFILE_COLUMNS)
+        state.bring({table: after for table, (after, _) in part.versions.items()}, batch.progress)
+        bought = part.batches(Table.PURCHASES, PURCHASE_COLUMNS)
+        sums = totalled(summarised(some) for some in in_parts(bought, PART_ROWS))
+        profile_changes = table_of(part, Table.PROFILE_CHANGES, PROFILE_COLUMNS)
         profiles, ended = latest(profile_changes), with_an_end(profile_changes)
-    to = {table: feed.end(table, state.ids[table]) for table in SIDES}
+    to = {table: part.end(table, state.ids[table]) for table in SIDES}
     batch.extra |= {table.label: place.version for table, place in to.items()}
-    batch.extra[deltalog.READ] = deltalog.as_note(to)
     writer = FileWriter(lake, Table.ACTIVITY_CHANGES)
     version = clock.next()
-    in_gold = partial(with_a_row, lake)
-    with batch.phase("compute"), state.change(sums, profiles, ended, to, in_gold) as changes:
+    with batch.phase("compute"), state.change(sums, profiles, ended, to, partial(with_a_row, lake)) as changes:
         for rows in changes.rows:
             batch.rows += len(rows)
             writer.write(as_columns(rows, settings.currency, version))
         file = writer.close()
-        with batch.phase("commit"):
-            if changes.beyond:
-                batch.extra[FROZEN] = len(changes.beyond)
-                commits.append(spark, lake, Table.QUARANTINE, frozen(changes.beyond, settings), batch)
-            # Also without a row: each part leaves a commit, by which table and checkpoint are compared.
-            commits.commit(spark, lake, Table.ACTIVITY_CHANGES, [file], batch)
+        if changes.beyond:
+            batch.extra[FROZEN] = len(changes.beyond)
+            yield Append(Table.QUARANTINE, frozen(changes.beyond, settings))
+        # Also without a row: each part leaves a commit, by which table and checkpoint are compared.
+        yield Append(Table.ACTIVITY_CHANGES, files=[file])
 
 
 def with_a_row(lake: str, customers: Sequence[str]) -> list[str]:
@@ -143,11 +118,6 @@ def frozen(customers: Sequence[str], settings: Settings) -> pa.Table:
         for customer in customers
     ]
     return pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
-
-
-def _table(feed: feeds.Feed, table: Table, columns: Sequence[str]) -> pa.Table:
-    schema = pa.schema([arrow_schema(table).field(name) for name in columns])
-    return pa.Table.from_batches([batch.cast(schema) for batch in feed.batches(table, columns)], schema)
 
 
 def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Table:
@@ -199,3 +169,6 @@ class ViewClock:
         """Return the next version."""
         self.newest = max(self.now(), self.newest + 1)
         return self.newest
+
+
+STREAM = ChangeStream(SPEC, SIDES, prepare, begins)

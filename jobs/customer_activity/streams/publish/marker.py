@@ -17,6 +17,7 @@ from customer_activity.errors import TerminalError, TransientError
 from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 
+NAME = "publish"
 PREFIX = "customer-activity-publish-"
 SETTLE_SECONDS = 75.0  # longer than a broker lets a transaction of ours be open
 LOOK_SECONDS = 0.2

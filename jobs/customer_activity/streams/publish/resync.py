@@ -16,20 +16,20 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow import dataset
 
-from customer_activity.catalog import Query, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.errors import TerminalError
 from customer_activity.lake import audit, delta, deltalog
-from customer_activity.lake.datafiles import arrow_schema, in_parts
+from customer_activity.lake.datafiles import in_parts
 from customer_activity.lease import lease
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.streams.publish.marker import Marker
+from customer_activity.streams.publish.marker import NAME, Marker
 from customer_activity.streams.publish.parts import PART_BYTES, PART_RECORDS
 from customer_activity.streams.publish.records import Record, oversized, records, version_of
 from customer_activity.streams.publish.stream import COLUMNS
 from customer_activity.streams.publish.transaction import Publisher
+from customer_activity.tables import Table, arrow_schema, table_path
 
 ROWS_AT_A_TIME = 10_000
 KEY_ROWS = 1_000_000  # of which the newest of each customer are found at a time
@@ -82,7 +82,7 @@ def resync(settings: Settings, reason: str) -> Resynced:
     """
     lake = settings.lake
     delta.require_tables(lake)
-    with lease.kept_out(lake, [Query.PUBLISH]):
+    with lease.kept_out(lake, [NAME]):
         gate.require_open(lake, but_for=MENDS)
         return _resync(settings, reason)
 
@@ -96,10 +96,10 @@ def _resync(settings: Settings, reason: str) -> Resynced:
         commit = deltalog.position(lake, Table.ACTIVITY_CHANGES, table_id, version).commit
         send(publisher, found.going, Marker(table_id, version, commit=commit))
     now = datetime.now(UTC)
-    aside = checkpoint.set_aside(lake, Query.PUBLISH, now)
+    aside = checkpoint.set_aside(lake, NAME, now)
     deletes = sum(value is None for _, value in found.going)
     done = Resynced(len(found.going) - deletes, deletes, found.unchanged, found.too_large)
-    audit.note(lake, now, "resync", Query.PUBLISH, reason, **done._asdict(), set_aside=aside)
+    audit.note(lake, now, "resync", NAME, reason, **done._asdict(), set_aside=aside)
     return done
 
 

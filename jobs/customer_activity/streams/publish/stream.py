@@ -13,37 +13,47 @@ has already is left out, and the marker stays the former one's until all of it i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
 
-from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.catalog import PROGRESS_ROLE, VIEW_ROLE, Reason
+from customer_activity.engine.changes import changes_of
 from customer_activity.engine.observability import log
+from customer_activity.engine.stream import Append, Context, Opened, Send, Steps, Writer
 from customer_activity.errors import ChangeFeedLost, TerminalError
 from customer_activity.failpoints import FailPoint
-from customer_activity.lake import commits, delta, deltalog, feeds
-from customer_activity.lake.datafiles import arrow_schema
+from customer_activity.lake import delta, deltalog, feeds
+from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts, reading
-from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker
+from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, NAME, Marker
 from customer_activity.streams.publish.parts import ROW, VERSION, Part
 from customer_activity.streams.publish.records import FIELDS, Record, oversized, records, unlike
 from customer_activity.streams.publish.transaction import Publisher
+from customer_activity.tables import Table, arrow_schema, table_path
+from customer_activity.topology import Reads, Spec, Topic, Writes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 COLUMNS = (*FIELDS.values(), "existed", "is_gone")
-
-
-def read(spark: SparkSession, settings: Settings, publisher: Publisher) -> DataFrame:
-    """Stream gold's changes, from the marker's version when there is one, else from the table's beginning."""
-    start = begins(settings, publisher)[Table.ACTIVITY_CHANGES]
-    return delta.read_changes(spark, settings.lake, Table.ACTIVITY_CHANGES, starting_version=start).select(*COLUMNS)
+SPEC = Spec(
+    NAME,
+    reads=(Reads(Table.ACTIVITY_CHANGES, progress=Topic(PROGRESS_ROLE)),),
+    writes=(Writes(Topic(VIEW_ROLE), key=("customer_id",)), Writes(Topic(PROGRESS_ROLE)), Writes(Table.QUARANTINE)),
+    promises="exactly once for read_committed consumers: a batch and its progress marker in one transaction",
+    is_gated=True,
+)
 
 
 def begins(settings: Settings, publisher: Publisher) -> dict[Table, int]:
@@ -112,27 +122,25 @@ def refused(found: Iterable[tuple[bytes, bytes]], topic: str, max_bytes: int) ->
     return pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
 
 
-def publish_batch(
-    changes: DataFrame,
+def step(
+    feed: Feed,
     batch: MicroBatch,
     *,
     settings: Settings,
     publisher: Publisher,
     table_id: str,
     instead_of: Collection[str] = (),
-) -> None:
-    """Publish one batch with its marker; a batch that changes nothing sends nothing.
+) -> Steps:
+    """Publish one batch with its marker, part by part; a batch that changes nothing sends nothing.
 
     Args:
-        changes: the batch's change feed of gold.
+        feed: what it has of gold's changes.
         batch: whose it is.
         settings: which lake, which topic.
-        publisher: sends, and knows the marker.
+        publisher: knows the marker.
         table_id: gold's.
         instead_of: ids of the gold tables whose place it has taken.
     """
-    with batch.phase("read"), resync_mends():
-        feed = feeds.read(settings.lake, {Table.ACTIVITY_CHANGES: COLUMNS}, batch.versions)
     known = publisher.marker
     begin = known if known is not None and known.table_id == table_id else Marker(table_id, BEFORE_THE_FIRST)
     former = known if known is not None and known.table_id in instead_of else None
@@ -147,15 +155,12 @@ def publish_batch(
             too_large = oversized(rows, publisher.max_bytes)
         if too_large:
             # Before the transaction: once its marker is out, these rows are not looked at again.
-            with batch.phase("commit"):
-                keep(changes.sparkSession, settings, batch, part, rows.take(list(too_large)), publisher.max_bytes)
+            yield from keep(settings, batch, part, rows.take(list(too_large)), publisher.max_bytes)
             rows = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
         marker = reading.named(feed, part.marker) if former is None or is_last else former
-        with batch.phase("publish"):
-            # The marker says that those in quarantine are done with, too, and that another gold is on the topic.
-            if rows.num_rows or too_large or (former is not None and is_last):
-                batch.rows += publisher.publish(halfway(records(rows), rows.num_rows, batch), marker)
-                batch.reach(FailPoint.PUBLISHED)
+        # The marker says that those in quarantine are done with, too, and that another gold is on the topic.
+        if rows.num_rows or too_large or (former is not None and is_last):
+            yield Send(halfway(records(rows), rows.num_rows, batch), marker)
         batch.progress(f"gold up to version {part.marker.version} of {batch.versions[Table.ACTIVITY_CHANGES][1]}")
 
 
@@ -183,9 +188,7 @@ def with_last(found: Iterable[Part]) -> Iterator[tuple[Part, bool]]:
         yield before, True
 
 
-def keep(
-    spark: SparkSession, settings: Settings, batch: MicroBatch, part: Part, rows: pa.Table, max_bytes: int
-) -> None:
+def keep(settings: Settings, batch: MicroBatch, part: Part, rows: pa.Table, max_bytes: int) -> Steps:
     """Put rows into quarantine that the topic does not take, each once, however batches and parts are cut."""
     upto = position(part.marker.version + 1, part.marker.rows)
     own = replace(batch, generation=part.marker.table_id, batch_id=upto, versions={})
@@ -196,7 +199,7 @@ def keep(
     if not new:
         return
     found = ((key, value or b"") for key, value in records(rows.take(new)))
-    commits.append(spark, settings.lake, Table.QUARANTINE, refused(found, settings.view_topic, max_bytes), own)
+    yield Append(Table.QUARANTINE, refused(found, settings.view_topic, max_bytes), by=own)
     batch.commits += 1
     log.warning("query=publish %d rows are larger than the topic takes: they are in quarantine", len(new))
 
@@ -212,3 +215,37 @@ def halfway(items: Iterable[Record], count: int, batch: MicroBatch) -> Iterator[
         if number == count // 2:
             batch.reach(FailPoint.SENDING)
         yield item
+
+
+def worker(context: Context, publisher: Publisher) -> Callable[[DataFrame, MicroBatch], None]:
+    """Return what does a batch, by a publisher that has read the marker."""
+    lake = context.settings.lake
+    table_id = context.ids[Table.ACTIVITY_CHANGES]
+    former = delta.instead_of(lake, Table.ACTIVITY_CHANGES)
+    writer = Writer(SPEC, context.spark, lake, publisher)
+
+    def work(_changes: DataFrame, batch: MicroBatch) -> None:
+        with batch.phase("read"), resync_mends():
+            feed = feeds.read(lake, {Table.ACTIVITY_CHANGES: COLUMNS}, batch.versions)
+        steps = step(feed, batch, settings=context.settings, publisher=publisher, table_id=table_id, instead_of=former)
+        writer.make_all(steps, batch)
+
+    return work
+
+
+class Publish:
+    """The stream, as the registry lists it."""
+
+    spec = SPEC
+
+    def open(self, context: Context) -> Opened:
+        """Open it for a driver: fence the publisher before this one, and read the marker."""
+        table_id = context.ids[Table.ACTIVITY_CHANGES]
+        former = delta.instead_of(context.settings.lake, Table.ACTIVITY_CHANGES)
+        publisher = context.resources.enter_context(Publisher(context.settings, [table_id, *former]))
+        first = begins(context.settings, publisher)
+        source = partial(changes_of, context.spark, context.settings.lake, first)
+        return Opened(SPEC, source, worker(context, publisher), first)
+
+
+STREAM = Publish()

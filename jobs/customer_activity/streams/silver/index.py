@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from customer_activity.catalog import Query, Table
-from customer_activity.checkpoints.resumption import Written
 from customer_activity.lake import deltalog
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import Settings
@@ -22,7 +20,9 @@ from customer_activity.state.profile_records import Profile
 from customer_activity.state.restore import Holding
 from customer_activity.streams.silver import purchases
 from customer_activity.streams.silver.purchases import First
+from customer_activity.tables import Table
 
+NAME = "silver"
 TABLES = """
 CREATE TABLE IF NOT EXISTS purchase (
     purchase_id TEXT PRIMARY KEY, "partition" INTEGER, "offset" INTEGER, content BLOB
@@ -67,7 +67,6 @@ class SilverIndex:
         self.ids = table_ids
         self.index = Index(settings.index_dir / "silver.db", TABLES + profile_records.TABLE)
         self.is_current = dict.fromkeys(HOLDINGS, False)
-        self.written = Written(self.lake, Query.SILVER, HOLDINGS, table_ids)
 
     @contextmanager
     def change(self) -> Iterator[None]:

@@ -13,98 +13,80 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from customer_activity.catalog import Reason, Table, table_path
-from customer_activity.lake import commits, delta, deltalog, feeds
-from customer_activity.lake.datafiles import FileWriter, arrow_schema, in_parts, write_at_once
+from customer_activity.catalog import Reason
+from customer_activity.engine.changes import ChangeStream, Step
+from customer_activity.engine.stream import Append, Context, Steps
+from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
+from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch
-from customer_activity.lake.schemas import POSITION, PROFILE_FIELDS, PURCHASE_FIELDS
 from customer_activity.settings import Settings
 from customer_activity.state.profile_records import records as records_of
 from customer_activity.streams.silver import profiles, purchases
-from customer_activity.streams.silver.index import SilverIndex
+from customer_activity.streams.silver.index import NAME, SilverIndex
+from customer_activity.tables import (
+    IS_TOMBSTONE,
+    POSITION,
+    PROFILE_FIELDS,
+    PURCHASE_FIELDS,
+    Table,
+    arrow_schema,
+    names,
+    table_path,
+)
+from customer_activity.topology import Reads, Spec, Writes
 
-EVENT_COLUMNS = list(
-    dict.fromkeys(
-        [
-            *PURCHASE_FIELDS.fieldNames(),
-            *PROFILE_FIELDS.fieldNames(),
-            "is_tombstone",
-            *POSITION.fieldNames(),
-        ]
-    )
+SPEC = Spec(
+    NAME,
+    reads=(
+        Reads(Table.PURCHASE_EVENTS, progress=Table.PURCHASES),
+        Reads(Table.PROFILE_EVENTS, progress=Table.PROFILE_CHANGES),
+    ),
+    writes=(
+        Writes(Table.PURCHASES, key=("purchase_id",)),
+        Writes(Table.PROFILE_CHANGES, key=("customer_id", "landing", "partition", "offset")),
+        Writes(Table.QUARANTINE, sources=(Table.PURCHASE_EVENTS,)),
+    ),
+    promises="a purchase counts once; the newest profile update since the last tombstone wins",
 )
 SIDES = {
-    Table.PURCHASE_EVENTS: [*PURCHASE_FIELDS.fieldNames(), *POSITION.fieldNames()],
-    Table.PROFILE_EVENTS: [*PROFILE_FIELDS.fieldNames(), "is_tombstone", *POSITION.fieldNames()],
+    Table.PURCHASE_EVENTS: names([*PURCHASE_FIELDS, *POSITION]),
+    Table.PROFILE_EVENTS: names([*PROFILE_FIELDS, *IS_TOMBSTONE, *POSITION]),
 }
-# What is judged where: a table's newest commit tells how far its events were read.
-JUDGED = {Table.PURCHASE_EVENTS: Table.PURCHASES, Table.PROFILE_EVENTS: Table.PROFILE_CHANGES}
 IN_ORDER = [("landing", "ascending", "at_start"), ("partition", "ascending"), ("offset", "ascending")]
 PROFILES_AT_A_TIME = 50_000
 COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed anew
 CONFLICTS_AT_A_TIME = 256  # raw rows that are read at once: each may have megabytes
 
 
-def read(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Stream what landed on either topic."""
-    return landed(*(delta.read_changes(spark, settings.lake, table) for table in SIDES))
+def prepare(context: Context) -> Step:
+    """Open the index of what is counted."""
+    index = SilverIndex(context.settings, context.ids)
+    context.resources.callback(index.close)
+    return partial(step, settings=context.settings, index=index)
 
 
-def landed(purchase_events: DataFrame, profile_events: DataFrame) -> DataFrame:
-    """Both change feeds as one, without the raw bytes; `side` tells them apart."""
-    # A constant, not a column that is read: Spark leaves a side out of the plan when only the other is asked for.
-    purchases, profiles = (
-        feed.where(F.col("_change_type") == "insert").withColumn("side", F.lit(table.label))
-        for feed, table in ((purchase_events, Table.PURCHASE_EVENTS), (profile_events, Table.PROFILE_EVENTS))
-    )
-    return purchases.unionByName(profiles, allowMissingColumns=True).select("side", *EVENT_COLUMNS)
-
-
-def append_batch(events: DataFrame, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> None:
-    """Write one batch, part by part; what a repeated one has written already is left out."""
-    batch.ids = index.ids
-    with batch.phase("read"):
-        feed = feeds.read(settings.lake, SIDES, index.written.left(batch.versions, JUDGED))
-        # Of a part that a crash ended, conflicts may be in quarantine already: then it is the same part once more.
-        stop = None
-        if not index.is_current[Table.PURCHASES]:
-            stop = commits.newest(settings.lake, Table.QUARANTINE, batch, [Table.PURCHASE_EVENTS])
-    for part, of_part in batch.parts(feed.parts(stop=stop, of=[Table.PURCHASE_EVENTS])):
-        append_part(part, events.sparkSession, of_part, settings=settings, index=index)
-
-
-def append_part(
-    feed: feeds.Feed, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
-) -> None:
-    """Write a part: a small one's purchases are judged by the index, a large one's against the whole table."""
-    landed = index.written.landed
-    landed |= {table.label: last for table in SIDES if (last := feed.landing(table)) is not None}
-    batch.extra[deltalog.LANDED] = landed
-    batch.extra[deltalog.READ] = deltalog.as_note({table: feed.end(table, index.ids[table]) for table in SIDES})
+def step(part: Feed, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
+    """Judge a part: a small one's purchases by the index, a large one's against the whole table."""
     with batch.phase("read"):
         bought, updates = (
-            [*feed.batches(table, columns)] if table is Table.PROFILE_EVENTS or feed.is_small else None
+            [*part.batches(table, columns)] if table is Table.PROFILE_EVENTS or part.is_small else None
             for table, columns in SIDES.items()
         )
-    if feed.added[Table.PURCHASE_EVENTS]:
+    if part.added[Table.PURCHASE_EVENTS]:
         if bought is None:
-            append_many_purchases(feed, spark, batch, settings=settings, index=index)
+            yield from count_many(part, batch, settings=settings, index=index)
         else:
-            rows = _together(bought, Table.PURCHASE_EVENTS)
-            append_purchases(rows, spark, batch, settings=settings, index=index)
-        index.written.note(Table.PURCHASES, feed.versions)
-    if feed.added[Table.PROFILE_EVENTS]:
+            yield from count(_together(bought, Table.PURCHASE_EVENTS), batch, settings=settings, index=index)
+    if part.added[Table.PROFILE_EVENTS]:
         rows = _together(updates, Table.PROFILE_EVENTS)
-        append_profiles(rows, spark, batch, settings=settings, index=index)
-        index.written.note(Table.PROFILE_CHANGES, feed.versions)
+        yield from change_profiles(rows, batch, settings=settings, index=index)
 
 
 def _together(batches: Sequence[pa.RecordBatch] | None, table: Table) -> pa.Table:
@@ -113,9 +95,7 @@ def _together(batches: Sequence[pa.RecordBatch] | None, table: Table) -> pa.Tabl
     return pa.Table.from_batches([batch.cast(schema) for batch in batches or ()], schema)
 
 
-def append_purchases(
-    bought: pa.Table, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
-) -> None:
+def count(bought: pa.Table, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
     """Judge a small batch's purchases by the index; append those that count, quarantine conflicting repeats."""
     with batch.phase("compute"):
         index.catch_up(Table.PURCHASES, batch.progress)
@@ -124,43 +104,40 @@ def append_purchases(
         verdicts = purchases.judge(records, index.counted(purchase_id for purchase_id, _ in records))
         _count(verdicts, settings.purchase_topic, batch)
         accepted = bought.filter(pa.array([verdict == ACCEPTED for verdict in verdicts]))
-    _quarantine(bought, verdicts, spark, batch, settings)
-    with index.change(), batch.phase("commit"):
-        version = commits.append(spark, settings.lake, Table.PURCHASES, accepted, batch, [Table.PURCHASE_EVENTS])
+    yield from _quarantine(bought, verdicts, settings)
+    with index.change():
+        version = yield Append(Table.PURCHASES, accepted)
         index.add_purchases(record for record, verdict in zip(records, verdicts, strict=True) if verdict == ACCEPTED)
         index.advance(Table.PURCHASES, version, batch.attempt)
 
 
-def append_many_purchases(
-    feed: feeds.Feed, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
-) -> None:
+def count_many(part: Feed, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
     """Append a large part's purchases: an id that is unique in the part and the table takes the fast path.
 
     The few others are judged as a small part's are. The index takes the table's new rows before it is used again.
     """
     columns = SIDES[Table.PURCHASE_EVENTS]
     with batch.phase("compute"):
-        ids = [part.column("purchase_id") for part in feed.batches(Table.PURCHASE_EVENTS, ["purchase_id"])]
+        ids = [some.column("purchase_id") for some in part.batches(Table.PURCHASE_EVENTS, ["purchase_id"])]
         suspects = met_again(pa.chunked_array(ids, pa.string()), settings.lake)
         del ids
-        suspected = _among(feed.batches(Table.PURCHASE_EVENTS, columns), suspects)
+        suspected = _among(part.batches(Table.PURCHASE_EVENTS, columns), suspects)
         counted = DeltaTable(table_path(settings.lake, Table.PURCHASES)).to_pyarrow_dataset()
         known = _among(counted.to_batches(columns=columns) if len(suspects) else iter(()), suspects)
         verdicts = purchases.judge(purchases.firsts(suspected), dict(purchases.firsts(known)))
         accepted = suspected.filter(pa.array([verdict == ACCEPTED for verdict in verdicts], pa.bool_()))
     with batch.phase("write"):
         rest = (
-            part.filter(pc.invert(pc.is_in(part.column("purchase_id"), value_set=suspects)))
-            for part in feed.batches(Table.PURCHASE_EVENTS, columns)
+            some.filter(pc.invert(pc.is_in(some.column("purchase_id"), value_set=suspects)))
+            for some in part.batches(Table.PURCHASE_EVENTS, columns)
         )
         written = write_at_once(chain(accepted.to_batches(), rest), settings.lake, Table.PURCHASES)
     _count(verdicts, settings.purchase_topic, batch)
     rows = sum(file.rows for file in written) - accepted.num_rows
     batch.count(settings.purchase_topic, ACCEPTED, rows)
     batch.rows += rows
-    _quarantine(suspected, verdicts, spark, batch, settings)
-    with batch.phase("commit"):
-        commits.commit(spark, settings.lake, Table.PURCHASES, written, batch, [Table.PURCHASE_EVENTS])
+    yield from _quarantine(suspected, verdicts, settings)
+    yield Append(Table.PURCHASES, files=written)
     index.is_current[Table.PURCHASES] = False
 
 
@@ -188,9 +165,7 @@ def met_again(ids: pa.ChunkedArray, lake: str) -> pa.Array:
     return pc.unique(pa.chunked_array(found, pa.string()))
 
 
-def append_profiles(
-    updates: pa.Table, spark: SparkSession, batch: MicroBatch, *, settings: Settings, index: SilverIndex
-) -> None:
+def change_profiles(updates: pa.Table, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
     """Judge profile records by the index and append what changes: a customer's last change, and an end before it."""
     index.catch_up(Table.PROFILE_CHANGES, batch.progress)
     updates = in_order(updates)
@@ -204,15 +179,11 @@ def append_profiles(
                 _count(verdicts, settings.profile_topic, batch)
                 writer.write(part.take(pa.array(numbers, pa.int64())))
                 index.change_profiles(records[number] for number in numbers)
-        with batch.phase("commit"):
-            files = [writer.close()]
-            version = commits.commit(spark, settings.lake, Table.PROFILE_CHANGES, files, batch, [Table.PROFILE_EVENTS])
-            index.advance(Table.PROFILE_CHANGES, version, batch.attempt)
+        version = yield Append(Table.PROFILE_CHANGES, files=[writer.close()])
+        index.advance(Table.PROFILE_CHANGES, version, batch.attempt)
 
 
-def _quarantine(
-    bought: pa.Table, verdicts: list[str], spark: SparkSession, batch: MicroBatch, settings: Settings
-) -> None:
+def _quarantine(bought: pa.Table, verdicts: list[str], settings: Settings) -> Steps:
     """Append conflicting repeats to quarantine with the raw bytes that bronze kept of them."""
     conflicts = bought.filter(pa.array([verdict == QUARANTINED for verdict in verdicts], pa.bool_()))
     if not conflicts.num_rows:
@@ -220,7 +191,7 @@ def _quarantine(
     writer = FileWriter(settings.lake, Table.QUARANTINE)
     for rows in conflicting(settings.lake, conflicts.select(["partition", "offset"])):
         writer.write(rows)
-    commits.commit(spark, settings.lake, Table.QUARANTINE, [writer.close()], batch, [Table.PURCHASE_EVENTS])
+    yield Append(Table.QUARANTINE, files=[writer.close()])
 
 
 def conflicting(lake: str, places: pa.Table) -> Iterator[pa.Table]:
@@ -253,3 +224,6 @@ def _count(verdicts: list[str], topic: str, batch: MicroBatch) -> None:
     for verdict, count in Counter(verdicts).items():
         batch.count(topic, verdict, count)
     batch.rows += len(verdicts)
+
+
+STREAM = ChangeStream(SPEC, SIDES, prepare)

@@ -1,0 +1,185 @@
+"""Streams that read change feeds: a batch in parts of whole versions, each left out where it is written already.
+
+Spark plans which versions a batch has. Their rows are read from the files that commits added (`lake/feeds.py`), divided
+into parts that fit in memory, and given to the stream's step. Each part's commits note up to where every source was
+read, so what is done of a batch that is repeated after a crash is told by the tables that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity import topology
+from customer_activity.checkpoints.resumption import Written
+from customer_activity.engine.stream import Context, Merge, Opened, Steps, Writer
+from customer_activity.lake import commits, delta, deltalog, feeds, footers
+from customer_activity.lake.feeds import Feed
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.settings import Settings
+from customer_activity.tables import Table, arrow_schema
+from customer_activity.topology import Spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Step = Callable[[Feed, MicroBatch], Steps]
+Begins = Mapping[Table, int | None]
+
+
+@dataclass(frozen=True)
+class ChangeStream:
+    """A stream of change feeds.
+
+    Attributes:
+        spec: what it is.
+        columns: what it reads of each source, in the order of `spec.reads`.
+        prepare: returns its step, with the state that it keeps; what that opens closes with the context.
+        begins: the first version that a first batch reads of each source; the log's beginning when not given.
+    """
+
+    spec: Spec
+    columns: Mapping[Table, Sequence[str]]
+    prepare: Callable[[Context], Step]
+    begins: Callable[[Settings], Begins] | None = None
+
+    def open(self, context: Context) -> Opened:
+        """Open it for a driver."""
+        lake = context.settings.lake
+        begins = delta.begins(lake, self.columns) if self.begins is None else self.begins(context.settings)
+        source = partial(changes_of, context.spark, lake, begins)
+        return Opened(self.spec, source, _Worker(self, context).work, begins)
+
+
+def changes_of(spark: SparkSession, lake: str, begins: Begins) -> DataFrame:
+    """Stream the change feeds of some tables as one, for Spark to plan batches of: nobody reads its rows.
+
+    Args:
+        spark: the session.
+        lake: where the tables are.
+        begins: the first version that a first batch reads of each; None: with the initial snapshot.
+    """
+    feeds_of = [
+        delta.read_changes(spark, lake, table, starting_version=first).select("_commit_version")
+        for table, first in begins.items()
+    ]
+    together = feeds_of[0]
+    for feed in feeds_of[1:]:
+        together = together.union(feed)
+    return together
+
+
+class _Worker:
+    """Works on a stream's batches."""
+
+    def __init__(self, stream: ChangeStream, context: Context) -> None:
+        spec = stream.spec
+        self.lake = context.settings.lake
+        self.columns = stream.columns
+        self.ids = {table: context.ids[table] for table in spec.sources}
+        self.made = {edge.read: edge.made for edge in topology.edges() if edge.stream == spec.name}
+        self.written = Written(self.lake, spec.name, spec.telling, self.ids)
+        self.writer = Writer(spec, context.spark, self.lake)
+        self.refuses = Table.QUARANTINE in spec.tables
+        self.of_refused = spec.sources_of(Table.QUARANTINE) if self.refuses else None
+        self.step = stream.prepare(context)
+        self.is_sure = False  # that nothing of a part is written whose commits do not tell it
+        for table in spec.tables if spec.is_behind else ():
+            footers.mend(self.lake, table)  # of a release before, or of a driver that ended right after a merge
+
+    def work(self, _frame: DataFrame, batch: MicroBatch) -> None:
+        """Do one batch, part by part.
+
+        Raises:
+            ChangeFeedLost: files or entries of a source are gone.
+            ForeignCommit: a source has a commit that is not of the pipeline.
+            LeaseLost: another driver has taken over.
+        """
+        batch.ids = self.ids
+        with batch.phase("read"):
+            feed = feeds.read(self.lake, self.columns, self.written.left(batch.versions, self.made))
+            # Of a part that a crash ended, rows may be in quarantine already: then it is the same part once more.
+            looks = self.refuses and not self.is_sure
+            stop = commits.newest(self.lake, Table.QUARANTINE, batch, self.of_refused) if looks else None
+        self.is_sure = False
+        for part, of_part in batch.parts(feed.parts(stop=stop, of=self.of_refused or list(self.columns))):
+            if part.files:
+                self._note(part, of_part)
+                self.writer.make_all(self.step(part, of_part), of_part)
+                for table in self.written.read:
+                    self.written.note(table, part.versions)
+                batch.progress(_how_far(part, batch))
+        self.is_sure = True
+
+    def _note(self, part: Feed, batch: MicroBatch) -> None:
+        """Have the part's commits note up to where each source is read, and which landings that includes."""
+        batch.extra[deltalog.READ] = deltalog.as_note({table: part.end(table, self.ids[table]) for table in self.ids})
+        landed = self.written.landed
+        landed |= {table.label: last for table in self.ids if (last := part.landing(table)) is not None}
+        if landed:
+            batch.extra[deltalog.LANDED] = landed
+
+
+def _how_far(part: Feed, batch: MicroBatch) -> str:
+    ends = ((table.label, upto, batch.versions[table][1]) for table, (_, upto) in part.versions.items())
+    return ", ".join(f"{label} up to version {upto:,} of {last:,}" for label, upto, last in ends)
+
+
+def table_of(part: Feed, table: Table, columns: Sequence[str]) -> pa.Table:
+    """Bring a part's rows of one source together, with the types that the table has."""
+    schema = pa.schema([arrow_schema(table).field(name) for name in columns])
+    return pa.Table.from_batches([batch.cast(schema) for batch in part.batches(table, columns)], schema)
+
+
+@dataclass(frozen=True)
+class CurrentRows:
+    """A stream behind the hot path: one current row a key, merged from one change feed.
+
+    Attributes:
+        spec: what it is: one source, one table with its key.
+        columns: what is read of the source.
+        reduce: makes one row a key of a part's rows.
+        update: new value by column, from the stored row `t` and the reduced one `s`; all columns of `s` when not given.
+        gone: the column of the reduced rows that tells that a row is to be deleted; None where none ever is.
+    """
+
+    spec: Spec
+    columns: Sequence[str]
+    reduce: Callable[[Iterable[pa.RecordBatch]], pa.Table]
+    update: Mapping[str, str] | None = None
+    gone: str | None = None
+
+    @property
+    def source(self) -> Table:
+        """The table that it follows."""
+        (source,) = self.spec.sources
+        return source
+
+    @property
+    def target(self) -> Table:
+        """The table that has the current rows."""
+        (target,) = self.spec.tables
+        return target
+
+    def open(self, context: Context) -> Opened:
+        """Open it for a driver."""
+        return ChangeStream(self.spec, {self.source: self.columns}, lambda _: self.step).open(context)
+
+    def step(self, part: Feed, batch: MicroBatch) -> Steps:
+        """Merge a part's changes."""
+        with batch.phase("compute"):
+            rows = self.reduce(part.batches(self.source, self.columns))
+        yield Merge(self.target, rows, self.update, None if self.gone is None else f"s.{self.gone}")
+
+    def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
+        """Return the current rows that all changes come to."""
+        rows = self.reduce(changes)
+        if self.gone is not None:
+            rows = rows.filter(pc.invert(rows.column(self.gone)))
+        schema = arrow_schema(self.target)
+        return rows.select(schema.names).cast(schema)

@@ -1,0 +1,183 @@
+"""The contract of a stream: what it declares, and the step that the engine calls for each batch.
+
+A stream is one module: a `Spec` (what it reads, writes and promises), and `open`, which a driver calls when the query
+starts. What it opens has a source and a step. A step is a generator: it yields what is to be written, in order, and is
+given the version that came of it. It commits nothing itself: transaction ids, fencing epochs, fail points, accounting
+and timing are the engine's, and so is where a batch is worked on.
+
+A step that keeps state of the past changes it around the write that it belongs to:
+
+    with state.change():
+        version = yield Append(Table.PURCHASES, rows)
+        state.advance(version)
+
+A write that fails is raised at its `yield`, so the state takes back what it took for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from customer_activity.failpoints import FailPoint
+from customer_activity.lake import commits, merging
+from customer_activity.lake.datafiles import DataFile
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.settings import Settings
+from customer_activity.tables import Table
+from customer_activity.topology import Spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Append:
+    """Rows for an append-only table: in this process, or in files of its that are written already.
+
+    Without either the commit carries the batch's accounting alone. `by` is whose write it is, where that is not the
+    batch at work.
+    """
+
+    table: Table
+    rows: pa.Table | None = None
+    files: Sequence[DataFile | None] = ()
+    by: MicroBatch | None = None
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Rows for a table of current rows, one a key; see `merging.merge`."""
+
+    table: Table
+    rows: pa.Table
+    update: Mapping[str, str] | None = None
+    delete_when: str | None = None
+
+
+@dataclass(frozen=True)
+class Send:
+    """Records for a topic and their progress marker, in one Kafka transaction of the stream's own publisher."""
+
+    records: Iterable[tuple[bytes, bytes | None]]
+    marker: Any
+
+
+Write = Append | Merge | Send
+Steps = Generator[Write, int | None, None]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a stream is opened with.
+
+    Attributes:
+        spark: the session; None where nothing is planned (a test without a JVM).
+        settings: which lake, which broker.
+        ids: of all tables.
+        resources: closes with the query.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    ids: Mapping[Table, str]
+    resources: ExitStack = field(default_factory=ExitStack)
+
+
+class Publisher(Protocol):
+    """Sends what a step yields as `Send`."""
+
+    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Any) -> int:
+        """Send records and their marker, or nothing; return how many went out."""
+
+
+@dataclass
+class Opened:
+    """A stream that has been opened.
+
+    Attributes:
+        spec: what it is.
+        source: makes the frame that Spark plans its batches from; a source looks at its table then.
+        work: does one batch; the frame is only a plan where rows come to this process.
+        begins: the first version that a first batch reads of each table, in the order of the sources (None: it begins
+            with the initial snapshot); empty where the batches are Kafka's.
+    """
+
+    spec: Spec
+    source: Callable[[], DataFrame]
+    work: Callable[[DataFrame, MicroBatch], None]
+    begins: Mapping[Table, int | None] = field(default_factory=dict)
+
+
+class Stream(Protocol):
+    """A stream, as the registry lists it."""
+
+    @property
+    def spec(self) -> Spec:
+        """What it is."""
+
+    def open(self, context: Context) -> Opened:
+        """Open it for a driver."""
+
+
+class Writer:
+    """Makes the writes of a stream's steps, each once and fenced."""
+
+    def __init__(self, spec: Spec, spark: SparkSession, lake: str, publisher: Publisher | None = None) -> None:
+        """Write to a lake, and by a publisher where the stream has one."""
+        self.spec = spec
+        self.spark = spark
+        self.lake = lake
+        self.publisher = publisher
+
+    def make_all(self, steps: Steps, batch: MicroBatch) -> None:
+        """Run a step to its end.
+
+        Raises:
+            LeaseLost: another driver has taken over.
+        """
+        try:
+            write = next(steps)
+            while True:
+                try:
+                    version = self.make(write, batch)
+                except BaseException as error:
+                    steps.throw(error)
+                    raise
+                write = steps.send(version)
+        except StopIteration:
+            return
+
+    def make(self, write: Write, batch: MicroBatch) -> int | None:
+        """Make one write; return the version that came of it, None where it had been made before."""
+        if isinstance(write, Send):
+            self._send(write, batch)
+            return None
+        sources = self.spec.sources_of(write.table)
+        with batch.phase("commit"):
+            if isinstance(write, Merge):
+                merging.merge(
+                    write.rows,
+                    self.lake,
+                    write.table,
+                    batch,
+                    key=self.spec.key_of(write.table),
+                    update=write.update,
+                    delete_when=write.delete_when,
+                )
+                return None
+            owner = write.by or batch
+            if write.rows is not None:
+                return commits.append(self.spark, self.lake, write.table, write.rows, owner, sources)
+            return commits.commit(self.spark, self.lake, write.table, write.files, owner, sources)
+
+    def _send(self, write: Send, batch: MicroBatch) -> None:
+        if self.publisher is None:
+            raise TypeError(f"{self.spec.name} has no publisher")
+        with batch.phase("publish"):
+            batch.rows += self.publisher.publish(write.records, write.marker)
+            batch.reach(FailPoint.PUBLISHED)

@@ -1,0 +1,181 @@
+"""The Delta tables, said once: what each is called, its columns, the columns whose statistics are kept, and its past.
+
+The columns that come from a record are the contract's (`contracts/`): a field that is added there is a column here, in
+every table that carries the record's fields. Everything else is derived: Parquet files, Delta's schema, the streams'
+columns. All times are UTC, in microseconds; amounts are exact decimals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from customer_activity.contracts.schema import CUSTOMER_ACTIVITY, CUSTOMER_PROFILE, PURCHASE_EVENT, Contract
+
+UTC_MICROS = pa.timestamp("us", tz="UTC")
+AMOUNT = pa.decimal128(18, 2)
+
+
+class Table(StrEnum):
+    """The tables, by their path below the lake."""
+
+    PURCHASE_EVENTS = "bronze/purchase_events"
+    PROFILE_EVENTS = "bronze/customer_profiles"
+    QUARANTINE = "bronze/quarantine"
+    PURCHASES = "silver/purchases"
+    PROFILE_CHANGES = "silver/profile_changes"
+    SUMMARIES = "silver/purchase_summaries"
+    PROFILES = "silver/customer_profiles"
+    ACTIVITY_CHANGES = "gold/activity_changes"
+    ACTIVITY = "gold/customer_activity"
+
+    @property
+    def label(self) -> str:
+        """`layer.table`, as pages and messages call it."""
+        return self.value.replace("/", ".")
+
+    @classmethod
+    def labelled(cls, label: str) -> Table:
+        """Return the table with a label."""
+        return cls(label.replace(".", "/", 1))
+
+
+class Kept(NamedTuple):
+    """How much of a table's past is kept at least, once every reader of its change feed is past it.
+
+    Attributes:
+        commits: in its log. Whoever looks for news lists all of it, so it is part of the time to the view.
+        files_hours: data files that were replaced, for those who still read an older version.
+    """
+
+    commits: int
+    files_hours: int
+
+
+# The tables of the hot path get a commit a second; those of current rows one in ten seconds, and people look back in
+# them.
+HOT, LOOKED_BACK_IN = Kept(100, 1), Kept(8_640, 7 * 24)
+
+
+class Declaration(NamedTuple):
+    """A table.
+
+    Attributes:
+        columns: as Arrow has them.
+        statistics: the columns whose least and greatest value in each file somebody reads: lookups by key, continuity
+            by offset, freshness by time.
+        kept: how much of its past is kept.
+        is_current: whether it has current rows, which a stream behind the hot path merges.
+    """
+
+    columns: pa.Schema
+    statistics: tuple[str, ...]
+    kept: Kept = HOT
+    is_current: bool = False
+
+
+def _column_type(sql_type: str) -> pa.DataType:
+    if digits := re.fullmatch(r"decimal\((\d+),(\d+)\)", sql_type):
+        return pa.decimal128(int(digits[1]), int(digits[2]))
+    return {"string": pa.string(), "bigint": pa.int64(), "timestamp": UTC_MICROS}[sql_type]
+
+
+def columns_of(contract: Contract) -> list[pa.Field]:
+    """Return the columns that hold a record's fields."""
+    return [pa.field(field.column, _column_type(field.sql_type)) for field in contract.fields]
+
+
+def _columns(**types: pa.DataType) -> list[pa.Field]:
+    return [pa.field(name, type_) for name, type_ in types.items()]
+
+
+PURCHASE_FIELDS = columns_of(PURCHASE_EVENT)
+PROFILE_FIELDS = columns_of(CUSTOMER_PROFILE)
+ACTIVITY_FIELDS = columns_of(CUSTOMER_ACTIVITY)
+COORDINATES = _columns(topic=pa.string(), partition=pa.int32(), offset=pa.int64(), kafka_timestamp=UTC_MICROS)
+HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+RAW = _columns(key=pa.binary(), value=pa.binary(), headers=HEADERS)
+# Records are in the order of (landing, partition, offset). A landing is a batch of bronze, or a replay, numbered over
+# the life of the lake; null: landed before they were numbered, and so before all others.
+LANDING = _columns(landing=pa.int64())
+POSITION = _columns(partition=pa.int32(), offset=pa.int64(), kafka_timestamp=UTC_MICROS, landing=pa.int64())
+IS_TOMBSTONE = _columns(is_tombstone=pa.bool_())
+BY_PLACE = ("partition", "offset", "kafka_timestamp")
+
+TABLES: dict[Table, Declaration] = {
+    Table.PURCHASE_EVENTS: Declaration(
+        pa.schema([*PURCHASE_FIELDS, *RAW, *COORDINATES, *_columns(ingested_at=UTC_MICROS), *LANDING]), BY_PLACE
+    ),
+    Table.PROFILE_EVENTS: Declaration(
+        pa.schema([*PROFILE_FIELDS, *IS_TOMBSTONE, *RAW, *COORDINATES, *_columns(ingested_at=UTC_MICROS), *LANDING]),
+        BY_PLACE,
+    ),
+    Table.QUARANTINE: Declaration(
+        pa.schema(
+            [
+                *_columns(reason=pa.string(), detail=pa.string()),
+                *RAW,
+                *COORDINATES,
+                *_columns(quarantined_at=UTC_MICROS),
+                *LANDING,
+            ]
+        ),
+        BY_PLACE,
+        LOOKED_BACK_IN,
+    ),
+    Table.PURCHASES: Declaration(pa.schema([*PURCHASE_FIELDS, *POSITION]), ("kafka_timestamp",)),
+    # One row a change, in the order of records; a tombstone ends the profile.
+    Table.PROFILE_CHANGES: Declaration(pa.schema([*PROFILE_FIELDS, *POSITION, *IS_TOMBSTONE]), ("kafka_timestamp",)),
+    Table.SUMMARIES: Declaration(
+        pa.schema(
+            _columns(
+                customer_id=pa.string(),
+                purchase_count=pa.int64(),
+                total_amount=AMOUNT,
+                first_purchase_at=UTC_MICROS,
+                last_purchase_at=UTC_MICROS,
+                last_kafka_timestamp=UTC_MICROS,
+            )
+        ),
+        ("customer_id", "last_kafka_timestamp"),
+        LOOKED_BACK_IN,
+        is_current=True,
+    ),
+    Table.PROFILES: Declaration(
+        pa.schema([*PROFILE_FIELDS, *POSITION]), ("customer_id", "kafka_timestamp"), LOOKED_BACK_IN, is_current=True
+    ),
+    # One row a change, in the order of commits; `existed`: the row was there before, `is_gone`: it is not there after.
+    Table.ACTIVITY_CHANGES: Declaration(
+        pa.schema([*ACTIVITY_FIELDS, *_columns(existed=pa.bool_(), is_gone=pa.bool_())]), ("view_version", "as_of")
+    ),
+    Table.ACTIVITY: Declaration(
+        pa.schema(ACTIVITY_FIELDS), ("customer_id", "view_version", "as_of"), LOOKED_BACK_IN, is_current=True
+    ),
+}
+
+
+CURRENT = tuple(table for table in Table if TABLES[table].is_current)
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """Return a table's columns."""
+    return TABLES[table].columns
+
+
+def names(columns: Iterable[pa.Field]) -> list[str]:
+    """Return the names of some columns."""
+    return [column.name for column in columns]
+
+
+def table_path(lake: str, table: Table) -> str:
+    """Where a table is."""
+    return f"{lake}/{table.value}"
+
+
+def history_path(lake: str, table: Table) -> str:
+    """Where it is kept what a table's commits said that its log no longer has."""
+    return f"{lake}/_history/{table.label}"

@@ -1,0 +1,233 @@
+"""What the streams are to one another: each declares a `Spec` in its own module, and everybody else asks here.
+
+Whoever needs the topology (turns, status, quality's pins, VACUUM's guard, leases, `describe`) derives it from the specs
+and names no stream. They come from `streams/registry.py`, which installs them when it is imported: the layers below it
+know of streams by their specs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from customer_activity.tables import Table
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A Kafka topic, by its role in `infra/kafka/topics.yaml`; its name is a setting."""
+
+    role: str
+
+
+End = Table | Topic
+
+
+class Reads(NamedTuple):
+    """A source of a stream.
+
+    Attributes:
+        source: what is read.
+        progress: where it is noted, exactly once, up to where this source was read: a table that the stream writes,
+            whose commits tell it, or a topic whose records do.
+    """
+
+    source: End
+    progress: End
+
+
+class Writes(NamedTuple):
+    """What a stream writes.
+
+    Attributes:
+        target: a table or a topic.
+        key: the columns that tell one row from another; empty where rows are only appended.
+        with_every_batch: a commit to this table tells which batch is the stream's newest, as those to the tables of
+            `Reads.progress` do. Of quarantine that is so where a batch may consist of nothing else.
+        sources: of a table that is no source's progress, the sources whose rows come to it; empty: all of them.
+    """
+
+    target: End
+    key: tuple[str, ...] = ()
+    with_every_batch: bool = False
+    sources: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a stream is.
+
+    Attributes:
+        name: of its query, its checkpoint, its lease, and its label in logs and metrics.
+        reads: its sources, in the order in which its checkpoint has their offsets.
+        writes: in the order in which a batch writes them.
+        promises: what holds whatever happens, in words.
+        is_behind: whether it is behind the hot path: it merges into a table of current rows.
+        is_gated: whether its batches wait while quality holds publishing.
+    """
+
+    name: str
+    reads: tuple[Reads, ...]
+    writes: tuple[Writes, ...]
+    promises: str
+    is_behind: bool = False
+    is_gated: bool = False
+
+    @property
+    def sources(self) -> list[Table]:
+        """The tables whose change feeds it reads."""
+        return [read.source for read in self.reads if isinstance(read.source, Table)]
+
+    @property
+    def topics(self) -> list[str]:
+        """The roles of the topics that it reads as input."""
+        return [read.source.role for read in self.reads if isinstance(read.source, Topic)]
+
+    @property
+    def tables(self) -> list[Table]:
+        """The tables that it writes."""
+        return [write.target for write in self.writes if isinstance(write.target, Table)]
+
+    @property
+    def telling(self) -> list[Table]:
+        """Those of them whose newest commit tells which batch is the newest."""
+        progress = {read.progress for read in self.reads}
+        return [
+            write.target
+            for write in self.writes
+            if isinstance(write.target, Table) and (write.with_every_batch or write.target in progress)
+        ]
+
+    @property
+    def is_publisher(self) -> bool:
+        """Whether a topic, and no table, tells how far it is."""
+        return not self.telling
+
+    def sources_of(self, table: Table) -> list[Table] | None:
+        """Return the sources whose rows come to one of its tables; None: all of them."""
+        named = next((write.sources for write in self.writes if write.target is table), ())
+        told = [read.source for read in self.reads if read.progress is table and isinstance(read.source, Table)]
+        return list(named) or told or None
+
+    def key_of(self, table: Table) -> tuple[str, ...]:
+        """Return the key of one of its tables."""
+        return next(write.key for write in self.writes if write.target is table)
+
+
+class Edge(NamedTuple):
+    """A table that is made from another one: by which stream, which table tells, and which one was read."""
+
+    stream: str
+    made: Table
+    read: Table
+
+
+_installed: dict[str, Spec] = {}
+
+
+def install(found: Iterable[Spec]) -> None:
+    """Make these the streams of this process, each after those whose tables it reads; called once, by the registry.
+
+    Raises:
+        ValueError: two have one name, or one reads what only a later one writes.
+    """
+    _installed.clear()
+    written: set[End] = set()
+    for each in found:
+        if each.name in _installed:
+            raise ValueError(f"two streams are called {each.name}")
+        if missing := [table.label for table in each.sources if table not in written]:
+            raise ValueError(f"{each.name} reads {', '.join(missing)}, which no stream before it writes")
+        written |= {write.target for write in each.writes}
+        _installed[each.name] = each
+
+
+def specs() -> tuple[Spec, ...]:
+    """Return the streams, a stream after all that it reads from.
+
+    Raises:
+        RuntimeError: none are installed.
+    """
+    if not _installed:
+        raise RuntimeError("no streams are installed: import customer_activity.streams.registry")
+    return tuple(_installed.values())
+
+
+def spec(name: str) -> Spec:
+    """Return a stream by its name.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    specs()
+    return _installed[name]
+
+
+def names() -> list[str]:
+    """Return the names of all streams."""
+    return [each.name for each in specs()]
+
+
+def hot_path() -> list[Spec]:
+    """Return the streams from Kafka to the view, in their order."""
+    return [each for each in specs() if not each.is_behind]
+
+
+def behind() -> list[Spec]:
+    """Return the streams behind the hot path."""
+    return [each for each in specs() if each.is_behind]
+
+
+def upstream(stream: Spec) -> list[Spec]:
+    """Return the streams that write what a stream reads."""
+    return [each for each in specs() if set(each.tables) & set(stream.sources)]
+
+
+def readers(table: Table) -> list[str]:
+    """Return the names of the streams that read a table's change feed."""
+    return [each.name for each in specs() if table in each.sources]
+
+
+def writers(table: Table) -> list[str]:
+    """Return the names of the streams that write a table."""
+    return [each.name for each in specs() if table in each.tables]
+
+
+def edges() -> list[Edge]:
+    """Return which table is made from which, by stream."""
+    return [
+        Edge(each.name, read.progress, read.source)
+        for each in specs()
+        for read in each.reads
+        if isinstance(read.source, Table) and isinstance(read.progress, Table)
+    ]
+
+
+def landing() -> Spec:
+    """Return the stream that lands the input topics."""
+    (found,) = (each for each in specs() if each.topics)
+    return found
+
+
+def publishing() -> Spec:
+    """Return the stream that publishes the view."""
+    (found,) = (each for each in specs() if each.is_publisher)
+    return found
+
+
+def with_followers(name: str) -> list[str]:
+    """Return a stream of the hot path with those behind it: what runs when somebody names that part of the path."""
+    return [name, *(each.name for each in behind() if name in [above.name for above in upstream(each)])]
+
+
+def reflected(role: str) -> dict[str, Table]:
+    """Return, by stream, the table that shows how far it has come on an input topic: what it makes of what came in."""
+    found: dict[str, Table] = {}
+    carriers: set[End] = {Topic(role)}
+    for each in specs():
+        for read in each.reads:
+            if read.source in carriers and isinstance(read.progress, Table):
+                found.setdefault(each.name, read.progress)
+                carriers.add(read.progress)
+    return found
