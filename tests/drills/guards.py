@@ -18,8 +18,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-if not __package__:  # run as a file: only its own folder is searched, and the package lies in the one above
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+if not __package__:  # run as a file: only its own folder is searched, and packages lie in the two above
+    sys.path[:1] = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]
 
 import typer
 from rich.console import Console
@@ -28,7 +28,18 @@ from rich.table import Table
 from benchmarks.trial import say
 
 PROJECT = Path(__file__).resolve().parents[2]
-COPIED = ("jobs", "tests", "infra", "docs", "expectations", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+COPIED = (
+    "jobs",
+    "tests",
+    "benchmarks",
+    "infra",
+    "docs",
+    "expectations",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "Makefile",
+)
 SHARED = (".venv", ".jars")
 GREEN, FAILED = 0, 1  # pytest's exit codes; others say that it could not run
 DRILL = ("tests/drills/test_drills.py",)
