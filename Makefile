@@ -33,8 +33,8 @@ check: .venv/.ready .venv-airflow/.ready ## lock file, format, lint, types, laye
 
 # BENCH takes options: make bench BENCH="--only freshness --repeat 1"
 bench: setup ## measure freshness, rate, backlog, growth, recovery and half an hour of load, beside the peers (hours)
-	mvn --quiet --file tests/benchmarks/peers/kafka_streams/pom.xml package
-	.venv/bin/python tests/benchmarks/bench.py --page docs/PERFORMANCE.md $(BENCH)
+	mvn --quiet --file benchmarks/peers/kafka_streams/pom.xml package
+	.venv/bin/python benchmarks/bench.py --page docs/PERFORMANCE.md $(BENCH)
 
 # DRILLS takes options: make drills DRILLS="--rounds 1 --random 5 --bounces 2 --zombies 1"
 drills: setup ## kill, freeze and cut off the running pipeline over and over, and prove that it stays right (two hours)
@@ -50,7 +50,7 @@ model: setup ## live 2,000 lives of the model, and note in docs/RELIABILITY.md w
 	TOKIO_WORKER_THREADS=1 .venv/bin/pytest tests/spark/test_model.py -p no:randomly --lives 2000 --visits-page docs/RELIABILITY.md $(MODEL)
 
 bench-check: .venv/.ready ## compare the last benchmark's ratios with the committed ones
-	.venv/bin/python tests/benchmarks/ratios.py
+	.venv/bin/python benchmarks/ratios.py
 
 stop: ## stop whatever runs: traffic, Airflow, streams, broker
 	@if [ -x .venv/bin/activity ]; then .venv/bin/activity stop; fi

@@ -1,23 +1,29 @@
-"""Marks tests by the folder they are in, and starts what several layers share: one Spark session for all."""
+"""Marks tests by the folder they are in, and makes what several layers share: settings, and one Spark session for all.
+
+Unit tests import this, too, and no Spark: what brings it is imported where it is used.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
-from hypothesis import Phase, settings
-from pyspark.sql import SparkSession
+from hypothesis import Phase
 
-from customer_activity.engine import session
-from customer_activity.settings import Settings
+from customer_activity.settings import PREFIX, Settings
 from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 
-# `--hypothesis-profile=as-found`: a failure is shown as it was found, which takes minutes less than its shortest form.
-settings.register_profile("as-found", phases=[phase for phase in Phase if phase is not Phase.shrink])
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-LAYERS = ("unit", "spark", "integration", "end_to_end", "drills")
+# `--hypothesis-profile=as-found`: a failure is shown as it was found, which takes minutes less than its shortest form.
+hypothesis.settings.register_profile("as-found", phases=[phase for phase in Phase if phase is not Phase.shrink])
+
+LAYERS = ("unit", "component", "spark", "integration", "end_to_end", "drills")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,9 +52,27 @@ def where_s3_is() -> Iterator[None]:
     os.environ.update(before)
 
 
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Return settings of a deployment that has nothing yet, and whose broker does not answer."""
+    return Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run", kafka_bootstrap_servers="localhost:1")
+
+
+@pytest.fixture
+def deployment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Have the command line load the same settings: they are what the environment says, and nothing else is."""
+    for variable in [name for name in os.environ if name.startswith(PREFIX)]:
+        monkeypatch.delenv(variable)
+    for variable, value in settings.environment().items():
+        monkeypatch.setenv(variable, value)
+    return settings
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Start the product's own session, once."""
+    from customer_activity.engine import session  # noqa: PLC0415 - brings pyspark
+
     started = session.start(Settings(driver_memory="2g"), "tests")
     yield started
     started.stop()

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-if not __package__:  # run as a file: only its own folder is searched, and the package lies in the one above
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+if not __package__:  # run as a file: only its own folder is searched, and packages lie in the two above
+    sys.path[:1] = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]
 
 import typer
 from rich.console import Console

@@ -1,75 +1,23 @@
-"""What several unit tests start from: settings of an empty deployment, and a small world that is right."""
+"""Unit tests are Python alone: what needs a process, a server or a table is a component test."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from customer_activity.settings import PREFIX, Settings
-from customer_activity.storage import s3
-from customer_activity.verification.verify import Report, verify
-from support.world import World
 
+@pytest.fixture(autouse=True)
+def python_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Refuse processes, servers and Delta tables. That nothing here imports Spark is seen by tests/component."""
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Return settings of a deployment that has nothing yet, and whose broker does not answer."""
-    return Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run", kafka_bootstrap_servers="localhost:1")
+    def refuse(*_args: object, **_options: object) -> None:
+        pytest.fail("a unit test starts no process and no server: this one belongs in tests/component")
 
-
-@pytest.fixture(scope="session")
-def moto_server() -> Iterator[str]:
-    """Serve S3 from this process, once: its objects can be looked into and made older."""
-    from moto.moto_server.threaded_moto_server import ThreadedMotoServer  # noqa: PLC0415 - slow, and few need it
-
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def s3_server(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Return where S3 is, without a bucket; this process is connected to it."""
-    from moto.backends import get_backend  # noqa: PLC0415
-
-    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-    for name, value in {**s3.environment(moto_server, None, "lake", path_style=True), **keys}.items():
-        monkeypatch.setenv(name, value)
-    yield moto_server
-    get_backend("s3").reset()
-
-
-@pytest.fixture
-def deployment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Have the command line load the same settings: they are what the environment says, and nothing else is."""
-    for variable in [name for name in os.environ if name.startswith(PREFIX)]:
-        monkeypatch.delenv(variable)
-    for variable, value in settings.environment().items():
-        monkeypatch.setenv(variable, value)
-    return settings
-
-
-@pytest.fixture(scope="session")
-def right_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the tables of a right world, once."""
-    lake = tmp_path_factory.mktemp("right_lake")
-    World().write(str(lake))
-    return lake
-
-
-@pytest.fixture
-def verify_world(settings: Settings, right_lake: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Report]:
-    """Return what writes a world's tables, stands in for its Kafka, and verifies."""
-
-    def write_and_verify(world: World, **options: Any) -> Report:
-        world.write(settings.lake, right_lake)
-        world.serve(monkeypatch)
-        return verify(settings, **{"settle_seconds": 0.0} | options)
-
-    return write_and_verify
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(socket.socket, "listen", refuse)
+    yield
+    assert not list(tmp_path.rglob("_delta_log")), "a unit test writes no Delta table: this one belongs elsewhere"

@@ -1,6 +1,6 @@
 """Measure this checkout beside another one, in turn on the same machine: what a change cost, as ratios.
 
-    .venv/bin/python tests/benchmarks/beside.py ../other [--runs 5] [--only NAME ...] [--out DIR]
+    .venv/bin/python benchmarks/beside.py ../other [--runs 5] [--only NAME ...] [--out DIR]
 
 The other is a checkout of another commit in which `make setup` has run (`git worktree add --detach ../other COMMIT`).
 Each run is a process of that checkout's own environment, with its own scenarios; which of the two comes first changes
@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 if not __package__:  # run as a file: measured is the checkout that is the working folder, be it this file's or not
-    sys.path[0] = str(Path.cwd() / "tests")
+    # Older commits have their benchmarks among the tests.
+    sys.path[:1] = [str(Path.cwd()), str(Path.cwd() / "tests")]
 
 import typer
 from rich.console import Console
@@ -37,7 +38,7 @@ from benchmarks.trial import Options, say
 
 Figures = dict[str, float]
 
-TREE = Path(__file__).resolve().parents[2]
+TREE = Path(__file__).resolve().parents[1]
 OPTIONS = replace(Options(), repeat=1, warmup_seconds=30.0, measure_seconds=60.0, growth_customers=(20_000, 200_000))
 """Shorter than `make bench`, and oftener: a ratio's spread tells more than one long run."""
 

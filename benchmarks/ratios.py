@@ -1,6 +1,6 @@
 """`make bench-check`: compare the ratios of a results file with those committed, exit 1 when one is worse.
 
-    .venv/bin/python tests/benchmarks/ratios.py [RESULTS] [--baseline FILE] [--write]
+    .venv/bin/python benchmarks/ratios.py [RESULTS] [--baseline FILE] [--write]
 
 Ratios of two figures of one run hold on any machine; seconds do not. Each entry of the baseline says the value, whether
 more or less is better, and the share by which it may be worse before that is a finding.

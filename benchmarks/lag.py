@@ -1,6 +1,6 @@
 """A hop that was off while the one above it made many commits: seconds, peak memory, and the log short again after.
 
-    .venv/bin/python tests/benchmarks/lag.py --hop gold [--commits 170000] [--out FOLDER]
+    .venv/bin/python benchmarks/lag.py --hop gold [--commits 170000] [--out FOLDER]
 
 170,000 commits are a day at two a second. They are made by this script, which writes log entries and files as the hop
 above would; the hop and what merges beside it then drain them by the real command. At the end the table below is

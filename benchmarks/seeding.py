@@ -1,6 +1,6 @@
 """Indexes of silver and gold that are lost where there are many ids: made again under supervision, with kills.
 
-    .venv/bin/python tests/benchmarks/seeding.py [--purchases 50000000 --customers 5000000] [--kills 3] [--out FOLDER]
+    .venv/bin/python benchmarks/seeding.py [--purchases 50000000 --customers 5000000] [--kills 3] [--out FOLDER]
 
 Silver's tables are filled by plain commits, and what follows them is told that it has read them. Then the indexes are
 removed, one more purchase is sent, and the driver is started as Airflow does. Whenever it has come some way it is
@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 if not __package__:  # run as a file: only its own folder is searched, and the package lies in the one above
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    _project = Path(__file__).resolve().parents[1]
+    sys.path[:1] = [str(_project), str(_project / "tests")]
 
 import duckdb
 import psutil

@@ -9,11 +9,11 @@ import statistics
 import subprocess
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pyspark
 
 from customer_activity.settings import PROJECT
 
@@ -92,7 +92,7 @@ def machine() -> Result:
         "processor": _processor(),
         "java": _first_line("java", "-version"),
         "python": platform.python_version(),
-        "spark": pyspark.__version__,
+        "spark": version("pyspark"),
     }
 
 

@@ -1,6 +1,6 @@
 """How much memory records of a megabyte take: that many wait, and a driver of its own takes them to the view.
 
-    .venv/bin/python tests/benchmarks/large_records.py [--records 10000] [--bytes 1000000] [--text random|same|both]
+    .venv/bin/python benchmarks/large_records.py [--records 10000] [--bytes 1000000] [--text random|same|both]
 
 Prints a line of JSON a run. The last record of a topic is as large as its `max.message.bytes` lets a batch be. `random`
 text does not pack, `same` packs a hundred times: a fetch of some kilobytes is a hundred records then.
@@ -30,7 +30,7 @@ from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 from customer_activity.tables import Table, table_path
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[1]
 DRAIN = Command("streams", (sys.executable, str(PROJECT / "jobs" / "run.py"), "stream", "--available-now"))
 DRAIN_SECONDS = 3_600.0
 MEGABYTE = 1_000_000

@@ -1,6 +1,6 @@
 """The page of results: the generated part of docs/PERFORMANCE.md, between its markers, and the plots beside it.
 
-.venv/bin/python tests/benchmarks/page.py [RESULTS] [--page docs/PERFORMANCE.md] [--plots docs/performance]
+.venv/bin/python benchmarks/page.py [RESULTS] [--page docs/PERFORMANCE.md] [--plots docs/performance]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`make bench`: measure the pipeline and its peers on this machine, one scenario after the other.
 
-    .venv/bin/python tests/benchmarks/bench.py [--only NAME ...] [--quick] [--out DIR] [--repeat 3] [--page FILE]
+    .venv/bin/python benchmarks/bench.py [--only NAME ...] [--quick] [--out DIR] [--repeat 3] [--page FILE]
 
 Each scenario's result is in <out>/results.json as soon as it is finished; a scenario that is run again replaces its
 older result there.

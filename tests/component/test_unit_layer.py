@@ -1,0 +1,22 @@
+"""Unit tests are fast because they bring little: what is heavy must not come in by some module's import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from customer_activity.settings import PROJECT
+
+HEAVY = ("pyspark", "py4j", "delta", "moto", "great_expectations")
+COLLECT = f"""
+import sys, pytest
+code = pytest.main(["--collect-only", "--quiet", "-p", "no:cacheprovider", "tests/unit"])
+print("heavy:", *[name for name in {HEAVY} if name in sys.modules])
+sys.exit(code)
+"""
+
+
+def test_unit_tests_import_no_spark() -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECT], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1].split() == ["heavy:"]
