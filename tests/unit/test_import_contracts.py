@@ -12,6 +12,7 @@ NAMES = {
     for path in (PROJECT / "jobs" / "customer_activity").iterdir()
     if not path.name.startswith("__") and (path.suffix == ".py" or (path / "__init__.py").exists())
 }
+SHARED_WITH_THE_VERIFIER = {"catalog", "errors", "kafka", "settings", "shown", "storage"}
 
 
 def forbidden(of: str) -> tuple[set[str], set[str]]:
@@ -24,3 +25,9 @@ def test_everything_but_the_demonstration_may_not_import_it() -> None:
     sources, modules = forbidden("production code")
     assert sources == NAMES - {"customer_activity.demo"}
     assert "customer_activity.demo" in modules
+
+
+def test_the_verifier_may_import_nothing_but_what_is_named_here() -> None:
+    sources, modules = forbidden("the verifier")
+    assert sources == {"customer_activity.verification"}
+    assert modules == NAMES - sources - {f"customer_activity.{name}" for name in SHARED_WITH_THE_VERIFIER}
