@@ -21,7 +21,7 @@ from customer_activity.inspection import topics
 from customer_activity.kafka import clients
 from customer_activity.kafka import topics as broker_topics
 from customer_activity.lake import bucket
-from customer_activity.settings import PREFIX, PROJECT, Settings
+from customer_activity.settings import PREFIX, PROJECT, TO_GET_JARS, Settings
 
 PYTHON = ((3, 11), (3, 14))  # at least, below: requires-python in pyproject.toml
 JAVA = 17  # Spark 4 and Kafka 4.1 run on no older one
@@ -143,7 +143,7 @@ def _versions(settings: Settings) -> str:
         jar["name"]: jar for path in (settings.jars_dir / "spark").glob("*.jar") if (jar := JAR.fullmatch(path.name))
     }
     if "delta-spark" not in found or "spark-sql-kafka-0-10" not in found:
-        raise _Fault(f"Delta's or Kafka's jar for Spark is not in {settings.jars_dir / 'spark'}", SET_UP)
+        raise _Fault(f"Delta's or Kafka's jar for Spark is not in {settings.jars_dir / 'spark'}", TO_GET_JARS)
     line = ".".join(spark.split(".")[:2])
     jar = found["delta-spark"]
     connector = found["spark-sql-kafka-0-10"]["version"]
@@ -163,7 +163,7 @@ def _versions(settings: Settings) -> str:
 def _jars(settings: Settings) -> str:
     """Exactly the jars that are pinned, each with the pinned content."""
     if not PINS.exists():
-        raise _Fault(f"no list of checksums: {PINS}", "run from a checkout of the project")
+        raise _Fault(f"no list of checksums: {PINS}", "run from a whole source tree, or install the wheel")
     pins = {name: digest for digest, name in (line.split() for line in PINS.read_text(encoding="utf-8").splitlines())}
     folders = ("spark", "s3", "broker")
     present = {
@@ -179,9 +179,9 @@ def _jars(settings: Settings) -> str:
         ),
     ]:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise _Fault(f"{settings.jars_dir}: {wrong[0]}{more}", SET_UP)
+        raise _Fault(f"{settings.jars_dir}: {wrong[0]}{more}", TO_GET_JARS)
     if not [*(settings.jars_dir / "log-store").glob("*.jar")]:  # compiled here: no checksum to know it by
-        raise _Fault(f"{settings.jars_dir}: the log store for local lakes is missing", SET_UP)
+        raise _Fault(f"{settings.jars_dir}: the log store for local lakes is missing", TO_GET_JARS)
     return f"{len(pins)} jars in {settings.jars_dir}, all as infra/jars/SHA256SUMS says"
 
 

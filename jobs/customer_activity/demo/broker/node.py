@@ -13,7 +13,7 @@ from pathlib import Path
 
 from customer_activity.errors import EnvironmentFault, SettingsError
 from customer_activity.kafka import clients
-from customer_activity.settings import PROJECT, Settings
+from customer_activity.settings import PROJECT, TO_GET_JARS, Settings
 
 HEAP = "1g"
 LOG4J_FILE = PROJECT / "infra" / "kafka" / "log4j2.properties"
@@ -60,7 +60,7 @@ def java(settings: Settings) -> list[str]:
         )
     jars = settings.jars_dir / "broker"
     if not any(jars.glob("kafka_*.jar")):
-        raise EnvironmentFault(f"no broker jars in {jars}", remedy="run `make setup`")
+        raise EnvironmentFault(f"no broker jars in {jars}", remedy=TO_GET_JARS)
     return [program, "-cp", f"{jars}/*", f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}"]
 
 
