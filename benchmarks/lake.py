@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from benchmarks.freshness import Numbers, ViewRecords
 from benchmarks.load import CUSTOMER, CUSTOMER_PREFIX
 from benchmarks.reading import Expected
+from customer_activity.catalog import Table, table_path
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 
 LOOK_SECONDS = 1.0
 STATES = ("insert", "update_postimage")

@@ -26,9 +26,9 @@ from deltalake import DeltaTable
 from benchmarks import environment
 from benchmarks.pipelines import Command, Pipeline
 from benchmarks.trial import say
+from customer_activity.catalog import Table, table_path
 from customer_activity.kafka import clients
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 
 PROJECT = Path(__file__).resolve().parents[1]
 DRAIN = Command("streams", (sys.executable, str(PROJECT / "jobs" / "run.py"), "stream", "--available-now"))

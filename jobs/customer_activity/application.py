@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from customer_activity import topology
+from customer_activity.catalog import Table
 from customer_activity.engine import heartbeat, loss, session
 from customer_activity.engine.failures import disk_full
 from customer_activity.engine.observability import HELD, log
@@ -35,7 +36,6 @@ from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import PRIVATE, is_full, keep_private
 from customer_activity.streams.registry import STREAMS
-from customer_activity.tables import Table
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session

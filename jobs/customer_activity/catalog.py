@@ -1,10 +1,34 @@
-"""The names that are identity rather than configuration: roles of topics, reasons, places."""
+"""The names that are identity rather than configuration: tables, roles of topics, reasons, places."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 REPLAY = "replay"  # what commits call themselves that bring records back from quarantine
+
+
+class Table(StrEnum):
+    """The tables, by their path below the lake."""
+
+    PURCHASE_EVENTS = "bronze/purchase_events"
+    PROFILE_EVENTS = "bronze/customer_profiles"
+    QUARANTINE = "bronze/quarantine"
+    PURCHASES = "silver/purchases"
+    PROFILE_CHANGES = "silver/profile_changes"
+    SUMMARIES = "silver/purchase_summaries"
+    PROFILES = "silver/customer_profiles"
+    ACTIVITY_CHANGES = "gold/activity_changes"
+    ACTIVITY = "gold/customer_activity"
+
+    @property
+    def label(self) -> str:
+        """`layer.table`, as pages and messages call it."""
+        return self.value.replace("/", ".")
+
+    @classmethod
+    def labelled(cls, label: str) -> Table:
+        """Return the table with a label."""
+        return cls(label.replace(".", "/", 1))
 
 
 class Reason(StrEnum):
@@ -30,6 +54,16 @@ PURCHASES_ROLE = "purchases"
 PROFILES_ROLE = "profiles"
 VIEW_ROLE = "view"
 PROGRESS_ROLE = "progress"
+
+
+def table_path(lake: str, table: Table) -> str:
+    """Where a table is."""
+    return f"{lake}/{table.value}"
+
+
+def history_path(lake: str, table: Table) -> str:
+    """Where it is kept what a table's commits said that its log no longer has."""
+    return f"{lake}/_history/{table.label}"
 
 
 def lock_path(lake: str, query: str) -> str:

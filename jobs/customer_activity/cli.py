@@ -1,9 +1,10 @@
-"""The command line: one subcommand a verb, wired here and written in `commands/`."""
+"""The command line: one subcommand a verb, wired here and written in `commands/`; `extras` finds what is optional."""
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
+from functools import cache
+from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 import typer
@@ -11,6 +12,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from customer_activity import settings, shown
+from customer_activity.commands import extras
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK, ActivityError
 from customer_activity.storage import filesystem, s3
 from customer_activity.terminal import console
@@ -19,7 +21,6 @@ COMMANDS = {  # name: where it is written
     "broker": "broker:app",
     "lake": "lake:app",
     "stream": "stream:stream",
-    "produce": "traffic:produce",
     "status": "inspection:status",
     "show": "inspection:show",
     "describe": "inspection:describe",
@@ -34,9 +35,6 @@ COMMANDS = {  # name: where it is written
     "quality": "quality:quality",
     "quarantine": "quarantine:app",
     "driver": "driver:app",
-    "airflow": "airflow:app",
-    "run": "run:run",
-    "stop": "run:stop",
 }
 
 
@@ -45,11 +43,11 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override] # noqa: ARG002
         """Return the names in the order of the help."""
-        return list(COMMANDS)
+        return list(_written())
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
         """Import a command; all of them for a name that none has, so that the error can suggest one."""
-        for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:
+        for name in [cmd_name] if cmd_name in _written() else _written():
             if name not in self.commands:
                 self.add_command(_imported(name), name)
         return super().get_command(ctx, cmd_name)
@@ -69,15 +67,26 @@ class Commands(TyperGroup):
             raise
 
 
+@cache
+def _written() -> dict[str, list[str]]:
+    """Return where each command is written; for a group that something optional adds to, where that is, too."""
+    written = {name: [f"customer_activity.commands.{place}"] for name, place in COMMANDS.items()}
+    for name, place in extras.commands().items():
+        written.setdefault(name, []).append(place)
+    return written
+
+
 def _imported(name: str) -> Any:
-    module, _, attribute = COMMANDS[name].partition(":")
-    found = getattr(import_module(f"customer_activity.commands.{module}"), attribute)
+    found, *added = (resolve_name(place) for place in _written()[name])
     holder = typer.Typer(add_completion=False)
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name)
     else:
         holder.command(name)(found)
-    return typer.main.get_group(holder).commands[name]
+    command: Any = typer.main.get_group(holder).commands[name]
+    for group in added:
+        command.commands.update(typer.main.get_group(group).commands)
+    return command
 
 
 app = typer.Typer(

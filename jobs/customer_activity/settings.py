@@ -17,7 +17,15 @@ from customer_activity.errors import SettingsError
 from customer_activity.storage import locations, s3
 
 PREFIX = "ACTIVITY_"
-PROJECT = Path(__file__).resolve().parents[2]
+# Where `expectations/` and `infra/` are: a wheel carries in the package what code reads of them (pyproject.toml).
+PACKAGE = Path(__file__).resolve().parent
+IS_INSTALLED = (PACKAGE / "project").is_dir()
+PROJECT = PACKAGE / "project" if IS_INSTALLED else PACKAGE.parents[1]
+TO_GET_JARS = (
+    "name the .jars of a source tree where `make setup` has run by ACTIVITY_JARS_DIR"
+    if IS_INSTALLED
+    else "run `make setup`"
+)
 
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
@@ -92,7 +100,9 @@ class Settings(BaseSettings):
     airflow_port: int = Field(
         8080, ge=1, le=65533, description="Port of the local Airflow's pages, on loopback; the next two serve its logs."
     )
-    jars_dir: Path = Field(PROJECT / ".jars", description="Jars that set-up resolved, in folders.")
+    jars_dir: Path = Field(
+        Path("./.jars") if IS_INSTALLED else PROJECT / ".jars", description="Jars that set-up resolved, in folders."
+    )
 
     @field_validator("lake", "quality_docs")
     @classmethod

@@ -1,4 +1,4 @@
-"""The Delta tables, said once: what each is called, its columns, the columns whose statistics are kept, and its past.
+"""The Delta tables, said once: the columns of each, the columns whose statistics are kept, and how much of its past.
 
 The columns that come from a record are the contract's (`contracts/`): a field that is added there is a column here, in
 every table that carries the record's fields. Everything else is derived: Parquet files, Delta's schema, the streams'
@@ -9,39 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from customer_activity.catalog import Table
 from customer_activity.contracts.schema import CUSTOMER_ACTIVITY, CUSTOMER_PROFILE, PURCHASE_EVENT, Contract
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 AMOUNT = pa.decimal128(18, 2)
-
-
-class Table(StrEnum):
-    """The tables, by their path below the lake."""
-
-    PURCHASE_EVENTS = "bronze/purchase_events"
-    PROFILE_EVENTS = "bronze/customer_profiles"
-    QUARANTINE = "bronze/quarantine"
-    PURCHASES = "silver/purchases"
-    PROFILE_CHANGES = "silver/profile_changes"
-    SUMMARIES = "silver/purchase_summaries"
-    PROFILES = "silver/customer_profiles"
-    ACTIVITY_CHANGES = "gold/activity_changes"
-    ACTIVITY = "gold/customer_activity"
-
-    @property
-    def label(self) -> str:
-        """`layer.table`, as pages and messages call it."""
-        return self.value.replace("/", ".")
-
-    @classmethod
-    def labelled(cls, label: str) -> Table:
-        """Return the table with a label."""
-        return cls(label.replace(".", "/", 1))
 
 
 class Kept(NamedTuple):
@@ -169,13 +145,3 @@ def arrow_schema(table: Table) -> pa.Schema:
 def names(columns: Iterable[pa.Field]) -> list[str]:
     """Return the names of some columns."""
     return [column.name for column in columns]
-
-
-def table_path(lake: str, table: Table) -> str:
-    """Where a table is."""
-    return f"{lake}/{table.value}"
-
-
-def history_path(lake: str, table: Table) -> str:
-    """Where it is kept what a table's commits said that its log no longer has."""
-    return f"{lake}/_history/{table.label}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from customer_activity.tables import Table
+from customer_activity.catalog import Table
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from customer_activity.commands import broker as commands
 from customer_activity.demo.broker import node, process
+from customer_activity.demo.commands import broker as commands
 from customer_activity.errors import EnvironmentFault, SettingsError, TopicMismatch
-from customer_activity.kafka import topics
+from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
 
 
@@ -59,7 +59,7 @@ def topics_file(folder: Path, **changes: Any) -> Path:
 )
 def test_the_broker_listens_where_clients_look(servers: str, address: tuple[str, int], settings: Settings) -> None:
     assert node.address(serving(settings, servers)) == address
-    assert node.is_embedded(serving(settings, servers))
+    assert clients.is_on_this_machine(serving(settings, servers))
 
 
 @pytest.mark.parametrize(

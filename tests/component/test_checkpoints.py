@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 
 FIRST, SECOND = Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS
 WHOLE_LOG: Mapping[Table, int | None] = {FIRST: 0, SECOND: 0}

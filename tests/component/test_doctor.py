@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.demo.broker import process
+from customer_activity.commands import extras
 from customer_activity.errors import TopicMismatch
 from customer_activity.inspection import doctor, topics
-from customer_activity.inspection.doctor import Finding, diagnose
+from customer_activity.inspection.doctor import Finding
+from customer_activity.kafka import clients
 from customer_activity.kafka import topics as broker_topics
 from customer_activity.settings import PROJECT, Settings
 
@@ -53,7 +54,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(doctor, "PINS", pins)
     monkeypatch.setattr(metadata, "version", {"pyspark": "4.0.5", "delta-spark": "4.4.0"}.__getitem__)
     monkeypatch.setattr(topics, "is_reachable", lambda _: True)
-    monkeypatch.setattr(process, "is_answering", lambda _: True)
+    monkeypatch.setattr(clients, "is_answering", lambda _: True)
     monkeypatch.setattr(broker_topics, "warning", lambda _: "")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -66,6 +67,11 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
         broker_dir=tmp_path / "kafka",
         jars_dir=tmp_path / "jars",
     )
+
+
+def diagnose(settings: Settings) -> list[Finding]:
+    """Make every check that the command makes where the demonstration is installed."""
+    return doctor.diagnose(settings, extras.checks())
 
 
 def wrong(settings: Settings) -> list[Finding]:
@@ -180,7 +186,7 @@ def test_no_jars_at_all_is_told_as_that(settings: Settings) -> None:
 
 def test_a_broker_that_is_down_leaves_the_topics_unseen(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "is_reachable", lambda _: False)
-    monkeypatch.setattr(process, "is_answering", lambda _: pytest.fail("asked a broker that accepts no connection"))
+    monkeypatch.setattr(clients, "is_answering", lambda _: pytest.fail("asked a broker that accepts no connection"))
     faults = wrong(settings)
     assert [finding.check for finding in faults] == ["broker", "topics"]
     assert "activity broker start" in faults[0].remedy
@@ -195,7 +201,7 @@ def test_a_cluster_elsewhere_is_not_told_to_start_here(settings: Settings, monke
 
 
 def test_a_port_with_something_else_on_it(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "is_answering", lambda _: False)
+    monkeypatch.setattr(clients, "is_answering", lambda _: False)
     host, port = "127.0.0.1", int(settings.kafka_bootstrap_servers.rpartition(":")[2])
     with socket.create_server((host, port)):
         faults = wrong(settings)

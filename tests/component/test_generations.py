@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from customer_activity.catalog import checkpoint_path
+from customer_activity.catalog import Table, checkpoint_path
 from customer_activity.errors import SettingsError, SwapUnfinished
 from customer_activity.lake import delta, generations
 from customer_activity.lake.generations import CONFLICTS, REBUILT, Kept, Step
 from customer_activity.rebuild import moving, swap
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from support.streams import Query
 
 NAME = "20261122T101500Z"

@@ -20,8 +20,10 @@ from rich.console import Console
 from rich.text import Text
 
 from customer_activity import cli
-from customer_activity.commands import driver, inspection, quality, rebuild, run
+from customer_activity.catalog import Table
+from customer_activity.commands import driver, inspection, quality, rebuild
 from customer_activity.commands import verify as verifying
+from customer_activity.demo.commands import run
 from customer_activity.demo.run import changes, view
 from customer_activity.engine import gate, observability
 from customer_activity.errors import TerminalError
@@ -34,7 +36,6 @@ from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
 from customer_activity.supervision.driver import Driver, State
-from customer_activity.tables import Table
 from customer_activity.terminal import console, screens
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report as Verified
@@ -224,7 +225,7 @@ def test_what_to_do_stands_behind_what_happened(settings: Settings) -> None:
 
 
 def test_doctor(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "diagnose", lambda _: [Finding("topics", ok=False, found=HOSTILE, remedy=HOSTILE)])
+    monkeypatch.setattr(inspection, "diagnose", lambda *_: [Finding("topics", ok=False, found=HOSTILE, remedy=HOSTILE)])
     code, printed = call("doctor")
     assert code == 2
     assert_harmless(printed, lines=False)
@@ -242,7 +243,7 @@ def test_driver_and_rebuild(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_error_has_lines_of_its_own_and_forges_none(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     error = TerminalError(f"bronze: {HOSTILE}", remedy=f"look at {HOSTILE}")
 
-    def fail(_: Settings) -> None:
+    def fail(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(inspection, "diagnose", fail)
@@ -253,7 +254,7 @@ def test_an_error_has_lines_of_its_own_and_forges_none(call: Calls, monkeypatch:
 
 
 def test_an_error_that_nobody_foresaw_is_told_without_commands(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Settings) -> None:
+    def fail(*_: object) -> None:
         raise ValueError(HOSTILE)
 
     monkeypatch.setattr(inspection, "diagnose", fail)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.errors import BrokerUnavailable
 from customer_activity.inspection import tables, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from support.inspected import NOON, strip, write_times
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity.catalog import lease_id
+from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.errors import LeaseLost, TerminalError
@@ -24,7 +24,7 @@ from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import replay
 from customer_activity.rebuild import basis, building, comparison
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, arrow_schema, table_path
+from customer_activity.tables import arrow_schema
 from customer_activity.verification import lake as verifying
 from customer_activity.verification.order import Notes, compare, read
 from support.records import NOW_MS, PROFILES, profile

@@ -14,13 +14,14 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.failpoints import FailPoint
 from customer_activity.lake import delta
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import PROJECT
-from customer_activity.tables import Kept, Table, arrow_schema, table_path
+from customer_activity.tables import Kept, arrow_schema
 from customer_activity.verification import lake as verified
 from support.streams import Query
 
@@ -68,7 +69,7 @@ def ids(lake: str) -> list[str]:
 
 COMPACTION = """
 import sys
-from customer_activity.tables import Table
+from customer_activity.catalog import Table
 from customer_activity.maintenance import maintenance
 maintenance.compact(sys.argv[1], Table.PURCHASES)
 """

@@ -7,8 +7,9 @@ from itertools import permutations
 import pyarrow as pa
 import pytest
 
+from customer_activity.catalog import Table
 from customer_activity.streams.current import profiles
-from customer_activity.tables import Table, arrow_schema
+from customer_activity.tables import arrow_schema
 
 Place = tuple[int | None, int, int]  # landing, partition, offset
 

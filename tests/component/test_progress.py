@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import Table
 from support.inspected import delta_offset, write_batch, write_times
 from support.streams import Query
 

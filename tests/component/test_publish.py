@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from customer_activity.catalog import Reason
+from customer_activity.catalog import Reason, Table
 from customer_activity.streams.publish import records, stream
-from customer_activity.tables import Table, arrow_schema
+from customer_activity.tables import arrow_schema
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.engine.stream import Writer
 from customer_activity.errors import TerminalError
 from customer_activity.lake import delta, feeds
@@ -19,7 +20,6 @@ from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts, stream
 from customer_activity.streams.publish.marker import Marker, parse
-from customer_activity.tables import Table, table_path
 from support import tables
 from support.streams import Query
 

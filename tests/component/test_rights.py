@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.engine import heartbeat
 from customer_activity.lake import delta
 from customer_activity.lake.delta import PRIVATE_FOLDERS
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 
 
 def rights(path: Path) -> int:

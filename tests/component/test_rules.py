@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from customer_activity.catalog import Reason
+from customer_activity.catalog import Reason, Table
 from customer_activity.errors import SettingsError
 from customer_activity.quality import rules
 from customer_activity.quality.judging import expectation_of
@@ -16,7 +16,6 @@ from customer_activity.quality.rules import Severity
 from customer_activity.quality.run import refuse_personal
 from customer_activity.quality.snapshot import PERSONAL, variables
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 
 RULE = """
 rules:

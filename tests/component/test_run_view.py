@@ -12,11 +12,11 @@ import pytest
 from deltalake import write_deltalake
 from rich.console import Console
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.demo.run import changes, live, queries, view
 from customer_activity.demo.run.changes import Change
 from customer_activity.inspection import tables
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from support.run_reports import gold, report
 
 

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from customer_activity import catalog, topology
-from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table, table_path
 from customer_activity.inspection import describe, show
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from customer_activity.terminal import screens
 from support.inspected import NOON, TIMESTAMP, text, write
 from support.streams import Query

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.engine.observability import QueryStatus
 from customer_activity.inspection import status, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.lake import generations
 from customer_activity.lake.generations import Step, Swap
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from customer_activity.terminal import screens
 from support.inspected import NO_PROCESS, NOON, catch_up, delta_offset, of, text, write_batch, write_status, write_times
 from support.streams import Query

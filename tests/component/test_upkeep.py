@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from customer_activity.catalog import Table
 from customer_activity.engine.queries import RunningQuery
 from customer_activity.maintenance import maintenance, maintenance_request, upkeep
 from customer_activity.maintenance.maintenance import Tended, Vacuumed
 from customer_activity.maintenance.upkeep import Upkeep
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from support.streams import Query
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from customer_activity.catalog import Table
 from customer_activity.commands import verify as command
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from customer_activity.verification import kafka_input, lake, settling
 from customer_activity.verification import verify as verification
 from customer_activity.verification.comparison import Commits, compare_accounting

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from customer_activity.tables import Table
+from customer_activity.catalog import Table
 from customer_activity.verification.verify import Report
 from support.world import World, commit, failing
 from support.world_rows import (

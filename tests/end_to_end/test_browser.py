@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
+from customer_activity.catalog import Table
 from customer_activity.demo.run import local_airflow
 from customer_activity.demo.run.local_airflow import STREAM_DAG
 from customer_activity.supervision.driver import State
-from customer_activity.tables import Table
 from support import browser
 from support.airflow import Deployment, until
 from support.broker import rows, send

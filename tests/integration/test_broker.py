@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from customer_activity.commands import broker as commands
+from customer_activity.commands import extras
 from customer_activity.demo.broker import node, process
 from customer_activity.errors import BrokerUnavailable, EnvironmentFault, TopicMismatch
 from customer_activity.inspection import doctor
@@ -127,7 +128,7 @@ def test_the_port_of_another_broker_is_refused(kafka: Settings, tmp_path: Path) 
 
 
 def test_the_doctor_finds_nothing_wrong(settings: Settings) -> None:
-    assert [finding for finding in doctor.diagnose(settings) if not finding.ok] == []
+    assert [finding for finding in doctor.diagnose(settings, extras.checks()) if not finding.ok] == []
 
 
 def test_the_doctor_names_a_topic_that_differs(settings: Settings) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from customer_activity.catalog import Table
 from customer_activity.inspection import status
 from customer_activity.maintenance import on_demand
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes
 from customer_activity.supervision.driver import State
-from customer_activity.tables import Table
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
 from support.waiting import until

@@ -10,11 +10,11 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
+from customer_activity.catalog import Table
 from customer_activity.engine import loss
 from customer_activity.errors import OffsetsLost, TopicMismatch
 from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from support.broker import assert_verified, drain, rows, send
 from support.records import profile, purchase
 

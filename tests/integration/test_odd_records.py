@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table
 from customer_activity.errors import RecordsUnreadable
 from customer_activity.kafka import clients
 from customer_activity.lake import delta, microbatch
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze import fetching
 from customer_activity.streams.bronze.fetching import Fetcher
-from customer_activity.tables import Table
 from customer_activity.verification import kafka_input
 from customer_activity.verification.records import RawRecord
 from support import records, wire

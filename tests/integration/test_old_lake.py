@@ -10,12 +10,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.demo.broker import process
 from customer_activity.errors import LakeOfAnotherRelease
 from customer_activity.kafka import clients
 from customer_activity.operations.migration import migrate
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from support import old_lake
 from support.broker import assert_verified, drain, rows
 from support.records import Record, profile, purchase, tombstone

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table
 from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from support.broker import assert_verified, drain, rows, send
 from support.records import profile, purchase, tombstone
 

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from customer_activity import application
+from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.errors import JudgingBusy, PublishingHeld
@@ -24,7 +25,6 @@ from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import Report, alone, run
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
-from customer_activity.tables import Table, table_path
 from support.broker import assert_verified, drain, rows, send, view
 from support.quality import rewrite
 from support.records import profile, purchase, tombstone

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity.application import host
+from customer_activity.catalog import Table
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.kafka import clients
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
-from customer_activity.tables import Table
 from support.broker import assert_verified, drain, send, view
 from support.records import profile, purchase, tombstone
 from support.streams import Query

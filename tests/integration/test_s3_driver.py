@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from customer_activity.catalog import Table
 from customer_activity.lake import bucket
 from customer_activity.lease import epochs
 from customer_activity.lease.epochs import ProcessLock
@@ -14,7 +15,6 @@ from customer_activity.maintenance import on_demand
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes
 from customer_activity.supervision.driver import State
-from customer_activity.tables import Table
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
 from support.streams import Query

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import fs
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity.catalog import Reason
+from customer_activity.catalog import Reason, Table
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lease import epochs, lease
 from customer_activity.lease.epochs import ProcessLock
@@ -17,7 +17,6 @@ from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem, s3
-from customer_activity.tables import Table
 from support.broker import rows, send, view
 from support.records import Record, profile, purchase, tombstone
 from support.s3_server import KEYS

@@ -6,9 +6,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table
 from customer_activity.rebuild.swap import When, back_in, swap_in
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from support.broker import assert_verified, drain, send, view
 from support.damages import set_
 from support.quality import rewrite

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import checkpoint_path
+from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.failpoints import FailPoint
 from customer_activity.lake import commits, delta, feeds
@@ -24,7 +24,6 @@ from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.quality import accounting
 from customer_activity.settings import Settings
 from customer_activity.streams.silver import stream as silver
-from customer_activity.tables import Table, table_path
 from support.pipeline import SOURCES
 from support.quick_pipeline import QuickPipeline
 from support.records import PROFILES, PURCHASES, profile, purchase, tombstone

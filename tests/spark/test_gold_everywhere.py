@@ -8,9 +8,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.lake import delta
 from customer_activity.maintenance import maintenance
-from customer_activity.tables import Table, table_path
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
 

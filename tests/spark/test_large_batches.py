@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table
 from customer_activity.lake import delta, microbatch
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from support.pipeline import Pipeline
 from support.records import NOW_MS, PURCHASES, Record, profile, purchase, tombstone
 from support.streams import Query

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity.catalog import lock_path
+from customer_activity.catalog import Table, lock_path, table_path
 from customer_activity.engine.session import JvmLock
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning
 from customer_activity.failpoints import FailPoint
@@ -28,7 +28,7 @@ from customer_activity.lease import lease as lease_module
 from customer_activity.lease.epochs import FROZEN, LOCKED, ProcessLock
 from customer_activity.lease.lease import LEASE_SECONDS, Lease
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, arrow_schema, table_path
+from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 QUERY = Query.SILVER

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from customer_activity.tables import Table
+from customer_activity.catalog import Table
 from support.pipeline import Pipeline
 from support.records import NOW_MS, Record, profile, purchase, tombstone
 

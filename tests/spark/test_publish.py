@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from customer_activity.catalog import Table
 from customer_activity.failpoints import FailPoint
 from customer_activity.streams.publish import parts
-from customer_activity.tables import Table
 from support.pipeline import Pipeline
 from support.records import profile, tombstone
 from support.streams import Query

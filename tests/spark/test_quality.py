@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
 from customer_activity.failpoints import FailPoint
 from customer_activity.quality import results
@@ -19,7 +20,6 @@ from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import Report, run
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
-from customer_activity.tables import Table, table_path
 from support.damages import DAMAGES, HISTORY, VIEW_DAMAGES, set_, without
 from support.pipeline import Pipeline
 from support.quality import Rows, Topics, rewrite, tell

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.catalog import Reason
+from customer_activity.catalog import Reason, Table
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
 from customer_activity.quarantine import contents
@@ -17,7 +17,6 @@ from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import Replay, replay
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
-from customer_activity.tables import Table
 from support.pipeline import Pipeline
 from support.quality import Topics
 from support.records import NOW_MS, PROFILES, PURCHASES, Record, profile, purchase

@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.errors import SettingsError, TransientError
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt, rebuild_in
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from support.damages import HISTORY, added, set_, without
 from support.pipeline import Pipeline
 from support.quality import Rows, rewrite

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from customer_activity.catalog import Table
 from customer_activity.errors import BadShareExceeded
 from customer_activity.streams.bronze.bad_share import BadShareGuard
-from customer_activity.tables import Table
 from support.pipeline import Pipeline
 from support.records import NOW_MS, PURCHASES, Record, profile, purchase, tombstone
 from support.streams import Query

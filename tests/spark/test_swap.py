@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.errors import SettingsError, SwapUnfinished, TransientError
 from customer_activity.lake import delta, generations
 from customer_activity.operations import recovery
@@ -24,7 +25,6 @@ from customer_activity.rebuild.run import rebuild_in
 from customer_activity.rebuild.swap import Swapped, When, back_in, swap_in
 from customer_activity.settings import Settings
 from customer_activity.streams.silver import purchases
-from customer_activity.tables import Table, table_path
 from support.damages import HISTORY, set_
 from support.quality import Rows, Topics, rewrite
 from support.records import PURCHASES, Record, profile, purchase

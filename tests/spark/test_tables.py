@@ -9,12 +9,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.lake import commits
 from customer_activity.lake.jvm import jvm
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.streams.gold.stream import ViewClock
-from customer_activity.tables import Table, table_path
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
 from support.streams import Query

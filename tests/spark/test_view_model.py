@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from support.pipeline import Pipeline
 from support.records import NOW_MS, Record, profile, purchase, tombstone
 from support.streams import Query

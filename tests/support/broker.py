@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from customer_activity import application
+from customer_activity.catalog import Table, table_path
 from customer_activity.kafka import clients
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from customer_activity.verification.verify import verify
 from support.records import PROFILES, Record
 from support.streams import Query

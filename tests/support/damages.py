@@ -7,7 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from customer_activity.tables import Table
+from customer_activity.catalog import Table
 from support.quality import Rows, Topics
 from support.records import NOW_MS, PURCHASES, Log, Record, profile, purchase, tombstone
 

@@ -13,10 +13,10 @@ from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 
 from customer_activity import catalog, topology
+from customer_activity.catalog import Table, table_path
 from customer_activity.inspection import status, tables
 from customer_activity.inspection.topics import Topic
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from support.streams import Query
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

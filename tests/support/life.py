@@ -13,13 +13,13 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.errors import TerminalError
 from customer_activity.failpoints import FailPoint
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from support.expected import Expected, History, Kind, Landed, expected, meets
 from support.lives import BEFORE, NEXT, PATH, TABLES, Crash, Event, Happening, Place, Send, Step, Take
 from support.living import LivingPipeline, full_disk

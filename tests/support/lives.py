@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from customer_activity.catalog import Table
 from customer_activity.failpoints import FailPoint
-from customer_activity.tables import CURRENT, Table
+from customer_activity.tables import CURRENT
 from support.streams import Query
 from support.worlds import Sent, records
 

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.failpoints import FailPoint, nowhere
@@ -27,7 +28,6 @@ from customer_activity.lake import delta
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
 from customer_activity.operations import recovery
 from customer_activity.streams.bronze.numbering import Numbering
-from customer_activity.tables import Table, table_path
 from support.quick_pipeline import QuickPipeline
 from support.streams import Query
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from customer_activity.catalog import Table
 from customer_activity.engine.stream import Context, Writer
 from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import delta, deltalog
@@ -28,7 +29,6 @@ from customer_activity.streams.bronze.numbering import Numbering
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.registry import ALL, STREAMS
-from customer_activity.tables import Table
 from support.records import Log, Record
 from support.streams import Query
 

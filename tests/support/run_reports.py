@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.inspection import tables
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.inspection.topics import Topic
-from customer_activity.tables import Table
 from support.streams import Query
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from customer_activity.demo.broker import node, process
-from customer_activity.kafka import acls, topics
+from customer_activity.demo.broker import node
+from customer_activity.kafka import acls, clients, topics
 from customer_activity.settings import Settings
 from support.waiting import until
 
@@ -150,7 +150,7 @@ def running(settings: Settings, properties: Path, *words: str, options: tuple[st
     with path.open("wb") as log:
         broker = subprocess.Popen([*java, "-Xmx512m", "kafka.Kafka", str(properties)], stdout=log, stderr=log)
     try:
-        until(lambda: broker.poll() is not None or process.is_answering(settings), 90)
+        until(lambda: broker.poll() is not None or clients.is_answering(settings), 90)
         assert broker.poll() is None, path.read_text(encoding="utf-8")[-2000:]
         yield
     finally:

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from customer_activity import application
+from customer_activity.catalog import Table
 from customer_activity.lake import delta
-from customer_activity.tables import Table
 from support.quick_pipeline import QuickPipeline
 from support.records import Record
 from support.streams import Query

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity.tables import Table, arrow_schema, table_path
+from customer_activity.catalog import Table, table_path
+from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 

@@ -19,8 +19,8 @@ from unittest.mock import patch
 
 from deltalake import DeltaTable
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.lake import commits, delta
-from customer_activity.tables import Table, table_path
 
 
 class NoSpark:

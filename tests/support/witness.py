@@ -9,8 +9,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Reason
-from customer_activity.tables import Table, table_path
+from customer_activity.catalog import Reason, Table, table_path
 from support.expected import MOST, Expected, Landed, Row, expected
 from support.lives import PATH
 from support.living import Appended, Ledger, LivingPipeline

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 from customer_activity.verification import kafka_input, oracle
 from customer_activity.verification.records import NEWEST_RULES, Log, Place, RawRecord
 from customer_activity.verification.verify import Report

@@ -42,7 +42,7 @@ class TestCommands:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ok: bool, code: int
     ) -> None:
         finding = Finding("java", ok, "11 [odd]", "" if ok else "install Java 17")
-        monkeypatch.setattr(inspection, "diagnose", lambda _settings: [finding])
+        monkeypatch.setattr(inspection, "diagnose", lambda *_: [finding])
         assert self.call("doctor") == code
         printed = capsys.readouterr()
         assert "11 [odd]" in printed.out

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from typer.testing import CliRunner
 
 from customer_activity import catalog
-from customer_activity.commands import traffic as command
+from customer_activity.demo.commands import traffic as command
 from customer_activity.demo.traffic import generator, mixing, profiles, sending
 from customer_activity.demo.traffic.mixing import Disturbance
 from customer_activity.demo.traffic.profiles import ProfileTraffic

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 from deltalake import DeltaTable
 
 from customer_activity import topology
+from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import State
 from customer_activity.lake import deltalog, history
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, metadata_of
 from customer_activity.lake.named_operations import Kind, classify
-from customer_activity.tables import Table, table_path
 
 QUARANTINE = Table.QUARANTINE
 NEWEST_COMMITS = 1_000  # of a table whose log is kept for a reader: no start looks through all of it

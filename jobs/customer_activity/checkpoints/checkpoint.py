@@ -24,9 +24,9 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from customer_activity import catalog
+from customer_activity.catalog import Table
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import Table
 
 VERSION = "v1"
 COMMIT = f'{VERSION}\n{{"nextBatchWatermarkMs":0}}'

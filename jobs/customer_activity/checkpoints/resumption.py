@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.lake import deltalog, history
-from customer_activity.tables import Table
 
 Versions = Mapping[Table, tuple[int, int]]
 

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from customer_activity import shown
+from customer_activity.commands import extras
 from customer_activity.errors import EXIT_CHECK_FAILED, EnvironmentFault
 from customer_activity.inspection import describe as topology
 from customer_activity.inspection import show as customers
@@ -118,7 +119,7 @@ def doctor(
         else:
             console.out.print(_settings_text(listed), soft_wrap=True)
         return
-    findings = diagnose(settings)
+    findings = diagnose(settings, extras.checks())
     wrong = [finding for finding in findings if not finding.ok]
     if json:
         console.print_json({"ok": not wrong, "findings": [finding._asdict() for finding in findings]})

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.errors import EnvironmentFault, TransientError
 from customer_activity.lake.jvm import jvm
-from customer_activity.settings import Settings
+from customer_activity.settings import TO_GET_JARS, Settings
 from customer_activity.storage import s3
 
 JAVA_ENDED = "JAVA_GATEWAY_EXITED"  # what pyspark calls it when Java ends before it answers
@@ -119,7 +119,7 @@ def jars(settings: Settings, folder: str = "spark") -> list[Path]:
     """
     found = sorted((settings.jars_dir / folder).glob("*.jar"))
     if not found:
-        raise EnvironmentFault(f"no Spark jars in {settings.jars_dir / folder}", remedy="run `make setup`")
+        raise EnvironmentFault(f"no Spark jars in {settings.jars_dir / folder}", remedy=TO_GET_JARS)
     return found
 
 

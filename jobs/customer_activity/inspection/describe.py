@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from customer_activity import catalog, topology
+from customer_activity.catalog import table_path
 from customer_activity.settings import Settings
-from customer_activity.tables import table_path
 from customer_activity.topology import End, Spec, Topic
 
 

@@ -9,20 +9,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from customer_activity.demo.broker import node, process
 from customer_activity.errors import ActivityError, BrokerUnavailable
 from customer_activity.inspection import topics
 from customer_activity.kafka import clients
 from customer_activity.kafka import topics as broker_topics
 from customer_activity.lake import bucket
-from customer_activity.settings import PREFIX, PROJECT, Settings
+from customer_activity.settings import PREFIX, PROJECT, TO_GET_JARS, Settings
 
 PYTHON = ((3, 11), (3, 14))  # at least, below: requires-python in pyproject.toml
 JAVA = 17  # Spark 4 and Kafka 4.1 run on no older one
@@ -56,6 +55,9 @@ class Warned(NamedTuple):
     remedy: str
 
 
+Check = Callable[[Settings], str | Warned]  # says what is there; what is wrong, it raises as an ActivityError
+
+
 class _Fault(Exception):
     """The way out of a check that found something wrong; never seen outside."""
 
@@ -65,11 +67,11 @@ class _Fault(Exception):
         self.remedy = remedy
 
 
-def diagnose(settings: Settings) -> list[Finding]:
-    """Make every check; a broker that is down costs seconds, not a minute."""
+def diagnose(settings: Settings, added: Mapping[str, Check] | None = None) -> list[Finding]:
+    """Make every check, and those that something optional adds; a broker that is down costs seconds, not a minute."""
     # Asked once: a broker that is down is told by the connection, within a second or two.
-    is_answering = topics.is_reachable(settings) and process.is_answering(settings)
-    checks: dict[str, Callable[[Settings], str | Warned]] = {
+    is_answering = topics.is_reachable(settings) and clients.is_answering(settings)
+    checks: dict[str, Check] = {
         "settings": _settings,
         "python": _python,
         "java": _java,
@@ -77,14 +79,14 @@ def diagnose(settings: Settings) -> list[Finding]:
         "jars": _jars,
         "lake": _lake,
         "disk": _disk,
-        "port": partial(_port, is_answering=is_answering),
+        **(added or {}),  # before the broker: why it does not answer is the better remedy
         "broker": partial(_broker, is_answering=is_answering),
         "topics": partial(_topics, is_answering=is_answering),
     }
     return [_finding(name, check, settings) for name, check in checks.items()]
 
 
-def _finding(name: str, check: Callable[[Settings], str | Warned], settings: Settings) -> Finding:
+def _finding(name: str, check: Check, settings: Settings) -> Finding:
     try:
         found = check(settings)
         words = found if isinstance(found, Warned) else Warned(found, "")
@@ -141,7 +143,7 @@ def _versions(settings: Settings) -> str:
         jar["name"]: jar for path in (settings.jars_dir / "spark").glob("*.jar") if (jar := JAR.fullmatch(path.name))
     }
     if "delta-spark" not in found or "spark-sql-kafka-0-10" not in found:
-        raise _Fault(f"Delta's or Kafka's jar for Spark is not in {settings.jars_dir / 'spark'}", SET_UP)
+        raise _Fault(f"Delta's or Kafka's jar for Spark is not in {settings.jars_dir / 'spark'}", TO_GET_JARS)
     line = ".".join(spark.split(".")[:2])
     jar = found["delta-spark"]
     connector = found["spark-sql-kafka-0-10"]["version"]
@@ -161,7 +163,7 @@ def _versions(settings: Settings) -> str:
 def _jars(settings: Settings) -> str:
     """Exactly the jars that are pinned, each with the pinned content."""
     if not PINS.exists():
-        raise _Fault(f"no list of checksums: {PINS}", "run from a checkout of the project")
+        raise _Fault(f"no list of checksums: {PINS}", "run from a whole source tree, or install the wheel")
     pins = {name: digest for digest, name in (line.split() for line in PINS.read_text(encoding="utf-8").splitlines())}
     folders = ("spark", "s3", "broker")
     present = {
@@ -177,9 +179,9 @@ def _jars(settings: Settings) -> str:
         ),
     ]:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise _Fault(f"{settings.jars_dir}: {wrong[0]}{more}", SET_UP)
+        raise _Fault(f"{settings.jars_dir}: {wrong[0]}{more}", TO_GET_JARS)
     if not [*(settings.jars_dir / "log-store").glob("*.jar")]:  # compiled here: no checksum to know it by
-        raise _Fault(f"{settings.jars_dir}: the log store for local lakes is missing", SET_UP)
+        raise _Fault(f"{settings.jars_dir}: the log store for local lakes is missing", TO_GET_JARS)
     return f"{len(pins)} jars in {settings.jars_dir}, all as infra/jars/SHA256SUMS says"
 
 
@@ -219,28 +221,13 @@ def _existing(folder: Path) -> Path:
     return next(place for place in (folder, *folder.parents) if place.exists())
 
 
-def _port(settings: Settings, *, is_answering: bool) -> str:
-    """Whether the embedded broker could listen where clients look for it."""
-    servers = settings.kafka_bootstrap_servers
-    if not node.is_embedded(settings):
-        return f"{servers} is a cluster elsewhere"
-    if (broker := process.find(settings)) is not None:
-        return f"{servers} is the embedded broker's (pid {broker.pid})"
-    host, port = node.address(settings)
-    if not node.is_taken(host, port):
-        return f"{servers} is free"
-    if is_answering:
-        return f"{servers} is another Kafka broker's, which is used as it is"
-    fault = process.port_taken(host, port)
-    raise _Fault(fault.what, fault.remedy)
-
-
 def _broker(settings: Settings, *, is_answering: bool) -> str:
     if not is_answering:
         if topics.is_reachable(settings):
             with suppress(BrokerUnavailable):  # said better below
                 clients.metadata(settings, seconds=1.0)  # says why, where this client is refused
-        start = "start it: `activity broker start`" if node.is_embedded(settings) else "see whether the cluster is up"
+        local = clients.is_on_this_machine(settings)
+        start = "start it: `activity broker start`" if local else "see whether the cluster is up"
         raise _Fault(
             f"no answer from Kafka at {settings.kafka_bootstrap_servers}",
             f"{start}, or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.catalog import Table
 from customer_activity.inspection import tables
-from customer_activity.tables import Table
 
 LAST_PURCHASES = 10
 

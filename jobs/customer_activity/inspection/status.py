@@ -16,7 +16,7 @@ import psutil
 from deltalake.exceptions import DeltaError
 
 from customer_activity import topology
-from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE, Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.engine.observability import HELD
@@ -24,7 +24,6 @@ from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
 from customer_activity.inspection import tables, topics
 from customer_activity.lake import generations
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from customer_activity.topology import Spec
 
 SILENT_SECONDS = 10.0  # a running application writes its status files at least every second

@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow.fs import FileType
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import Table, table_path
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

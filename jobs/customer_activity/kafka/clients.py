@@ -6,6 +6,7 @@ is turned away goes on trying by itself, and its call only runs out of time: fau
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from customer_activity.errors import SettingsError, TopicMismatch
+from customer_activity.errors import BrokerUnavailable, KafkaRefused, SettingsError, TopicMismatch
 from customer_activity.kafka import client_properties, faults
 from customer_activity.settings import Settings
 
@@ -148,6 +149,30 @@ def metadata(
         else:
             faults.forget(settings)
             return answer
+
+
+def is_answering(settings: Settings) -> bool:
+    """Whether a Kafka broker answers at the bootstrap address within a second, and lets this client in."""
+    try:
+        return bool(metadata(settings, seconds=1.0).brokers)
+    except (BrokerUnavailable, KafkaRefused):
+        return False
+
+
+def is_on_this_machine(settings: Settings) -> bool:
+    """Whether the bootstrap address is one on loopback, rather than a cluster's."""
+    host, _, port = settings.kafka_bootstrap_servers.rpartition(":")
+    return is_loopback(host) and port.isdecimal()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, as a Java broker can listen on it: by IPv4."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.IPv4Address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def topic_setting(settings: Settings, topic: str, name: str) -> str:

@@ -17,10 +17,10 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.storage.filesystem import filesystem
 from customer_activity.storage.filesystem import settle as bring_to_disk
-from customer_activity.tables import Table, table_path
 
 COMMIT = "commit"  # in a commit's `userMetadata`: its own id
 READ = "read"  # in a commit's `userMetadata`: up to where its batch has read, by table

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow import fs
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import Table, table_path
 
 NOTE = b"ARROW:schema"
 OTHERWISE = b"ARROW:Schema"  # one byte of it differs: a file is never between the two

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from customer_activity import topology
-from customer_activity.catalog import checkpoint_path
+from customer_activity.catalog import Table, checkpoint_path, history_path
 from customer_activity.errors import SettingsError, SwapUnfinished
 from customer_activity.storage.filesystem import read_whole, write_whole
-from customer_activity.tables import Table, history_path
 
 NEXT = "next"
 CONFLICTS = "conflicts.parquet"

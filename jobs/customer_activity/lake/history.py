@@ -17,10 +17,10 @@ from typing import Any
 
 from pyarrow import fs
 
+from customer_activity.catalog import Table, history_path, table_path
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.storage.filesystem import filesystem, write_whole
-from customer_activity.tables import Table, history_path, table_path
 
 SUFFIX = ".jsonl"
 

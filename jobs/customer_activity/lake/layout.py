@@ -19,10 +19,10 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyarrow import fs
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.errors import LakeOfAnotherRelease, TerminalError
 from customer_activity.lake import deltalog
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import Table, table_path
 
 PROPERTY = "activity.schema"  # both Spark and delta-rs keep properties whose names are not theirs
 FIRST, CURRENT = 1, 2

@@ -32,11 +32,10 @@ from typing import Any, NamedTuple
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from customer_activity import topology
-from customer_activity.catalog import REPLAY, lease_id
+from customer_activity.catalog import REPLAY, Table, lease_id, table_path
 from customer_activity.lake import audit
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.lease import lease
-from customer_activity.tables import Table, table_path
 
 REBUILD = "rebuild"  # what commits call themselves that fill the tables of a lake that is built beside
 NOT_STREAMS = (REPLAY, REBUILD)  # whose appends are rows to read, too

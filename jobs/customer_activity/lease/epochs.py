@@ -22,9 +22,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from customer_activity import topology
-from customer_activity.catalog import lease_id, lock_path
+from customer_activity.catalog import lease_id, lock_path, table_path
 from customer_activity.storage import s3
-from customer_activity.tables import table_path
 
 TABLES_AT_A_TIME = 4  # opening one is mostly waiting for its storage
 LOCKED, FROZEN, GIVEN_BACK = "", "its predecessor was frozen and holds the lock", "given back"

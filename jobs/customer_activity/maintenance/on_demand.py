@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from customer_activity import topology
+from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.errors import QueryAlreadyRunning, TransientError
 from customer_activity.lake import delta
@@ -20,7 +21,7 @@ from customer_activity.maintenance import maintenance, maintenance_request
 from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import running
-from customer_activity.tables import TABLES, Table
+from customer_activity.tables import TABLES
 
 LOOK_SECONDS = 0.5
 SET_ASIDE_DAYS = 30  # a checkpoint that was replaced is for whoever looks into why; nothing reads it again

@@ -10,14 +10,13 @@ import uuid
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from customer_activity.catalog import lease_id
+from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.streams.registry import STREAMS
-from customer_activity.tables import Table, table_path
 
 FIRST = 1  # the batch that it is: the one before would have read nothing
 

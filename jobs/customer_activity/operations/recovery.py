@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from customer_activity import topology
-from customer_activity.catalog import checkpoint_path
+from customer_activity.catalog import Table, checkpoint_path
 from customer_activity.checkpoints import agreement, checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.lake import audit, delta, deltalog, history
 from customer_activity.lease import lease
 from customer_activity.operations import current_rows
-from customer_activity.tables import Table
 
 
 class Written(NamedTuple):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from customer_activity import topology
-from customer_activity.catalog import REPLAY
+from customer_activity.catalog import REPLAY, Table
 from customer_activity.lake import history
 from customer_activity.lake.microbatch import (
     ACCEPTED,
@@ -29,7 +29,6 @@ from customer_activity.lake.microbatch import (
 from customer_activity.quality.pins import Pins
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 
 COUNTED = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES)
 

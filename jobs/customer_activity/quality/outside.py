@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.errors import TransientError
 from customer_activity.kafka import clients
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker, identity, parse
-from customer_activity.tables import Table, table_path
 from customer_activity.verification import kafka_input
 
 TOGETHER_OFFSETS = 10_000  # gaps that are no further apart are read in one go

@@ -12,9 +12,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import dataset
 
-from customer_activity.catalog import Reason
+from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.errors import SettingsError
-from customer_activity.tables import Table, table_path
 
 PLACE = ["topic", "partition", "offset"]
 SHOWN = [*PLACE, "kafka_timestamp", "reason", "detail", "quarantined_at"]

@@ -24,7 +24,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
 from customer_activity import topology
-from customer_activity.catalog import Reason, checkpoint_path, lock_path
+from customer_activity.catalog import Reason, Table, checkpoint_path, history_path, lock_path, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import Cut
 from customer_activity.lake import delta, generations
@@ -43,7 +43,7 @@ from customer_activity.streams.gold.stream import ViewClock
 from customer_activity.streams.publish.records import as_on_topic, version_of
 from customer_activity.streams.silver.index import NAME as SILVER
 from customer_activity.streams.silver.stream import SIDES
-from customer_activity.tables import Table, arrow_schema, history_path, table_path
+from customer_activity.tables import arrow_schema
 
 PLACE = ["partition", "offset"]
 

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import duckdb
 
+from customer_activity.catalog import Table
 from customer_activity.rebuild.basis import name_of
-from customer_activity.tables import Table, arrow_schema
+from customer_activity.tables import arrow_schema
 
 EXAMPLES = 5
 

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.engine import session
 from customer_activity.errors import SettingsError, TransientError
 from customer_activity.lake import delta
@@ -23,7 +24,6 @@ from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import Table, table_path
 
 
 class Rebuilt(NamedTuple):

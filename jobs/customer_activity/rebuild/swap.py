@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from customer_activity import topology
-from customer_activity.catalog import REPLAY
+from customer_activity.catalog import REPLAY, table_path
 from customer_activity.engine import session
 from customer_activity.errors import (
     ChangeFeedLost,
@@ -43,7 +43,6 @@ from customer_activity.rebuild.basis import Basis
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
-from customer_activity.tables import table_path
 
 OnStep = Callable[[str], None]
 Read = Callable[[Settings, str], Mapping[bytes, bytes | None]]

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from customer_activity.catalog import Table
 from customer_activity.errors import IndexDamaged
 from customer_activity.lake.deltalog import Position
-from customer_activity.tables import Table
 
 # Of the file's layout: one of another number is of another release, and is made again.
 FORMAT = 2

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from customer_activity.catalog import Table
 from customer_activity.state.restore import Holding
-from customer_activity.tables import Table
 
 MICROS = pa.timestamp("us", tz="UTC")
 UNNUMBERED = -1  # the landing of what landed before they were numbered

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from customer_activity import topology
+from customer_activity.catalog import Table
 from customer_activity.engine import heartbeat
 from customer_activity.engine.observability import HELD
 from customer_activity.errors import TransientError
@@ -24,7 +25,6 @@ from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes, running
 from customer_activity.supervision.running import STREAM
-from customer_activity.tables import Table
 
 STALLED_SECONDS = 120.0  # a batch of a backlog takes less, and a query without one that has something to read is stuck
 START_SECONDS = 120.0

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from customer_activity.catalog import REPLAY
-from customer_activity.tables import Table
+from customer_activity.catalog import REPLAY, Table
 from customer_activity.verification.records import (
     ACCEPTED,
     DUPLICATE,

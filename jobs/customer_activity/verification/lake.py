@@ -13,10 +13,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
+from customer_activity.catalog import Table, history_path, table_path
 from customer_activity.errors import TerminalError
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import Table, history_path, table_path
 from customer_activity.verification.comparison import Commits
 from customer_activity.verification.order import COLUMNS, NOT_BRONZE
 from customer_activity.verification.records import Headers, RawRecord

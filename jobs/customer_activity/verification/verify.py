@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from customer_activity.catalog import Table
 from customer_activity.errors import TransientError
 from customer_activity.settings import Settings
-from customer_activity.tables import Table
 from customer_activity.verification import comparison, kafka_input, lake, oracle, order, settling, totals
 from customer_activity.verification.comparison import Check, Commits, compare_rows
 from customer_activity.verification.landing import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import errno
-import ipaddress
 import os
 import shutil
 import socket
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from customer_activity.errors import EnvironmentFault, SettingsError
 from customer_activity.kafka import clients
-from customer_activity.settings import PROJECT, Settings
+from customer_activity.settings import PROJECT, TO_GET_JARS, Settings
 
 HEAP = "1g"
 LOG4J_FILE = PROJECT / "infra" / "kafka" / "log4j2.properties"
@@ -34,7 +33,7 @@ def address(settings: Settings) -> tuple[str, int]:
             f"{BOOTSTRAP}={servers}: the embedded broker listens on one host:port",
             remedy="set one loopback address, such as localhost:9092",
         )
-    if not _is_loopback(host):
+    if not clients.is_loopback(host):
         raise SettingsError(
             f"{BOOTSTRAP}={servers} is not a loopback address of this machine",
             remedy="use the cluster that is there, or set localhost:9092 for the embedded broker",
@@ -45,12 +44,6 @@ def address(settings: Settings) -> tuple[str, int]:
             remedy="unset it for the embedded broker",
         )
     return ("127.0.0.1" if host == "localhost" else host), int(port)
-
-
-def is_embedded(settings: Settings) -> bool:
-    """Whether the bootstrap address is one that the embedded broker serves, rather than a cluster's."""
-    host, _, port = settings.kafka_bootstrap_servers.rpartition(":")
-    return _is_loopback(host) and port.isdecimal()
 
 
 def java(settings: Settings) -> list[str]:
@@ -67,7 +60,7 @@ def java(settings: Settings) -> list[str]:
         )
     jars = settings.jars_dir / "broker"
     if not any(jars.glob("kafka_*.jar")):
-        raise EnvironmentFault(f"no broker jars in {jars}", remedy="run `make setup`")
+        raise EnvironmentFault(f"no broker jars in {jars}", remedy=TO_GET_JARS)
     return [program, "-cp", f"{jars}/*", f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}"]
 
 
@@ -138,15 +131,6 @@ def is_taken(host: str, port: int) -> bool:
         except OSError as error:  # without the right to a port the broker itself says so
             return error.errno == errno.EADDRINUSE
     return False
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.IPv4Address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _free_port(host: str) -> int:

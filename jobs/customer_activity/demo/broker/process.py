@@ -16,7 +16,7 @@ import psutil
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from customer_activity.demo.broker import node
-from customer_activity.errors import BrokerUnavailable, EnvironmentFault, KafkaRefused
+from customer_activity.errors import BrokerUnavailable, EnvironmentFault
 from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 
@@ -49,7 +49,7 @@ def status(settings: Settings) -> BrokerStatus:
     process = find(settings)
     return BrokerStatus(
         is_running=process is not None,
-        is_answering=process is not None and is_answering(settings),
+        is_answering=process is not None and clients.is_answering(settings),
         pid=process.pid if process else None,
         address=settings.kafka_bootstrap_servers,
         log=log_path(settings),
@@ -109,14 +109,6 @@ def find(settings: Settings) -> psutil.Process | None:
         return process if is_ours and process.status() != psutil.STATUS_ZOMBIE else None
     except (OSError, ValueError, psutil.Error):
         return None
-
-
-def is_answering(settings: Settings) -> bool:
-    """Whether a Kafka broker, ours or not, answers at the bootstrap address, and lets this client in."""
-    try:
-        return bool(clients.metadata(settings, seconds=1.0).brokers)
-    except (BrokerUnavailable, KafkaRefused):
-        return False
 
 
 def port_taken(host: str, port: int) -> EnvironmentFault:
@@ -179,7 +171,7 @@ def _expect_answer(settings: Settings, process: psutil.Process) -> None:
             f"the broker ended while starting: {_last_lines(log)}",
             remedy=f"see {log}; `activity doctor` checks Java, jars and disk",
         )
-    if not is_answering(settings):
+    if not clients.is_answering(settings):
         raise BrokerUnavailable(f"no answer yet from {settings.kafka_bootstrap_servers}")
 
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.live import Live
 
+from customer_activity.catalog import Table
 from customer_activity.demo.run import parts, view
 from customer_activity.demo.run.changes import Tail
 from customer_activity.errors import TransientError
@@ -30,7 +31,6 @@ from customer_activity.inspection import status
 from customer_activity.inspection.status import Report
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes, running
-from customer_activity.tables import Table
 
 LOOK_SECONDS = 1.0
 LINE_SECONDS = 5.0  # between two lines when there is no terminal to draw on

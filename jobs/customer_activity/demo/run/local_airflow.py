@@ -68,7 +68,9 @@ def start(settings: Settings) -> Airflow:
     """
     program = ENVIRONMENT / "bin" / "airflow"
     if not program.exists():
-        raise EnvironmentFault(f"Airflow is not installed at {ENVIRONMENT}", remedy="`make setup` installs it")
+        raise EnvironmentFault(
+            f"Airflow is not installed at {ENVIRONMENT}", remedy="`make setup` in a source tree installs it"
+        )
     passwords, process = _passwords(settings), None
     if processes.running(settings, NAME) is None:
         _require_free(settings.airflow_port)

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.settings import Settings
-from customer_activity.tables import Table, table_path
 
 BY_LOYALTY = (
     "SELECT loyalty_status, count(*) AS customers, sum(total_amount) AS total "

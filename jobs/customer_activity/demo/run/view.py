@@ -10,10 +10,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from customer_activity import topology
-from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.demo.run.changes import Change
 from customer_activity.inspection.status import QueryReport, Report
-from customer_activity.tables import Table
 from customer_activity.terminal import screens
 from customer_activity.terminal.console import cell
 

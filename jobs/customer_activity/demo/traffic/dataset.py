@@ -107,7 +107,8 @@ def _file(name: str) -> Path:
         return Path(str(resources.files(PACKAGE))) / "data" / f"{name}.parquet"
     except ModuleNotFoundError:
         raise EnvironmentFault(
-            f"the data set's package {PACKAGE} is not installed", remedy="run `make setup`"
+            f"the data set's package {PACKAGE} is not installed",
+            remedy="run `make setup`, or install customer-activity[demo]",
         ) from None
 
 

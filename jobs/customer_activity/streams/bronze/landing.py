@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.catalog import Table
 from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
 from customer_activity.streams.bronze.parsing import parse_batch
-from customer_activity.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

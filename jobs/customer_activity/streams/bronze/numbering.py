@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from customer_activity.catalog import REPLAY
+from customer_activity.catalog import REPLAY, Table, table_path
 from customer_activity.contracts import RULES
 from customer_activity.lake import deltalog, history
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
-from customer_activity.tables import Table, table_path
 
 TABLES = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
 # What commits note of a landing.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.engine.observability import log
 from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
 from customer_activity.kafka import clients
@@ -26,7 +26,6 @@ from customer_activity.streams.bronze.collecting import collected
 from customer_activity.streams.bronze.fetching import Fetcher, Sizes
 from customer_activity.streams.bronze.landing import Landed, Landing, NotForWorkers, land_here, land_in_workers
 from customer_activity.streams.bronze.numbering import NAME, Numbering
-from customer_activity.tables import Table
 from customer_activity.topology import Reads, Spec, Topic, Writes
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.catalog import Table
 from customer_activity.lake import deltalog
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import Settings
@@ -23,7 +24,6 @@ from customer_activity.state import profile_records, restore
 from customer_activity.state.index import Index
 from customer_activity.state.profile_records import Profile
 from customer_activity.state.restore import Holding
-from customer_activity.tables import Table
 
 NAME = "gold"
 OUT_OF_RANGE = 10**18  # cents: the first total that decimal(18,2) does not hold; a sum of two still fits 64 bits

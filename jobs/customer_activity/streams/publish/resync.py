@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow import dataset
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.errors import TerminalError
@@ -29,7 +30,7 @@ from customer_activity.streams.publish.parts import PART_BYTES, PART_RECORDS
 from customer_activity.streams.publish.records import Record, oversized, records, version_of
 from customer_activity.streams.publish.stream import COLUMNS
 from customer_activity.streams.publish.transaction import Publisher
-from customer_activity.tables import Table, arrow_schema, table_path
+from customer_activity.tables import arrow_schema
 
 ROWS_AT_A_TIME = 10_000
 KEY_ROWS = 1_000_000  # of which the newest of each customer are found at a time

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from customer_activity.catalog import PROGRESS_ROLE, VIEW_ROLE, Reason
+from customer_activity.catalog import PROGRESS_ROLE, VIEW_ROLE, Reason, Table, table_path
 from customer_activity.engine.changes import changes_of
 from customer_activity.engine.observability import log
 from customer_activity.engine.stream import Append, Context, Opened, Send, Steps, Writer
@@ -39,7 +39,7 @@ from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, NAME, Mar
 from customer_activity.streams.publish.parts import ROW, VERSION, Part
 from customer_activity.streams.publish.records import FIELDS, Record, oversized, records, unlike
 from customer_activity.streams.publish.transaction import Publisher
-from customer_activity.tables import Table, arrow_schema, table_path
+from customer_activity.tables import arrow_schema
 from customer_activity.topology import Reads, Spec, Topic, Writes
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from customer_activity.catalog import Table
 from customer_activity.lake import deltalog
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import Settings
@@ -20,7 +21,6 @@ from customer_activity.state.profile_records import Profile
 from customer_activity.state.restore import Holding
 from customer_activity.streams.silver import purchases
 from customer_activity.streams.silver.purchases import First
-from customer_activity.tables import Table
 
 NAME = "silver"
 TABLES = """
