@@ -137,7 +137,7 @@ def grow(lake: str, table: Table, writer: Query, row: Callable[[int], dict[str, 
         name = f"part-lag-{number}.parquet"
         pq.write_table(pa.Table.from_pylist([values], schema), path / name, compression="snappy")
         note = {**before, "commit": f"lag-{number}", "counts": {}}
-        if writer is Query.BRONZE:
+        if writer == Query.BRONZE:
             note["landing"] = 1_000 + number
         now = int(time.time() * 1000)
         info = {"timestamp": now, "operation": "WRITE", "userMetadata": json.dumps(note)}

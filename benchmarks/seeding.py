@@ -171,7 +171,7 @@ def drive(settings: Settings, kill: Query | None) -> tuple[float, Mapping[str, f
             if made := KEYS.search(query.message):
                 words = query.message
                 done, rows = (int(number.replace(",", "")) for number in made.groups())
-                if query.query is kill and done >= rows // 4:
+                if query.query == kill and done >= rows // 4:
                     psutil.Process(found.pid).send_signal(signal.SIGKILL)
                     process.wait()
                     return time.monotonic() - started, sampler.peaks(), words

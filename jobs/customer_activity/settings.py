@@ -27,6 +27,8 @@ TO_GET_JARS = (
     else "run `make setup`"
 )
 
+SECRETS = frozenset({"kafka_config"})  # settings that name a file of secrets; no setting is one itself
+
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
@@ -38,7 +40,7 @@ class Settings(BaseSettings):
     lake: str = Field(
         "./var/lake",
         min_length=1,
-        description="Where the Delta tables and checkpoints are: a path or s3a://bucket/prefix.",
+        description="Where the Delta tables and checkpoints are: a folder or s3a://bucket/prefix.",
     )
     s3_endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/]+$")] | None = Field(
         None, description="Address of a service that speaks S3, such as http://minio:9000; AWS when not set."
@@ -54,7 +56,7 @@ class Settings(BaseSettings):
         "localhost:9092", min_length=1, description="Kafka brokers, host:port, comma separated."
     )
     kafka_config: Path | None = Field(
-        None, description="A properties file with Kafka security settings; never on a command line."
+        None, description="Java properties file with Kafka's security settings; only its path is ever shown."
     )
     purchase_topic: TopicName = Field("purchase-events", description="Topic of the purchases.")
     profile_topic: TopicName = Field("customer-profile-state", description="Topic of the profiles; compacted.")
@@ -69,13 +71,13 @@ class Settings(BaseSettings):
         0.05,
         ge=0,
         le=1,
-        description="Share of bad records over 10 minutes above which bronze stops; 1 switches the stop off.",
+        description="Share of bad records over 10 minutes above which bronze stops; 1 turns this off.",
     )
-    max_offsets_per_trigger: int = Field(2_500_000, ge=1, description="Records that one bronze batch takes at most.")
+    max_offsets_per_trigger: int = Field(2_500_000, ge=1, description="Most records that one bronze batch takes.")
     merge_seconds: float = Field(
         10.0,
         gt=0,
-        description="How often changes are merged into the tables of current rows, off the path to the view.",
+        description="Seconds between two merges into the tables of current rows, behind the hot path.",
     )
     driver_memory: str = Field("2g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field(
@@ -83,25 +85,25 @@ class Settings(BaseSettings):
         pattern=r"^(local(-cluster)?(\[.+\])?|yarn|(spark|k8s)://.+)$",
         description="Spark master to run on.",
     )
-    production: bool = Field(False, description="Refuse what is for drills only.")  # noqa: FBT003
+    production: bool = Field(False, description="Refuse settings that are for drills only.")  # noqa: FBT003
     fail_points: bool = Field(
         False,  # noqa: FBT003
-        description="Look for orders to end at a named place of a batch; for drills, refused in production.",
+        description="Let drills kill the driver at a named place of a batch; refused in production.",
     )
     quality_docs: str = Field(
-        "./var/quality", min_length=1, description="Where quality's HTML pages go: a folder or s3://bucket/prefix."
+        "./var/quality", min_length=1, description="Where Data Docs are written: a folder or s3://bucket/prefix."
     )
     quality_url: Annotated[str, StringConstraints(pattern=r"^https?://\S+[^/]$")] | None = Field(
-        None, description="Where browsers get those pages, when somebody serves them: what is linked to then."
+        None, description="URL at which those pages are served; links to them use it."
     )
-    run_dir: Path = Field(Path("./var/run"), description="Where running processes leave their state, logs and locks.")
+    run_dir: Path = Field(Path("./var/run"), description="State, logs and locks of running processes.")
     broker_dir: Path = Field(Path("./var/kafka"), description="Data of the embedded broker.")
     airflow_dir: Path = Field(Path("./var/airflow"), description="Home of the local Airflow: its database and logs.")
     airflow_port: int = Field(
         8080, ge=1, le=65533, description="Port of the local Airflow's pages, on loopback; the next two serve its logs."
     )
     jars_dir: Path = Field(
-        Path("./.jars") if IS_INSTALLED else PROJECT / ".jars", description="Jars that set-up resolved, in folders."
+        Path("./.jars") if IS_INSTALLED else PROJECT / ".jars", description="Jars that set-up downloaded."
     )
 
     @field_validator("lake", "quality_docs")

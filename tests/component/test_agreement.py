@@ -216,7 +216,7 @@ def test_gold_of_the_release_before_left_no_commit_with_a_batch_that_changed_not
     lake.day()
     lake.days += 1
     for query in WRITES:
-        lake.batch(query, writes=query is not Query.GOLD)
+        lake.batch(query, writes=query != Query.GOLD)
     check(lake)
 
 
@@ -302,7 +302,7 @@ def test_a_start_does_not_look_through_long_logs(tmp_path: Path, query: Query, m
     lake = Lake(tmp_path)
     for _ in range(9):
         lake.days += 1
-        for each in (query, *([Query.BRONZE] if query is not Query.BRONZE else [])):
+        for each in (query, *([Query.BRONZE] if query != Query.BRONZE else [])):
             lake.batch(each)
     looked: list[int] = []
     said_of = history._said
@@ -331,7 +331,7 @@ def test_a_lake_at_work_belongs_together(lake: Lake) -> None:
         lake.compact(table)
     check(lake)
     lake.days += 1
-    for query in (query for query in WRITES if query is not Query.BRONZE):  # batches of nothing but upkeep
+    for query in (query for query in WRITES if query != Query.BRONZE):  # batches of nothing but upkeep
         lake.batch(query, writes=False)
         check(lake)
 

@@ -12,6 +12,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.engine.changes import CurrentRows
+from customer_activity.engine.stream import Context
 from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.lake.microbatch import MicroBatch
@@ -26,16 +28,16 @@ Rows = list[dict[str, Any]]
 
 
 class Merging(NamedTuple):
-    """A query behind the path: its module, and who writes what it reads."""
+    """A stream behind the hot path, and who writes what it reads."""
 
-    module: Any
+    stream: CurrentRows
     writer: Query
 
 
 MERGING = {
-    Query.SUMMARIES: Merging(summaries, Query.SILVER),
-    Query.PROFILES: Merging(profiles, Query.SILVER),
-    Query.ACTIVITY: Merging(activity, Query.GOLD),
+    Query.SUMMARIES: Merging(summaries.STREAM, Query.SILVER),
+    Query.PROFILES: Merging(profiles.STREAM, Query.SILVER),
+    Query.ACTIVITY: Merging(activity.STREAM, Query.GOLD),
 }
 
 
@@ -69,8 +71,8 @@ def a_version_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def append(lake: str, query: Query, rows: Rows) -> None:
     """Append rows to what a query reads, as their writer does."""
-    module, writer = MERGING[query]
-    tables.append(lake, module.SOURCE, *rows, query=writer)
+    stream, writer = MERGING[query]
+    tables.append(lake, stream.source, *rows, query=writer)
 
 
 def take(
@@ -82,22 +84,23 @@ def take(
     batch_id: int = 0,
 ) -> MicroBatch:
     """Let a query take what is there after a version as one batch."""
-    module = MERGING[query].module
-    newest = DeltaTable(table_path(settings.lake, module.SOURCE)).version()
-    batch = MicroBatch(query, generation, batch_id, versions={module.SOURCE: (after, newest)}, reach=reach)
-    module.merge_batch(None, batch, settings=settings)
+    stream = MERGING[query].stream
+    newest = DeltaTable(table_path(settings.lake, stream.source)).version()
+    batch = MicroBatch(query, generation, batch_id, versions={stream.source: (after, newest)}, reach=reach)
+    ids = {table: delta.table_id(settings.lake, table) for table in (stream.source, stream.target)}
+    stream.open(Context(None, settings, ids)).work(None, batch)  # type: ignore[arg-type]
     return batch
 
 
 def merged(lake: str, query: Query) -> dict[str, dict[str, Any]]:
-    rows = DeltaTable(table_path(lake, MERGING[query].module.TARGET)).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(table_path(lake, MERGING[query].stream.target)).to_pyarrow_table().to_pylist()
     found = {row["customer_id"]: row for row in rows}
     assert len(found) == len(rows)
     return found
 
 
 def commits(lake: str, query: Query) -> int:
-    return DeltaTable(table_path(lake, MERGING[query].module.TARGET)).version()
+    return DeltaTable(table_path(lake, MERGING[query].stream.target)).version()
 
 
 def at(seconds: int) -> datetime:
@@ -116,7 +119,7 @@ def bought(customer: str, amount: str, second: int) -> dict[str, Any]:
 def fill(lake: str, query: Query) -> None:
     """Append four versions; C-1 changes in each, D-0 comes with the first and goes with the third."""
     for number in range(4):
-        if query is Query.SUMMARIES:
+        if query == Query.SUMMARIES:
             append(lake, query, [bought("C-1", "1.10", number * 10 + n) for n in range(3)])
             continue
         rows = [(customer, False) for customer in ("C-1", f"D-{number}")] + [("D-0", True)] * (number == 2)
@@ -127,7 +130,7 @@ def fill(lake: str, query: Query) -> None:
                 {"customer_id": customer, "address": f"{number}"}
                 | (
                     {"is_tombstone": is_gone, "landing": number, "partition": n % 2, "offset": 9 - number}
-                    if query is Query.PROFILES
+                    if query == Query.PROFILES
                     else {"is_gone": is_gone, "existed": is_gone, "view_version": number + 1}
                 )
                 for n, (customer, is_gone) in enumerate(rows)
@@ -137,7 +140,7 @@ def fill(lake: str, query: Query) -> None:
 
 def assert_right(lake: str, query: Query) -> None:
     rows = merged(lake, query)
-    if query is Query.SUMMARIES:
+    if query == Query.SUMMARIES:
         assert rows.keys() == {"C-1"}
         assert (rows["C-1"]["purchase_count"], rows["C-1"]["total_amount"]) == (12, Decimal("13.20"))
     else:
@@ -180,7 +183,7 @@ def test_changes_that_leave_no_trace_leave_a_commit(
     """A customer who came and went within one batch: without a commit the next start would miss it."""
     ended = (
         {"is_tombstone": True, "landing": 1, "partition": 0, "offset": 7}
-        if query is Query.PROFILES
+        if query == Query.PROFILES
         else {"is_gone": True, "existed": False, "view_version": 1}
     )
     append(lake, query, [{"customer_id": "C-1"} | ended])
@@ -190,8 +193,8 @@ def test_changes_that_leave_no_trace_leave_a_commit(
     assert settled == [1]
     assert (commits(lake, query), batch.commits) == (1, 1)
     assert merged(lake, query) == {}
-    note = history.newest_note(lake, MERGING[query].module.TARGET, query)
-    assert deltalog.noted(note)[MERGING[query].module.SOURCE].version == 1
+    note = history.newest_note(lake, MERGING[query].stream.target, query)
+    assert deltalog.noted(note)[MERGING[query].stream.source].version == 1
 
     take(settings, query, -1)
     assert commits(lake, query) == 1

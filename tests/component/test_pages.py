@@ -11,11 +11,14 @@ from typer.main import get_group
 from customer_activity import cli
 from customer_activity.catalog import Reason, Table
 from customer_activity.contracts import pages, schema
+from customer_activity.inspection import settings_page
+from customer_activity.settings import PREFIX, SECRETS, Settings
 from customer_activity.tables import arrow_schema
 
 DECIMAL = "decimal128(18, 2)"
 PROJECT = Path(__file__).parents[2]
 CONTRACTS = (PROJECT / "docs" / "CONTRACTS.md").read_text(encoding="utf-8")
+SETTINGS = (PROJECT / "docs" / "SETTINGS.md").read_text(encoding="utf-8")
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 
 
@@ -44,6 +47,19 @@ def test_a_table_has_the_columns_of_its_contract(contract: schema.Contract, tabl
     for field in contract.fields:
         expected = {"string": "string", "bigint": "int64", "timestamp": "timestamp[us, tz=UTC]"}
         assert columns[field.column] == expected.get(field.sql_type, field.sql_type.replace("decimal(18,2)", DECIMAL))
+
+
+def test_the_settings_page_has_the_settings_as_they_are() -> None:
+    assert settings_page.rewritten(SETTINGS) == SETTINGS, settings_page.__doc__
+
+
+def test_a_setting_tells_its_default_its_values_and_whether_it_names_secrets() -> None:
+    rows = {row.split("`")[1]: row for row in settings_page.markdown_table().splitlines()[2:]}
+    assert list(rows) == [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    assert rows["ACTIVITY_MAX_BAD_SHARE"].startswith("| `ACTIVITY_MAX_BAD_SHARE` | `0.05` | number, ≥ 0, ≤ 1 | Share ")
+    assert "| `.jars` in the project | path |" in rows["ACTIVITY_JARS_DIR"]
+    assert "| not set | text, matches `^https?://[^/]+$` |" in rows["ACTIVITY_S3_ENDPOINT"]
+    assert [name for name, row in rows.items() if "secrets" in row] == [f"{PREFIX}{n.upper()}" for n in SECRETS]
 
 
 def test_every_command_has_help_and_the_main_ones_are_in_the_readme() -> None:

@@ -106,7 +106,7 @@ def test_a_writer_that_is_at_work_is_left_alone(
 ) -> None:
     monkeypatch.setattr(upkeep, "HELD_SECONDS", 0.0)
     queries = all_queries(settings)
-    busy = next(query for query in queries if query.query is Query.GOLD)
+    busy = next(query for query in queries if query.query == Query.GOLD)
     with busy.at_work:
         look(Upkeep(settings, queries), clock, upkeep.LOOK_SECONDS + len(Table) * upkeep.PAUSE_SECONDS)
     assert f"compact {Table.ACTIVITY_CHANGES.label}" not in done
@@ -160,7 +160,7 @@ def test_a_busy_writer_is_waited_for(
     queries = all_queries(settings)
     keeping = Upkeep(settings, queries)
     request = maintenance_request.ask(settings.run_dir)
-    busy = next(query for query in queries if query.query is Query.GOLD)
+    busy = next(query for query in queries if query.query == Query.GOLD)
     with busy.at_work:
         look(keeping, clock, 30.0)
         assert maintenance_request.answered(settings.run_dir, request) is None
@@ -169,7 +169,7 @@ def test_a_busy_writer_is_waited_for(
 
 
 def test_a_driver_that_owns_no_table_says_so(settings: Settings, clock: Clock, done: list[str]) -> None:
-    publisher = [query for query in all_queries(settings) if query.query is Query.PUBLISH]
+    publisher = [query for query in all_queries(settings) if query.query == Query.PUBLISH]
     request = maintenance_request.ask(settings.run_dir)
     look(Upkeep(settings, publisher), clock, 0.5)
     assert maintenance_request.answered(settings.run_dir, request) == []

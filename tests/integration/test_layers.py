@@ -128,7 +128,7 @@ EVERYTHING = places([*Table], [*Query], ["_index", "_locks"])
         pytest.param(places([], [*Query]), "knows of none", [recover(*Query)], id="every checkpoint"),
         pytest.param(places([], [Query.GOLD]), "gold: .*knows of none", [recover(Query.GOLD)], id="gold's checkpoint"),
         pytest.param(
-            places([*Table], [query for query in Query if query is not Query.PUBLISH]),
+            places([*Table], [query for query in Query if query != Query.PUBLISH]),
             "publish has read gold",
             [stream(*PATH), resynced],
             id="all but publish's checkpoint, locks and index",

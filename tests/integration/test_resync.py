@@ -27,7 +27,7 @@ def test_a_publisher_that_lost_its_change_feed_is_healed(
 ) -> None:
     send(settings, *(profile(f"C-{number}") for number in range(10)))
     drain(spark, settings)
-    without_publish = [query for query in Query if query is not Query.PUBLISH]
+    without_publish = [query for query in Query if query != Query.PUBLISH]
     for number in range(3):
         send(settings, purchase(f"P-{number}", "C-1"), profile("C-2", updated=2_000 + number, address=f"{number}"))
         host(spark, settings, without_publish, Event(), available_now=True)

@@ -179,7 +179,7 @@ def test_a_lost_publish_checkpoint_publishes_nothing_again(spark: SparkSession, 
     assert sorted(key for key, _ in view(settings)) == ["C-1", "C-2", "C-3"]
 
 
-@pytest.mark.parametrize("query", [query for query in Query if query is not Query.PUBLISH], ids=str)
+@pytest.mark.parametrize("query", [query for query in Query if query != Query.PUBLISH], ids=str)
 def test_a_lost_checkpoint_is_refused_until_it_is_recovered(
     spark: SparkSession, settings: Settings, query: Query
 ) -> None:

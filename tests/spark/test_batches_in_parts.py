@@ -171,7 +171,7 @@ def test_a_crash_in_any_part_of_a_batch_changes_nothing(
     files: tuple[int, int],
     loses_indexes: bool,
 ) -> None:
-    begun: QuickPipeline = request.getfixturevalue("landed" if query is Query.SILVER else "judged")
+    begun: QuickPipeline = request.getfixturevalue("landed" if query == Query.SILVER else "judged")
     whole = copied(begun, tmp_path / "whole")
     for hop in (Query.SILVER, Query.GOLD):
         whole.hop(hop)
@@ -193,7 +193,7 @@ def test_a_crash_in_any_part_of_a_batch_changes_nothing(
         monkeypatch.setattr(feeds, "PART_FILES", files[1])
         pipeline.repeat(query, loses_indexes=loses_indexes)
         monkeypatch.undo()
-        if query is Query.SILVER:
+        if query == Query.SILVER:
             pipeline.hop(Query.GOLD)
         assert result(pipeline.settings.lake) == expected, f"ended at place {number}"
         assert changes_follow_each_other(pipeline.settings.lake), f"ended at place {number}"
@@ -234,7 +234,7 @@ def test_every_row_counts_once_where_sparks_limits_end_inside_a_version(
     monkeypatch.setattr(delta, "MOST_FILES_A_BATCH", 2)
     pipeline = StreamingPipeline(spark, settings)
     pipeline.land(profile("C-1"), purchase("P-1", "C-1", "1.00"))
-    if writer is Query.SILVER:
+    if writer == Query.SILVER:
         pipeline.hop(Query.SILVER)
     for number in range(4):
         in_several_files(pipeline, table, writer, number)

@@ -142,5 +142,5 @@ def test_a_batch_that_is_repeated_after_a_crash_changes_nothing(
 
     assert {table: pipeline.rows(table) for table in Table} == before
     assert pipeline.view.records == records
-    if hop is Query.BRONZE:
+    if hop == Query.BRONZE:
         assert again.counts == pipeline.batches[hop][-1].counts

@@ -79,7 +79,7 @@ def write_status(settings: Settings, query: Query, **changed: Any) -> None:
 
 
 def of(report: status.Report, query: Query) -> status.QueryReport:
-    return next(found for found in report.queries if found.query is query)
+    return next(found for found in report.queries if found.query == query)
 
 
 def text(renderable: Any) -> str:

@@ -104,10 +104,10 @@ class Life:
 
     def take(self, query: Query, reach: Callable[[FailPoint], None] | None = None) -> None:
         """Let a query take what is there, the batch that its last driver did not end first."""
-        if self.off[query] or (query is Query.PUBLISH and self.gate_shut):
+        if self.off[query] or (query == Query.PUBLISH and self.gate_shut):
             return
         self.finish(query)
-        if query is Query.BRONZE:
+        if query == Query.BRONZE:
             number = len(self.pipeline.batches[query])
             self.landed += [Landed(number, *entry[:3], self.witness.sent[entry[:3]]) for entry in self.pipeline.sent]
             self.waiting[query] += [self.kinds[entry[:3]] for entry in self.pipeline.sent]
@@ -118,7 +118,7 @@ class Life:
 
     def finish(self, query: Query) -> None:
         """Repeat a batch that was not ended."""
-        if query in self.unfinished and not self.off[query] and not (query is Query.PUBLISH and self.gate_shut):
+        if query in self.unfinished and not self.off[query] and not (query == Query.PUBLISH and self.gate_shut):
             self.pipeline.repeat(query)
             self._through(query)
 
@@ -134,7 +134,7 @@ class Life:
         self.send(step.news)
         for before in BEFORE[place.query] if step.news else ():
             self.take(before)
-        if place.query is Query.PUBLISH:
+        if place.query == Query.PUBLISH:
             self.gate_shut = 0
             gate.update(self.lake, ["rule"], {})
         self.off[place.query] = 0

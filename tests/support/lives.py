@@ -93,7 +93,7 @@ NEXT = {query: tuple(other for other, before in BEFORE.items() if before[-1:] ==
 WRITES = {Query.BRONZE: 3, Query.SILVER: 3}  # tables that a batch may write to; of the other queries one
 POINTS = {
     query: (FailPoint.PLANNED, FailPoint.SENDING, FailPoint.PUBLISHED, FailPoint.WRITTEN)
-    if query is Query.PUBLISH
+    if query == Query.PUBLISH
     else (FailPoint.PLANNED, FailPoint.STAGED, FailPoint.COMMITTED, FailPoint.WRITTEN)
     for query in Query
 }

@@ -97,7 +97,7 @@ class LivingPipeline(QuickPipeline):
         self.numbering = Numbering(self.settings.lake)
 
     def _write(self, query: Query, batch: MicroBatch) -> None:
-        if query is not Query.BRONZE:
+        if query != Query.BRONZE:
             super()._write(query, batch)
             return
         batch.ranges = {"every topic": {0: (0, self.fetched.rows.num_rows)}}

@@ -173,7 +173,7 @@ class Pipeline:
 
     def _write(self, query: Query, batch: MicroBatch) -> None:
         frame = self.last_input[query]
-        if query is Query.BRONZE:
+        if query == Query.BRONZE:
             self._land(frame, batch, Numbering(self.settings.lake))
         else:
             self.work(query)(frame, batch)
@@ -185,7 +185,7 @@ class Pipeline:
         Writer(bronze.SPEC, self.spark, self.settings.lake).make_all(steps, batch)
 
     def _input(self, query: Query) -> DataFrame:
-        if query is Query.BRONZE:
+        if query == Query.BRONZE:
             entries, self.sent = self.sent, []
             return self.spark.createDataFrame(kafka_rows(entries))
         parts = [self.changes(query, table).select("_commit_version") for table in SOURCES[query]]
@@ -214,7 +214,7 @@ class Pipeline:
 
     def _end(self, query: Query) -> list[str]:
         """Return the sources' offsets at the end of a query's batch, as Spark's checkpoint notes them."""
-        if query is Query.BRONZE:
+        if query == Query.BRONZE:
             ends: dict[str, dict[str, int]] = {}
             for (topic, partition), records in self.log.entries.items():
                 ends.setdefault(topic, {})[str(partition)] = len(records)
@@ -226,7 +226,7 @@ class Pipeline:
 
     def _versions(self, query: Query) -> dict[Table, tuple[int, int]]:
         """Return what the checkpoint would tell of a query's batch."""
-        return {table: read for (whose, table), read in self.versions.items() if whose is query}
+        return {table: read for (whose, table), read in self.versions.items() if whose == query}
 
     def rows(self, table: Table, *columns: str) -> list[dict[str, Any]]:
         """Return a table's rows, some columns of them, in order."""

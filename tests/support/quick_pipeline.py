@@ -43,7 +43,7 @@ class QuickPipeline(Pipeline):
         self.unread = self.spark.range(0)
 
     def _input(self, query: Query) -> DataFrame:
-        if query is Query.BRONZE:
+        if query == Query.BRONZE:
             entries, self.sent = self.sent, []
             self.fetched.rows = kafka_rows(entries)
         for table in SOURCES[query]:
@@ -51,7 +51,7 @@ class QuickPipeline(Pipeline):
         return self.unread
 
     def _write(self, query: Query, batch: MicroBatch) -> None:
-        if query is not Query.BRONZE:
+        if query != Query.BRONZE:
             super()._write(query, batch)
             return
         batch.ranges = {"every topic": {0: (0, self.fetched.rows.num_rows)}}

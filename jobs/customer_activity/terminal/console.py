@@ -14,6 +14,8 @@ from rich.text import Text
 from customer_activity import shown
 from customer_activity.settings import Settings
 
+UNBOUNDED = 1_000_000  # columns: more than any row of a report has
+
 
 class Terminal(Console):
     """A console that takes no orders from data.
@@ -21,11 +23,17 @@ class Terminal(Console):
     A string is never markup, and no name of an emoji: a style is a `Text`'s. What a caller forgot to escape is escaped
     when it is drawn, too, but for line breaks, which tables and messages have of their own: data goes through `cell` or
     `shown.escaped`.
+
+    A pipe or a file has no width: whoever greps or keeps a report gets every word whole, and each row in one line.
     """
 
     def __init__(self, **options: Any) -> None:
-        """Take rich's own options."""
+        """Take rich's own options; a `width` counts wherever it is written to."""
         super().__init__(markup=False, emoji=False, **options)
+        # Not `is_terminal`: FORCE_COLOR, which CI services set, makes that true of a pipe.
+        is_screen = options.get("force_terminal") or self.file.isatty()
+        if "width" not in options and not is_screen:
+            self.width = UNBOUNDED
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Draw something; what moves the cursor or has a style is rich's own."""

@@ -29,6 +29,7 @@ from customer_activity.settings import Settings
 from customer_activity.terminal import console
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+BAR_WIDTH = 40  # not as wide as the console: a file is as wide as anything
 
 
 class DatasetName(StrEnum):
@@ -150,7 +151,7 @@ def _progress_bar(expected: int, *, is_hidden: bool) -> Iterator[sending.Progres
     """Show a bar on the error stream, so that the summary alone is on standard output."""
     columns = (
         TextColumn("producing"),
-        BarColumn(bar_width=None),
+        BarColumn(bar_width=BAR_WIDTH),
         MofNCompleteColumn(),
         _RateColumn(),
         TimeElapsedColumn(),

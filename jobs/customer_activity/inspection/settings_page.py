@@ -1,0 +1,66 @@
+"""The table of docs/SETTINGS.md: every setting with its default, what it may be, and what it means.
+
+`python -m customer_activity.inspection.settings_page docs/SETTINGS.md` writes it between the page's markers.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from customer_activity.settings import PREFIX, PROJECT, SECRETS, Settings
+
+BEGIN, END = "<!-- settings:begin -->\n", "<!-- settings:end -->"
+HEAD = ("variable", "default", "values", "meaning")
+TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true` or `false`"}
+LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
+
+
+def markdown_table() -> str:
+    """Tabulate the settings in Markdown, one row a setting, in the order in which they are declared."""
+    properties = Settings.model_json_schema()["properties"]
+    rows = [
+        (f"`{PREFIX}{name.upper()}`", _default(name), _values(properties[name]), _meaning(name))
+        for name in Settings.model_fields
+    ]
+    lines = [HEAD, ("---",) * len(HEAD), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def rewritten(page: str) -> str:
+    """Return a page with the table as the settings are now, between its markers."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{markdown_table()}{END}{after}"
+
+
+def _default(name: str) -> str:
+    default = Settings.model_fields[name].default
+    if default is None:
+        return "not set"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, Path):
+        inside = default.is_relative_to(PROJECT)
+        return f"`{default.relative_to(PROJECT)}` in the project" if inside else f"`./{default}`"
+    return f"`{default}`"
+
+
+def _values(described: dict[str, Any]) -> str:
+    """Say what a setting may be, from its JSON Schema."""
+    schema = next((one for one in described.get("anyOf", ()) if one["type"] != "null"), described)
+    kind = "path" if schema.get("format") == "path" else TYPES[schema["type"]]
+    limits = [f"{sign} {schema[limit]}" for limit, sign in LIMITS.items() if limit in schema]
+    pattern = [f"matches `{schema['pattern']}`"] if "pattern" in schema else []
+    return ", ".join([kind, *limits, *pattern])
+
+
+def _meaning(name: str) -> str:
+    meaning = Settings.model_fields[name].description or ""
+    return f"**Names a file of secrets.** {meaning}" if name in SECRETS else meaning
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    place.write_text(rewritten(place.read_text(encoding="utf-8")), encoding="utf-8")
