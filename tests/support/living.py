@@ -96,7 +96,7 @@ class LivingPipeline(QuickPipeline):
         self.ids = self.known_ids
         self.numbering = Numbering(self.settings.lake)
 
-    def _write(self, query: Query, batch: MicroBatch) -> None:
+    def _write(self, query: str, batch: MicroBatch) -> None:
         if query != Query.BRONZE:
             super()._write(query, batch)
             return
@@ -114,7 +114,7 @@ class LivingPipeline(QuickPipeline):
         else:
             self.spark.forget_logs()
 
-    def hop(self, query: Query, reach: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
+    def hop(self, query: str, reach: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
         """Let one hop take what is there; its checkpoint tells of it as Spark's does."""
         batch = MicroBatch(query, "generation-1", len(self.batches[query]), reach=reach)
         self.batches[query].append(batch)
@@ -126,14 +126,14 @@ class LivingPipeline(QuickPipeline):
         self._work(query, batch)
         return batch
 
-    def repeat(self, query: Query, *, loses_indexes: bool = False) -> MicroBatch:
+    def repeat(self, query: str, *, loses_indexes: bool = False) -> MicroBatch:
         """Give a hop its last batch again; its driver has started anew."""
         last = self.batches[query][-1]
         again = MicroBatch(query, last.generation, last.batch_id, versions=last.versions, cut=last.cut)
         self._work(query, again)
         return again
 
-    def _work(self, query: Query, batch: MicroBatch) -> None:
+    def _work(self, query: str, batch: MicroBatch) -> None:
         batch.reach(FailPoint.PLANNED)
         self._write(query, batch)
         batch.reach(FailPoint.WRITTEN)

@@ -107,11 +107,11 @@ class Pipeline:
     guard: BadShareGuard = field(default_factory=lambda: BadShareGuard(1.0))
     log: Log = field(default_factory=Log)
     view: ViewTopic = field(default_factory=ViewTopic)
-    batches: dict[Query, list[MicroBatch]] = field(default_factory=lambda: {query: [] for query in Query})
-    cursors: dict[tuple[Query, Table], int] = field(default_factory=dict)
+    batches: dict[str, list[MicroBatch]] = field(default_factory=lambda: {name: [] for name in STREAMS})
+    cursors: dict[tuple[str, Table], int] = field(default_factory=dict)
     sent: list[tuple[str, int, int, Record]] = field(default_factory=list)
-    last_input: dict[Query, DataFrame] = field(default_factory=dict)
-    versions: dict[tuple[Query, Table], tuple[int, int]] = field(default_factory=dict)
+    last_input: dict[str, DataFrame] = field(default_factory=dict)
+    versions: dict[tuple[str, Table], tuple[int, int]] = field(default_factory=dict)
     ids: dict[Table, str] = field(init=False)
     opened: dict[str, Work] = field(default_factory=dict)
     resources: ExitStack = field(default_factory=ExitStack)
@@ -149,10 +149,10 @@ class Pipeline:
 
     def run(self) -> None:
         """Let every hop take what is there."""
-        for query in Query:
+        for query in STREAMS:
             self.hop(query)
 
-    def hop(self, query: Query, reach: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
+    def hop(self, query: str, reach: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
         """Let one hop take what is there, as one batch; `reach` is called at its fail points."""
         batch = MicroBatch(query, "generation-1", len(self.batches[query]), reach=reach)
         self.batches[query].append(batch)
@@ -163,7 +163,7 @@ class Pipeline:
         self._write(query, batch)
         return batch
 
-    def repeat(self, query: Query, *, loses_indexes: bool = False) -> MicroBatch:
+    def repeat(self, query: str, *, loses_indexes: bool = False) -> MicroBatch:
         """Give a hop its last batch again, as after a crash before the checkpoint was written."""
         self.restart(loses_indexes=loses_indexes)
         last = self.batches[query][-1]
@@ -171,7 +171,7 @@ class Pipeline:
         self._write(query, again)
         return again
 
-    def _write(self, query: Query, batch: MicroBatch) -> None:
+    def _write(self, query: str, batch: MicroBatch) -> None:
         frame = self.last_input[query]
         if query == Query.BRONZE:
             self._land(frame, batch, Numbering(self.settings.lake))
@@ -184,7 +184,7 @@ class Pipeline:
         )
         Writer(bronze.SPEC, self.spark, self.settings.lake).make_all(steps, batch)
 
-    def _input(self, query: Query) -> DataFrame:
+    def _input(self, query: str) -> DataFrame:
         if query == Query.BRONZE:
             entries, self.sent = self.sent, []
             return self.spark.createDataFrame(kafka_rows(entries))
@@ -194,7 +194,7 @@ class Pipeline:
             together = together.union(part)
         return together
 
-    def changes(self, query: Query, table: Table) -> DataFrame:
+    def changes(self, query: str, table: Table) -> DataFrame:
         """Return a table's changes since a query's last batch."""
         path = f"{self.settings.lake}/{table.value}"
         start, newest = self.advance(query, table)
@@ -203,7 +203,7 @@ class Pipeline:
             return reader.option("startingVersion", newest).load(path).where(F.lit(False))
         return reader.option("startingVersion", start).option("endingVersion", newest).load(path)
 
-    def advance(self, query: Query, table: Table) -> tuple[int, int]:
+    def advance(self, query: str, table: Table) -> tuple[int, int]:
         """Take note that a query reads a table up to its newest version; return the first version of that and this."""
         newest = deltalog.newest_version(self.settings.lake, table)
         start = self.cursors.get((query, table), -1) + 1
@@ -212,7 +212,7 @@ class Pipeline:
         self.versions[query, table] = start - 1, newest
         return start, newest
 
-    def _end(self, query: Query) -> list[str]:
+    def _end(self, query: str) -> list[str]:
         """Return the sources' offsets at the end of a query's batch, as Spark's checkpoint notes them."""
         if query == Query.BRONZE:
             ends: dict[str, dict[str, int]] = {}
@@ -224,7 +224,7 @@ class Pipeline:
             for table, (_, upto) in self._versions(query).items()
         ]
 
-    def _versions(self, query: Query) -> dict[Table, tuple[int, int]]:
+    def _versions(self, query: str) -> dict[Table, tuple[int, int]]:
         """Return what the checkpoint would tell of a query's batch."""
         return {table: read for (whose, table), read in self.versions.items() if whose == query}
 

@@ -42,7 +42,7 @@ class QuickPipeline(Pipeline):
         super().__post_init__()
         self.unread = self.spark.range(0)
 
-    def _input(self, query: Query) -> DataFrame:
+    def _input(self, query: str) -> DataFrame:
         if query == Query.BRONZE:
             entries, self.sent = self.sent, []
             self.fetched.rows = kafka_rows(entries)
@@ -50,7 +50,7 @@ class QuickPipeline(Pipeline):
             self.advance(query, table)
         return self.unread
 
-    def _write(self, query: Query, batch: MicroBatch) -> None:
+    def _write(self, query: str, batch: MicroBatch) -> None:
         if query != Query.BRONZE:
             super()._write(query, batch)
             return
