@@ -21,24 +21,27 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from activity_dags.alerts import alert
-from activity_dags.assets import GOLD
+from activity_dags.alerts import alerts_of
+from activity_dags.assets import gold
 from activity_dags.command import ActivityOperator
+from activity_dags.pipelines import declared
 
-with DAG(
-    dag_id="customer_activity_batch",
-    description="Drains what is there through every hop to the view, once an hour",
-    schedule="@hourly",
-    max_active_runs=1,
-    catchup=False,
-    tags=["customer-activity", "batch"],
-    doc_md=__doc__,
-    default_args={"on_failure_callback": alert},
-):
-    ActivityOperator(
-        task_id="drain",
-        arguments=["stream", "--available-now"],
-        outlets=[GOLD],
-        retries=3,
-        retry_delay=timedelta(minutes=1),
-    )
+for pipeline in declared():
+    with DAG(
+        dag_id=pipeline.id("batch"),
+        description="Drains what is there through every hop to the view, once an hour",
+        schedule="@hourly",
+        max_active_runs=1,
+        catchup=False,
+        tags=[pipeline.name, "batch"],
+        doc_md=pipeline.page(__doc__),
+        default_args={"on_failure_callback": alerts_of(pipeline)},
+    ):
+        ActivityOperator(
+            pipeline=pipeline,
+            task_id="drain",
+            arguments=["stream", "--available-now"],
+            outlets=[gold(pipeline)],
+            retries=3,
+            retry_delay=timedelta(minutes=1),
+        )

@@ -25,30 +25,36 @@ from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, task
 
-from activity_dags.alerts import alert
-from activity_dags.assets import GOLD
+from activity_dags.alerts import alerts_of
+from activity_dags.assets import gold
 from activity_dags.command import ActivityOperator
 from activity_dags.judging import JudgeOperator
+from activity_dags.pipelines import declared
 
-with DAG(
-    dag_id="customer_activity_quality",
-    description="Judges the lake by its rules, and proves a sample of customers against the input",
-    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("0 * * * *", timezone="UTC"), assets=[GOLD]),
-    max_active_runs=1,
-    catchup=False,
-    tags=["customer-activity", "quality"],
-    doc_md=__doc__,
-    default_args={"on_failure_callback": alert},
-):
-    again = {"retries": 2, "retry_delay": timedelta(minutes=1)}
-    JudgeOperator(task_id="judge", **again)
+for pipeline in declared():
+    with DAG(
+        dag_id=pipeline.id("quality"),
+        description="Judges the lake by its rules, and proves a sample of customers against the input",
+        schedule=AssetOrTimeSchedule(
+            timetable=CronTriggerTimetable("0 * * * *", timezone="UTC"), assets=[gold(pipeline)]
+        ),
+        max_active_runs=1,
+        catchup=False,
+        tags=[pipeline.name, "quality"],
+        doc_md=pipeline.page(__doc__),
+        default_args={"on_failure_callback": alerts_of(pipeline)},
+    ):
+        again = {"retries": 2, "retry_delay": timedelta(minutes=1)}
+        JudgeOperator(pipeline=pipeline, task_id="judge", **again)
 
-    @task.short_circuit
-    def on_the_hour(dag_run: Any = None) -> bool:
-        """Let gold's events be judged only: a proof reads all that Kafka has."""
-        return bool(dag_run.run_type != "asset_triggered")
+        @task.short_circuit
+        def on_the_hour(dag_run: Any = None) -> bool:
+            """Let gold's events be judged only: a proof reads all that Kafka has."""
+            return bool(dag_run.run_type != "asset_triggered")
 
-    # Another sample every hour: its seed is the hour that the run is for.
-    seed = "{{ dag_run.run_after.strftime('%Y%m%d%H') }}"
-    prove = ActivityOperator(task_id="prove", arguments=["verify", "--sample", "1000", "--seed", seed], **again)
-    on_the_hour() >> prove
+        # Another sample every hour: its seed is the hour that the run is for.
+        seed = "{{ dag_run.run_after.strftime('%Y%m%d%H') }}"
+        prove = ActivityOperator(
+            pipeline=pipeline, task_id="prove", arguments=["verify", "--sample", "1000", "--seed", seed], **again
+        )
+        on_the_hour() >> prove

@@ -26,18 +26,20 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from activity_dags.alerts import alert
+from activity_dags.alerts import alerts_of
+from activity_dags.pipelines import declared
 from activity_dags.rebuilding import RebuildOperator, form
 
-with DAG(
-    dag_id="customer_activity_rebuild",
-    description="Builds silver and gold once more beside the live ones, compares them row by row, swaps them if asked",
-    schedule=None,
-    max_active_runs=1,
-    catchup=False,
-    tags=["customer-activity", "maintenance"],
-    doc_md=__doc__,
-    default_args={"on_failure_callback": alert},
-    params=form(),
-):
-    RebuildOperator(task_id="compare")
+for pipeline in declared():
+    with DAG(
+        dag_id=pipeline.id("rebuild"),
+        description="Builds silver and gold once more beside the live ones, compares row by row, swaps if asked",
+        schedule=None,
+        max_active_runs=1,
+        catchup=False,
+        tags=[pipeline.name, "maintenance"],
+        doc_md=pipeline.page(__doc__),
+        default_args={"on_failure_callback": alerts_of(pipeline)},
+        params=form(),
+    ):
+        RebuildOperator(pipeline=pipeline, task_id="compare")

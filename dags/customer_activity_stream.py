@@ -4,8 +4,8 @@
 The topics `purchase-events` and `customer-profile-state`.
 
 ### Output
-The Delta tables of bronze, silver and gold, and the topic `customer-activity-view`. Every quarter of an hour an
-event of the asset `customer_activity` says gold's version, rows and freshness.
+The Delta tables of bronze, silver and gold, and the topic of the view. Every quarter of an hour an event of the asset
+`customer_activity` says gold's version, rows and freshness.
 
 ### Impact of failure
 Gold and the view stay as they are; nothing is lost and nothing is counted twice. After a failure the next run
@@ -24,29 +24,32 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
-from activity_dags.alerts import alert
-from activity_dags.assets import GOLD
+from activity_dags.alerts import alerts_of
+from activity_dags.assets import gold
 from activity_dags.driver import DriverOperator
+from activity_dags.pipelines import declared
 from activity_dags.place import BESIDE, in_cluster, place
 
-with DAG(
-    dag_id="customer_activity_stream",
-    description="Keeps the streams running: starts the driver, watches it, starts it again",
-    schedule="@continuous",
-    # Without one the first run and the second are of the same moment, and Airflow never makes the second.
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    max_active_runs=1,
-    max_consecutive_failed_dag_runs=3,  # then it is paused, until somebody has looked
-    catchup=False,
-    tags=["customer-activity", "streaming"],
-    doc_md=__doc__,
-    default_args={"on_failure_callback": alert},
-):
-    driver = DriverOperator(
-        task_id=BESIDE,
-        shift=timedelta(minutes=15),
-        gold=GOLD,
-        retries=3,  # of a worker that died; failures of the driver are counted by the task itself
-        retry_delay=timedelta(seconds=10),
-    )
-    place() >> [driver, in_cluster()]
+for pipeline in declared():
+    with DAG(
+        dag_id=pipeline.id("stream"),
+        description="Keeps the streams running: starts the driver, watches it, starts it again",
+        schedule="@continuous",
+        # Without one the first run and the second are of the same moment, and Airflow never makes the second.
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        max_active_runs=1,
+        max_consecutive_failed_dag_runs=3,  # then it is paused, until somebody has looked
+        catchup=False,
+        tags=[pipeline.name, "streaming"],
+        doc_md=pipeline.page(__doc__),
+        default_args={"on_failure_callback": alerts_of(pipeline)},
+    ):
+        driver = DriverOperator(
+            pipeline=pipeline,
+            task_id=BESIDE,
+            shift=timedelta(minutes=15),
+            gold=gold(pipeline),
+            retries=3,  # of a worker that died; failures of the driver are counted by the task itself
+            retry_delay=timedelta(seconds=10),
+        )
+        place(pipeline.name) >> [driver, in_cluster(pipeline)]

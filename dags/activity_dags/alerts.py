@@ -1,6 +1,6 @@
 """Tells people that a task failed for good: a webhook, an e-mail, or the log alone.
 
-The connection `customer_activity_alerts` says which. Of type HTTP: `{"text": …}`, which chat services take, is posted
+The pipeline's connection `…_alerts` says which. Of type HTTP: `{"text": …}`, which chat services take, is posted
 to its host with its password after it, where webhooks have their secret. Of type SMTP: a mail from its `from_email` to
 its extra `to`. What is told is what the task said last: the product's own words, in which there are ids and figures and
 nothing else about a person.
@@ -8,6 +8,8 @@ nothing else about a person.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,25 +19,31 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from activity_dags import shown
+from activity_dags.pipelines import Pipeline
 
-CONNECTION = "customer_activity_alerts"
+CONNECTION = "alerts"
 LIMIT_SECONDS = 10.0
 
 log = structlog.get_logger(__name__)
 
 
-def alert(context: Any) -> None:
-    """Tell people; what goes wrong with that is logged, and changes nothing about the task."""
+def alerts_of(pipeline: Pipeline) -> Callable[[Any], None]:
+    """Return what tells people of a failure in this pipeline."""
+    return partial(alert, name=pipeline.id(CONNECTION))
+
+
+def alert(context: Any, *, name: str) -> None:
+    """Tell people by a connection; what goes wrong with that is logged, and changes nothing about the task."""
     try:
-        connection = BaseHook.get_connection(CONNECTION)
+        connection = BaseHook.get_connection(name)
     except AirflowNotFoundException:
-        log.info("Nobody is told: there is no such connection", connection=CONNECTION)
+        log.info("Nobody is told: there is no such connection", connection=name)
         return
     try:
         send(connection, *words(context))
     except Exception as error:  # noqa: BLE001 - the task has failed, and that is what counts
         # Not the error itself: it may name the webhook, secret and all.
-        log.error("Nobody could be told", connection=CONNECTION, why=type(error).__name__)  # noqa: TRY400
+        log.error("Nobody could be told", connection=name, why=type(error).__name__)  # noqa: TRY400
 
 
 def words(context: Any) -> tuple[str, str]:
@@ -53,7 +61,7 @@ def send(connection: Connection, subject: str, text: str) -> None:
         SMTPException: the mail server does not.
     """
     if connection.conn_type == "smtp":
-        with SmtpHook(smtp_conn_id=CONNECTION) as mail:
+        with SmtpHook(smtp_conn_id=connection.conn_id) as mail:
             mail.send_email_smtp(to=connection.extra_dejson["to"], subject=subject, html_content=_as_html(text))
         return
     url = f"{connection.host}{connection.password or ''}"

@@ -4,4 +4,9 @@ from __future__ import annotations
 
 from airflow.sdk import Asset
 
-GOLD = Asset("customer_activity", uri="x-customer-activity://gold/customer_activity")
+from activity_dags.pipelines import Pipeline
+
+
+def gold(pipeline: Pipeline) -> Asset:
+    """Return the table of current rows, one of each pipeline."""
+    return Asset(pipeline.prefix, uri=f"x-{pipeline.name}://gold/customer_activity")

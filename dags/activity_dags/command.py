@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from activity_dags import program, shown
+from activity_dags.pipelines import Pipeline
 
 LAST_LINES = 40
 
@@ -18,15 +19,17 @@ class ActivityOperator(BaseOperator):
     """Run `activity …`; an exit code that says "try again" is retried, any other failure is final.
 
     Args:
+        pipeline: whose command it is.
         arguments: what comes after `activity`; templated, and empty ones are left out.
     """
 
     template_fields: Sequence[str] = ("arguments",)
     ui_color = "#e8f1e4"
 
-    def __init__(self, *, arguments: list[str], **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: Pipeline, arguments: list[str], **kwargs: Any) -> None:
         """Take what to run."""
         super().__init__(**kwargs)
+        self.pipeline = pipeline
         self.arguments = arguments
         self.process: subprocess.Popen[str] | None = None
 
@@ -39,7 +42,7 @@ class ActivityOperator(BaseOperator):
         """
         arguments = tuple(argument for argument in self.arguments if argument)
         last: deque[str] = deque(maxlen=LAST_LINES)
-        with program.start(*arguments) as self.process:
+        with program.start(self.pipeline, *arguments) as self.process:
             for line in self.process.stdout or ():
                 self.heard(line.rstrip())
                 last.append(line)

@@ -21,6 +21,7 @@ from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from activity_dags import program
+from activity_dags.pipelines import Pipeline
 from activity_dags.place import master
 from activity_dags.watching import WELL, DriverTrigger
 
@@ -34,6 +35,7 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
     """Keep the driver running for one shift.
 
     Args:
+        pipeline: whose driver it is.
         shift: after so long the task succeeds, and tells what depends on gold how gold is. The driver runs on, and the
             next run of the DAG finds it.
         gold: the asset that is told.
@@ -42,9 +44,10 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
     external_id_key = "driver"
     ui_color = "#dcebf5"
 
-    def __init__(self, *, shift: timedelta, gold: Asset, **kwargs: Any) -> None:
-        """Take how long a shift is."""
+    def __init__(self, *, pipeline: Pipeline, shift: timedelta, gold: Asset, **kwargs: Any) -> None:
+        """Take whose driver it is, and how long a shift is."""
         super().__init__(outlets=[gold], **kwargs)
+        self.pipeline = pipeline
         self.shift = shift
         self.gold = gold
         self.failures: list[float] = []
@@ -62,14 +65,15 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
 
     def submit_job(self, context: Any) -> int:  # noqa: ARG002 - Airflow's signature
         """Start the driver, or find the one that runs; return its process's number."""
-        where = {"ACTIVITY_SPARK_MASTER": named} if (named := master()) else {}
-        found = program.report("driver", "start", "--attended", str(ATTENDED_SECONDS), settings=where)
+        where = {"ACTIVITY_SPARK_MASTER": named} if (named := master(self.pipeline)) else {}
+        started = ("driver", "start", "--attended", str(ATTENDED_SECONDS))
+        found = program.report(self.pipeline, *started, settings=where)
         self.log.info("Driver %s %s", found["pid"], "started" if found["is_new"] else "runs already")
         return int(found["pid"])
 
     def get_job_status(self, external_id: Any, context: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """Return how the driver is, by the word that `activity driver status` has for it."""
-        found = program.report("driver", "status")
+        found = program.report(self.pipeline, "driver", "status")
         return str(found["state"]) if found["pid"] == external_id else STOPPED
 
     def is_job_active(self, status: str) -> bool:
@@ -83,7 +87,7 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
     def poll_until_complete(self, external_id: Any, context: Any) -> None:  # noqa: ARG002 - Airflow's signature
         """Give the worker back until there is something to do."""
         self.defer(
-            trigger=DriverTrigger(dag_id=self.dag_id, until=self.until),
+            trigger=DriverTrigger(pipeline=self.pipeline.name, dag_id=self.dag_id, until=self.until),
             method_name="resume",
             kwargs={"failures": self.failures, "until": self.until},
         )
@@ -104,7 +108,7 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
             return self.tell(context, event)
         self.log.warning("Driver %s: %s%s", state, message or "it says no more", f"\n{words}" if words else "")
         if state == STALLED:
-            self.log.info("Stopping it: %s", program.report("driver", "stop"))
+            self.log.info("Stopping it: %s", program.report(self.pipeline, "driver", "stop"))
         if state != STOPPED:  # a driver that was told to stop has not failed
             return self.again(context, f"{state}: {message}\n{words}")
         return self.start_again(context)
@@ -161,4 +165,4 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
 
     def on_kill(self) -> None:
         """Stop the driver when the task is ended while a worker has it; a trigger does while it is deferred."""
-        self.log.info("Stopping the driver: %s", program.report("driver", "stop"))
+        self.log.info("Stopping the driver: %s", program.report(self.pipeline, "driver", "stop"))

@@ -9,7 +9,9 @@ import structlog
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowException
 
-CONNECTION = "customer_activity_airflow"
+from activity_dags.pipelines import Pipeline
+
+CONNECTION = "airflow"
 ASK_SECONDS = 5.0
 LIMIT_SECONDS = 10.0
 
@@ -23,8 +25,9 @@ class Pausing:
         is_seen: what the last question brought.
     """
 
-    def __init__(self, dag_id: str) -> None:
+    def __init__(self, pipeline: Pipeline, dag_id: str) -> None:
         """Take which DAG."""
+        self.connection = pipeline.id(CONNECTION)
         self.dag_id = dag_id
         self.token = ""
         self.is_seen = False
@@ -34,7 +37,7 @@ class Pausing:
         """Whether the DAG is paused now; no when nobody can say, and the task's log tells why once."""
         self.is_seen = False
         try:
-            self.is_seen = await self.ask(await BaseHook.aget_connection(CONNECTION))
+            self.is_seen = await self.ask(await BaseHook.aget_connection(self.connection))
         except (AirflowException, httpx.HTTPError, KeyError, ValueError) as error:
             if not self.is_told:
                 self.is_told = True

@@ -22,8 +22,8 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from activity_dags import shown
+from activity_dags.pipelines import PREFIX, PROGRAM, Pipeline
 
-PROGRAM = "CUSTOMER_ACTIVITY_PROGRAM"  # where the command is, when it is neither beside the DAGs nor on the PATH
 BESIDE = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "activity"
 # Airflow's own settings hold its secrets, and its import path is not the product's.
 WITHHELD = ("AIRFLOW", "_AIRFLOW", "PYTHONPATH")
@@ -33,27 +33,37 @@ LAST_WORDS = "last_words"
 END_SECONDS = 60.0
 
 
-def command(*arguments: str) -> list[str]:
-    """Return the command line that runs `activity` with these arguments.
+def command(pipeline: Pipeline, *arguments: str) -> list[str]:
+    """Return the command line that runs `activity` for a pipeline with these arguments.
 
     Raises:
-        AirflowFailException: it is not there.
+        AirflowFailException: it is not there, or the pipeline's settings cannot be read.
     """
-    found = os.environ.get(PROGRAM) or (str(BESIDE) if BESIDE.exists() else shutil.which("activity"))
+    found = environment(pipeline).get(PROGRAM) or (str(BESIDE) if BESIDE.exists() else shutil.which("activity"))
     if not found:
         raise AirflowFailException(f"the command `activity` is not on this machine\n  → name it in {PROGRAM}")
     return [found, *arguments]
 
 
-def environment() -> dict[str, str]:
-    """Return what the command sees of a task's environment."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(WITHHELD)}
+def environment(pipeline: Pipeline) -> dict[str, str]:
+    """Return what the command sees of a task's environment, and the settings of its pipeline.
+
+    Raises:
+        AirflowFailException: they cannot be read.
+    """
+    withheld = WITHHELD if pipeline.file is None else (*WITHHELD, PREFIX)  # whatever is there is another pipeline's
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(withheld)}
+    try:
+        return inherited | pipeline.settings()
+    except ValueError as error:
+        raise AirflowFailException(str(error)) from None
 
 
-def report(*arguments: str, settings: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+def report(pipeline: Pipeline, *arguments: str, settings: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """Run a command with `--json` and return what it reports, also when it reports that a check failed.
 
     Args:
+        pipeline: whose command it is.
         arguments: of the command.
         settings: variables that it gets besides.
 
@@ -62,12 +72,12 @@ def report(*arguments: str, settings: Mapping[str, str] = MappingProxyType({})) 
         AirflowException: it ended with one that may pass.
     """
     done = subprocess.run(  # noqa: S603 - the product's own command line
-        command(*arguments, "--json"),
+        command(pipeline, *arguments, "--json"),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="backslashreplace",
-        env={**environment(), **settings},
+        env={**environment(pipeline), **settings},
         check=False,
     )
     if done.returncode not in (0, CHECK_FAILED):
@@ -97,7 +107,7 @@ def failure(code: int, words: str, arguments: tuple[str, ...]) -> AirflowExcepti
     return kind(f"`activity {' '.join(arguments)}` ended with exit code {code}:\n{last}")
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+def start(pipeline: Pipeline, *arguments: str) -> subprocess.Popen[str]:
     """Start a command whose words are read line by line; it ends when the task that started it is gone.
 
     Raises:
@@ -106,13 +116,13 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     # Part of every Linux (util-linux). Elsewhere a command outlives a task that was killed, and ends by itself.
     bound = [setpriv, "--pdeathsig", "TERM"] if (setpriv := shutil.which("setpriv")) else []
     return subprocess.Popen(  # noqa: S603 - the product's own command line
-        [*bound, *command(*arguments)],
+        [*bound, *command(pipeline, *arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="backslashreplace",
-        env=environment(),
+        env=environment(pipeline),
         start_new_session=True,
     )
 
@@ -128,14 +138,14 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 @asynccontextmanager
-async def running(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def running(pipeline: Pipeline, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a command beside the event loop, and end it when the block is left."""
     process = await asyncio.create_subprocess_exec(
-        *command(*arguments),
+        *command(pipeline, *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env=environment(),
+        env=environment(pipeline),
         start_new_session=True,
     )
     try:

@@ -1,7 +1,8 @@
 """The trigger that watches the streams' driver, and stops it for whoever clears, fails or pauses.
 
 Airflow tells a trigger when its task is cleared or marked (`on_kill`). It tells nobody when a DAG is paused, and tasks
-of a paused DAG get no worker: so the trigger asks Airflow's REST API, with the connection `customer_activity_airflow`.
+of a paused DAG get no worker: so the trigger asks Airflow's REST API, with the
+pipeline's connection `…_airflow`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 import structlog
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from activity_dags import program, shown
+from activity_dags import pipelines, program, shown
 from activity_dags.pausing import Pausing
+from activity_dags.pipelines import Pipeline
 
 EVERY_SECONDS = 5.0
 ASK_SECONDS = 10.0  # between two questions whether the DAG is paused
@@ -33,27 +35,30 @@ class DriverTrigger(BaseTrigger):
     over, or the DAG was paused (the driver is stopped then) and is not any longer.
 
     Args:
+        pipeline: whose driver it is.
         dag_id: the DAG that a pause is looked for of.
         until: when the shift is over, in seconds since the epoch: a time, so that a trigger that moves keeps it.
     """
 
-    def __init__(self, *, dag_id: str, until: float) -> None:
+    def __init__(self, *, pipeline: str, dag_id: str, until: float) -> None:
         """Take until when to watch."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self.pipeline = pipelines.named(pipeline)
         self.dag_id = dag_id
         self.until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return how Airflow makes the trigger again elsewhere."""
-        return f"{__name__}.{type(self).__name__}", {"dag_id": self.dag_id, "until": self.until}
+        mine = {"pipeline": self.pipeline.name, "dag_id": self.dag_id, "until": self.until}
+        return f"{__name__}.{type(self).__name__}", mine
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch."""
-        pausing = Pausing(self.dag_id)
+        pausing = Pausing(self.pipeline, self.dag_id)
         driver = await self.watch(pausing)
         if pausing.is_seen:
             await log.ainfo("The DAG is paused: stopping the driver")
-            await stop()
+            await stop(self.pipeline)
             await pausing.end()
             driver = {**driver, "state": "stopped", "message": "the DAG was paused"}
         yield TriggerEvent(driver)  # type: ignore[no-untyped-call]
@@ -62,7 +67,7 @@ class DriverTrigger(BaseTrigger):
         """Return the look at which there was something to do."""
         told = asked = 0.0
         words: list[str] = []
-        async with program.running("driver", "watch", "--json", "--every", str(EVERY_SECONDS)) as looks:
+        async with program.running(self.pipeline, "driver", "watch", "--json", "--every", str(EVERY_SECONDS)) as looks:
             async for line in _lines(looks):
                 driver = _parsed(line)
                 if driver is None:  # not a look: what it says when it cannot look
@@ -88,17 +93,17 @@ class DriverTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """Stop the driver: the task was cleared or marked."""
         await log.ainfo("Stopping the driver")
-        await stop()
+        await stop(self.pipeline)
 
 
-async def stop() -> None:
+async def stop(pipeline: Pipeline) -> None:
     """Stop the driver gracefully. It goes on being stopped when whoever waits for it here is not there any more."""
     stopping = await asyncio.create_subprocess_exec(
-        *program.command("driver", "stop", "--seconds", str(STOP_SECONDS)),
+        *program.command(pipeline, "driver", "stop", "--seconds", str(STOP_SECONDS)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
-        env=program.environment(),
+        env=program.environment(pipeline),
         start_new_session=True,
     )
     await stopping.wait()

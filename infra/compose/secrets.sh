@@ -4,6 +4,9 @@
 # themselves are readable, because Compose hands them over as they are and each part runs as a user of its own.
 set -euo pipefail
 cd "$(dirname "$0")"
+# As Compose has it: from the environment, or from the file .env beside docker-compose.yml.
+pipeline=${ACTIVITY_PIPELINE:-$(sed --quiet 's/^ACTIVITY_PIPELINE=//p' ../../.env 2>/dev/null || true)}
+pipeline=${pipeline:-customer-activity}
 mkdir -p secrets && chmod 700 secrets
 cd secrets
 umask 077
@@ -26,7 +29,7 @@ random | keep airflow_admin_password
 random | keep airflow_watcher_password
 keep airflow_connections.json <<END
 {
-  "customer_activity_airflow": {
+  "${pipeline//-/_}_airflow": {
     "conn_type": "http", "host": "airflow-api-server", "port": 8080,
     "login": "watcher", "password": "$(cat airflow_watcher_password)"
   }

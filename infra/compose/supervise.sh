@@ -22,11 +22,24 @@ keep() { # COMMAND…: run it, and again whenever it ends, until told to stop
   done
 }
 
+stop_drivers() { # of every pipeline, at once: together they have no more time than one
+  local file
+  if [ -z "${CUSTOMER_ACTIVITY_PIPELINES:-}" ]; then
+    activity driver stop --seconds "$driver_seconds"
+    return
+  fi
+  unset "${!ACTIVITY_@}" # each has its settings in a file
+  for file in "$CUSTOMER_ACTIVITY_PIPELINES"/*.env; do
+    (set -a; . "$file"; activity driver stop --seconds "$driver_seconds") &
+  done
+  wait
+}
+
 stop() {
   trap - TERM INT
   kill -TERM "${parts[@]}" 2>/dev/null
   wait "${parts[@]}"
-  activity driver stop --seconds "$driver_seconds"
+  stop_drivers
   exit 0
 }
 

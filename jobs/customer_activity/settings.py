@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -29,7 +29,17 @@ TO_GET_JARS = (
 
 SECRETS = frozenset({"kafka_config"})  # settings that name a file of secrets; no setting is one itself
 
+PIPELINE = "customer-activity"  # whose names have always been these
+PIPELINE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+PIPELINE_NAME_LENGTH = 63  # of a DNS label, which Kubernetes makes of it; Kafka's topics and Airflow's ids take more
+VAR_FOLDERS = ("airflow", "kafka", "lake", "quality", "run")  # of the default pipeline, where others have theirs
+
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+
+
+def _own(folder: str) -> Callable[[dict[str, Any]], str]:
+    """Return what names a pipeline's folder: two pipelines on one machine share none."""
+    return lambda known: f"./var/{folder}" if known["pipeline"] == PIPELINE else f"./var/{known['pipeline']}/{folder}"
 
 
 class Settings(BaseSettings):
@@ -37,8 +47,13 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
+    pipeline: str = Field(
+        PIPELINE,
+        description="Name of this pipeline among those on the same Kafka and the same Airflow. What only it has is "
+        "called after it: topics of view and progress, transactional id, DAGs, connections, folders.",
+    )
     lake: str = Field(
-        "./var/lake",
+        default_factory=_own("lake"),
         min_length=1,
         description="Where the Delta tables and checkpoints are: a folder or s3a://bucket/prefix.",
     )
@@ -60,9 +75,13 @@ class Settings(BaseSettings):
     )
     purchase_topic: TopicName = Field("purchase-events", description="Topic of the purchases.")
     profile_topic: TopicName = Field("customer-profile-state", description="Topic of the profiles; compacted.")
-    view_topic: TopicName = Field("customer-activity-view", description="Topic that gold is published to; compacted.")
+    view_topic: TopicName = Field(
+        default_factory=lambda known: f"{known['pipeline']}-view",
+        description="Topic that gold is published to; compacted.",
+    )
     progress_topic: TopicName = Field(
-        "customer-activity-progress", description="Topic of the publisher's progress markers; compacted."
+        default_factory=lambda known: f"{known['pipeline']}-progress",
+        description="Topic of the publisher's progress markers; compacted.",
     )
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
         "EUR", description="The one currency of this deployment, ISO 4217."
@@ -91,20 +110,40 @@ class Settings(BaseSettings):
         description="Let drills kill the driver at a named place of a batch; refused in production.",
     )
     quality_docs: str = Field(
-        "./var/quality", min_length=1, description="Where Data Docs are written: a folder or s3://bucket/prefix."
+        default_factory=_own("quality"),
+        min_length=1,
+        description="Where Data Docs are written: a folder or s3://bucket/prefix.",
     )
     quality_url: Annotated[str, StringConstraints(pattern=r"^https?://\S+[^/]$")] | None = Field(
         None, description="URL at which those pages are served; links to them use it."
     )
-    run_dir: Path = Field(Path("./var/run"), description="State, logs and locks of running processes.")
-    broker_dir: Path = Field(Path("./var/kafka"), description="Data of the embedded broker.")
-    airflow_dir: Path = Field(Path("./var/airflow"), description="Home of the local Airflow: its database and logs.")
+    run_dir: Path = Field(
+        default_factory=lambda known: Path(_own("run")(known)),
+        description="State, logs and locks of running processes.",
+    )
+    broker_dir: Path = Field(Path("./var/kafka"), description="Data of the embedded broker, which pipelines share.")
+    airflow_dir: Path = Field(
+        default_factory=lambda known: Path(_own("airflow")(known)),
+        description="Home of the local Airflow: its database and logs.",
+    )
     airflow_port: int = Field(
         8080, ge=1, le=65533, description="Port of the local Airflow's pages, on loopback; the next two serve its logs."
     )
     jars_dir: Path = Field(
         Path("./.jars") if IS_INSTALLED else PROJECT / ".jars", description="Jars that set-up downloaded."
     )
+
+    @field_validator("pipeline")
+    @classmethod
+    def _usable_name(cls, name: str) -> str:
+        if len(name) > PIPELINE_NAME_LENGTH or not PIPELINE_NAME.fullmatch(name):
+            raise ValueError(
+                "a pipeline's name is lower-case letters and digits with single dashes between them, begins with a "
+                f"letter, and has at most {PIPELINE_NAME_LENGTH} characters"
+            )
+        if name in VAR_FOLDERS:
+            raise ValueError(f"the default pipeline has a folder of that name, ./var/{name}")
+        return name
 
     @field_validator("lake", "quality_docs")
     @classmethod
@@ -132,6 +171,11 @@ class Settings(BaseSettings):
             catalog.VIEW_ROLE: self.view_topic,
             catalog.PROGRESS_ROLE: self.progress_topic,
         }
+
+    @property
+    def airflow_prefix(self) -> str:
+        """What ids of this pipeline's DAGs and connections begin with, before an underscore."""
+        return self.pipeline.replace("-", "_")
 
     @property
     def index_dir(self) -> Path:

@@ -15,9 +15,13 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from structlog.testing import capture_logs
 
 from activity_dags import alerts
+from activity_dags.pipelines import DEFAULT, Pipeline
 
+NAME = "customer_activity_alerts"
 TASK = SimpleNamespace(dag_id="customer_activity_quality", task_id="judge", log_url="http://airflow/log")
 CONTEXT = {"ti": TASK, "exception": ValueError("2 of 61 rules failed: rows_follow_their_changes")}
+
+alert = alerts.alerts_of(Pipeline(DEFAULT))
 
 
 @pytest.fixture
@@ -25,8 +29,8 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what makes the connection."""
 
     def connect(**values: Any) -> None:
-        made = Connection(conn_id=alerts.CONNECTION, **values)
-        monkeypatch.setattr(BaseHook, "get_connection", lambda _: made)
+        made = Connection(conn_id=NAME, **values)
+        monkeypatch.setattr(BaseHook, "get_connection", {NAME: made}.__getitem__)
 
     return connect
 
@@ -56,7 +60,7 @@ def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def test_a_webhook_gets_what_failed_why_and_where_to_look(connected: Any, webhook: Any) -> None:
     url, posted = webhook
     connected(conn_type="http", host=f"{url}/hook")
-    alerts.alert({**CONTEXT, "exception": ValueError("rows_follow_their_changes: <!channel> <http://x|y>")})
+    alert({**CONTEXT, "exception": ValueError("rows_follow_their_changes: <!channel> <http://x|y>")})
     (message,) = posted
     assert "&lt;!channel&gt; &lt;http://x|y&gt;" in message["text"]
     assert message["text"].startswith("customer_activity_quality: judge failed")
@@ -69,7 +73,7 @@ def test_a_mail_goes_to_whom_the_connection_names(connected: Any, monkeypatch: p
 
     class Hook:
         def __init__(self, smtp_conn_id: str) -> None:
-            assert smtp_conn_id == alerts.CONNECTION
+            assert smtp_conn_id == NAME
 
         def __enter__(self) -> Self:
             return self
@@ -84,7 +88,7 @@ def test_a_mail_goes_to_whom_the_connection_names(connected: Any, monkeypatch: p
     connected(
         conn_type="smtp", host="mail", extra=json.dumps({"to": "team@example.org", "from_email": "a@example.org"})
     )
-    alerts.alert({**CONTEXT, "exception": ValueError("1 < 2")})
+    alert({**CONTEXT, "exception": ValueError("1 < 2")})
     (mail,) = sent
     assert (mail["to"], mail["subject"]) == ("team@example.org", "customer_activity_quality: judge failed")
     assert "1 &lt; 2" in mail["html_content"]
@@ -94,7 +98,7 @@ def test_a_webhook_that_fails_is_logged_without_its_address(connected: Any, webh
     url, posted = webhook
     connected(conn_type="http", host=f"{url}/", password="secret/broken")  # noqa: S106 - of the server above
     with capture_logs() as logged:
-        alerts.alert(CONTEXT)
+        alert(CONTEXT)
     assert len(posted) == 1
     (entry,) = logged
     assert (entry["log_level"], entry["why"]) == ("error", "HTTPStatusError")
@@ -107,5 +111,5 @@ def test_without_a_connection_nobody_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(BaseHook, "get_connection", missing)
     with capture_logs() as logged:
-        alerts.alert(CONTEXT)
+        alert(CONTEXT)
     assert [entry["log_level"] for entry in logged] == ["info"]

@@ -9,10 +9,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from activity_dags.command import ActivityOperator
+from activity_dags.pipelines import DEFAULT, Pipeline
 
 
 def task(*arguments: str) -> ActivityOperator:
-    return ActivityOperator(task_id="task", arguments=list(arguments))
+    return ActivityOperator(pipeline=Pipeline(DEFAULT), task_id="task", arguments=list(arguments))
 
 
 def test_it_runs_the_command_without_what_is_empty(program: Any) -> None:

@@ -15,8 +15,9 @@ from airflow.sdk import DAG, AssetAll, AssetOrTimeSchedule
 from airflow.timetables.base import TimeRestriction
 from airflow.timetables.simple import ContinuousTimetable
 
-from activity_dags.assets import GOLD
+from activity_dags.assets import gold
 from activity_dags.command import ActivityOperator
+from activity_dags.pipelines import DEFAULT, Pipeline
 
 FOLDER = Path(__file__).resolve().parents[2] / "dags"
 FILES = sorted(FOLDER.glob("*.py"))
@@ -108,7 +109,7 @@ def test_a_stream_that_fails_again_and_again_is_paused_as_its_page_says() -> Non
 def test_golds_events_and_the_clock_ask_for_quality() -> None:
     (dag,) = loaded(FOLDER / "customer_activity_quality.py")
     assert isinstance(dag.timetable, AssetOrTimeSchedule)
-    assert dag.timetable.asset_condition == AssetAll(GOLD)
+    assert dag.timetable.asset_condition == AssetAll(gold(Pipeline(DEFAULT)))
 
 
 @pytest.mark.parametrize(("run_type", "is_proved"), [("asset_triggered", False), ("scheduled", True), ("manual", True)])

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from activity_dags import driver as module
 from activity_dags.driver import MAX_FAILURES, DriverOperator
+from activity_dags.pipelines import DEFAULT, Pipeline
 from activity_dags.watching import DriverTrigger
 
 GOLD = Asset("gold", uri="x-test://gold")
@@ -31,10 +32,10 @@ class Store(dict[str, Any]):
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> DriverOperator:
-    monkeypatch.setattr(module, "master", lambda: None)
+    monkeypatch.setattr(module, "master", lambda _: None)
     monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: NOW))
     with DAG(dag_id="stream", schedule=None):
-        return DriverOperator(task_id="driver", shift=SHIFT, gold=GOLD)
+        return DriverOperator(pipeline=Pipeline(DEFAULT), task_id="driver", shift=SHIFT, gold=GOLD)
 
 
 @pytest.fixture
@@ -55,7 +56,8 @@ def test_it_starts_the_driver_and_defers(program: Any, well: Callable[..., Any],
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context)
     assert isinstance(deferred.value.trigger, DriverTrigger)
-    assert deferred.value.trigger.serialize()[1] == {"dag_id": "stream", "until": NOW + SHIFT.total_seconds()}
+    until = NOW + SHIFT.total_seconds()
+    assert deferred.value.trigger.serialize()[1] == {"pipeline": DEFAULT, "dag_id": "stream", "until": until}
     assert context["task_state_store"] == {"driver": 4711}
     assert program.asked[0][:4] == ["driver", "start", "--attended", "120.0"]
 
@@ -63,7 +65,7 @@ def test_it_starts_the_driver_and_defers(program: Any, well: Callable[..., Any],
 def test_the_driver_runs_where_the_connection_says(
     program: Any, well: Callable[..., Any], task: Any, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "master", lambda: "spark://master:7077")
+    monkeypatch.setattr(module, "master", lambda _: "spark://master:7077")
     program.answers(driver_start=[{"lines": [well(is_new=True)]}])
     with pytest.raises(TaskDeferred):
         task.execute(context)
@@ -190,6 +192,6 @@ def test_a_task_that_is_killed_on_a_worker_stops_the_driver(program: Any, task: 
 
 def test_the_watch_ends_with_the_clock_it_was_given() -> None:
     until = time.time() + 5
-    path, arguments = DriverTrigger(dag_id="stream", until=until).serialize()
+    path, arguments = DriverTrigger(pipeline=DEFAULT, dag_id="stream", until=until).serialize()
     assert path == "activity_dags.watching.DriverTrigger"
-    assert arguments == {"dag_id": "stream", "until": until}
+    assert arguments == {"pipeline": DEFAULT, "dag_id": "stream", "until": until}

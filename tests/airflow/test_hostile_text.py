@@ -20,6 +20,7 @@ from activity_dags import alerts, shown
 from activity_dags import program as activity
 from activity_dags.command import ActivityOperator
 from activity_dags.judging import JudgeOperator
+from activity_dags.pipelines import DEFAULT, Pipeline
 from activity_dags.watching import DriverTrigger
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m\x00\x9b2J\u202egpj.\u2028\u200d"
@@ -71,7 +72,7 @@ def test_the_rule_is_the_product_s_own() -> None:
 def test_what_a_command_says_is_in_the_log_without_what_it_could_command(program: Any, log: Log) -> None:
     program.answers(quality=[{"lines": [f"customer_id {HOSTILE}"], "error": f"error: {HOSTILE}", "code": 1}])
     with pytest.raises(AirflowFailException) as raised:
-        ActivityOperator(task_id="task", arguments=["quality"]).execute({})
+        ActivityOperator(pipeline=Pipeline(DEFAULT), task_id="task", arguments=["quality"]).execute({})
     assert_harmless(str(raised.value))
     assert len(log.said) == 2
     for line in log.said:
@@ -91,8 +92,8 @@ def test_what_a_report_says_is_escaped_when_it_is_read(
         return dict((await anext(aiter(trigger.run()))).payload)
 
     monkeypatch.setattr(BaseHook, "aget_connection", missing)
-    report = activity.report("driver", "status")
-    event = asyncio.run(asyncio.wait_for(first(DriverTrigger(dag_id="stream", until=3e9)), 60))
+    report = activity.report(Pipeline(DEFAULT), "driver", "status")
+    event = asyncio.run(asyncio.wait_for(first(DriverTrigger(pipeline=DEFAULT, dag_id="stream", until=3e9)), 60))
     for found in (report, event):
         assert_harmless(json.dumps(found, ensure_ascii=False).replace(r"\\", "\\"))
         assert "\n" not in found["message"]
@@ -102,7 +103,8 @@ def test_what_a_report_says_is_escaped_when_it_is_read(
 
 def test_a_watch_that_fails_says_so_without_what_it_could_command(program: Any) -> None:
     program.answers(driver_watch=[{"error": HOSTILE, "code": 2}])
-    found = asyncio.run(DriverTrigger(dag_id="stream", until=3e9).watch(SimpleNamespace(is_seen=False)))  # type: ignore[arg-type]
+    trigger = DriverTrigger(pipeline=DEFAULT, dag_id="stream", until=3e9)
+    found = asyncio.run(trigger.watch(SimpleNamespace(is_seen=False)))  # type: ignore[arg-type]
     assert_harmless(found["message"])
 
 
@@ -114,6 +116,6 @@ def test_a_failure_is_told_to_people_without_what_it_could_command() -> None:
 @pytest.mark.parametrize("place", ["javascript://x/%0aalert(1)", "data://text/html,x"])
 def test_the_button_leads_to_pages_only(program: Any, log: Log, place: str) -> None:
     program.answers(quality=[{"lines": [f"pages: {place}"]}])
-    judge = JudgeOperator(task_id="judge")
+    judge = JudgeOperator(pipeline=Pipeline(DEFAULT), task_id="judge")
     judge.execute({})
     assert judge.pages == ""

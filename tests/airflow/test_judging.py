@@ -8,6 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from activity_dags.judging import JudgeOperator, PagesLink
+from activity_dags.pipelines import DEFAULT, Pipeline
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from activity_dags.judging import JudgeOperator, PagesLink
 )
 def test_its_button_leads_to_the_pages_of_its_run(program: Any, said: list[str], leads_to: str) -> None:
     program.answers(quality=[{"lines": ["61 of 61 rules passed", *said]}])
-    judge = JudgeOperator(task_id="judge")
+    judge = JudgeOperator(pipeline=Pipeline(DEFAULT), task_id="judge")
     judge.execute({})
     (link,) = judge.operator_extra_links
     assert (link.name, link.get_link(judge, ti_key=None)) == ("Data Docs", leads_to)
@@ -34,7 +35,7 @@ def test_a_rule_that_fails_is_named_and_its_pages_are_a_click_away(program: Any)
             {"lines": ["pages: /q/index.html"], "error": "purchases_count_once: a purchase is there twice", "code": 1}
         ]
     )
-    judge = JudgeOperator(task_id="judge")
+    judge = JudgeOperator(pipeline=Pipeline(DEFAULT), task_id="judge")
     with pytest.raises(AirflowFailException, match="purchases_count_once"):
         judge.execute({})
     assert PagesLink().get_link(judge, ti_key=None) == "file:///q/index.html"

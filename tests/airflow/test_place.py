@@ -9,6 +9,9 @@ from airflow.sdk import DAG, BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from activity_dags import place
+from activity_dags.pipelines import DEFAULT, Pipeline
+
+NAME = "customer_activity_spark"
 
 
 @pytest.mark.parametrize(
@@ -24,9 +27,9 @@ from activity_dags import place
 def test_the_connection_says_where(
     host: str, port: int | None, master: str, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = Connection(conn_id=place.CONNECTION, conn_type="spark", host=host, port=port)
-    monkeypatch.setattr(BaseHook, "get_connection", lambda _: connection)
-    assert place.master() == master
+    connection = Connection(conn_id=NAME, conn_type="spark", host=host, port=port)
+    monkeypatch.setattr(BaseHook, "get_connection", {NAME: connection}.__getitem__)
+    assert place.master(Pipeline(DEFAULT)) == master
     assert chosen() == task
 
 
@@ -35,17 +38,18 @@ def test_without_a_connection_it_is_beside_the_worker(monkeypatch: pytest.Monkey
         raise AirflowNotFoundException
 
     monkeypatch.setattr(BaseHook, "get_connection", missing)
-    assert place.master() is None
+    assert place.master(Pipeline(DEFAULT)) is None
     assert chosen() == "driver"
 
 
 def chosen() -> Any:
-    return place.place.function()
+    return place.place.function(DEFAULT)
 
 
 def test_a_cluster_gets_the_same_job() -> None:
     with DAG(dag_id="stream", schedule=None):
-        task = place.in_cluster()
+        task = place.in_cluster(Pipeline(DEFAULT))
     assert place.APPLICATION.exists()
     assert (task.application, task.application_args) == (str(place.APPLICATION), ["stream"])
     assert task.durable
+    assert (task.name, task._conn_id) == (DEFAULT, NAME)

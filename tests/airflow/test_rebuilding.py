@@ -11,6 +11,7 @@ from airflow.sdk import DAG
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException
 
+from activity_dags.pipelines import DEFAULT, Pipeline
 from activity_dags.rebuilding import RebuildOperator, options
 
 FILE = Path(__file__).resolve().parents[2] / "dags" / "customer_activity_rebuild.py"
@@ -64,6 +65,7 @@ def test_what_is_no_choice_is_refused(dag: DAG, entered: dict[str, Any]) -> None
 
 def test_differences_fail_the_task_with_the_last_words(dag: DAG, program: Any) -> None:
     program.answers(rebuild=[{"lines": ["6 rows differ"], "code": 1}])
+    task = RebuildOperator(pipeline=Pipeline(DEFAULT), task_id="compare")
     with pytest.raises(AirflowFailException, match="6 rows differ"):
-        RebuildOperator(task_id="compare").execute({"params": filled(dag, {"customers": ["C-1"]})})
+        task.execute({"params": filled(dag, {"customers": ["C-1"]})})
     assert program.asked[0][:-1] == ["rebuild", "--customer=C-1"]

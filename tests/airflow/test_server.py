@@ -12,9 +12,11 @@ import yaml
 from airflow.secrets.local_filesystem import LocalFilesystemBackend
 
 from activity_dags import pausing
+from activity_dags.pipelines import DEFAULT, Pipeline
 
 PROJECT = Path(__file__).resolve().parents[2]
 PREFIX = "AIRFLOW__"
+CONNECTION = Pipeline(DEFAULT).id(pausing.CONNECTION)
 
 
 def read(text: str) -> dict[str, Any]:
@@ -58,9 +60,10 @@ def test_the_connections_are_those_that_the_dags_ask_for(tmp_path: Path) -> None
     file = Path(json.loads(SAID["AIRFLOW__SECRETS__BACKEND_KWARGS"])["connections_file_path"])
     script = (PROJECT / "infra" / "compose" / "secrets.sh").read_text(encoding="utf-8")
     made = script.partition(f"keep {file.name} <<END\n")[2].partition("END\n")[0]
+    made = made.replace("${pipeline//-/_}", Pipeline(DEFAULT).prefix)
     (tmp_path / file.name).write_text(made, encoding="utf-8")
     backend = LocalFilesystemBackend(connections_file_path=str(tmp_path / file.name))
-    assert set(backend._local_connections) == {pausing.CONNECTION}
-    connection = backend.get_connection(pausing.CONNECTION)
+    assert set(backend._local_connections) == {CONNECTION}
+    connection = backend.get_connection(CONNECTION)
     assert connection is not None
     assert (connection.host, connection.port, connection.login) == ("airflow-api-server", 8080, "watcher")

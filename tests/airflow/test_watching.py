@@ -15,6 +15,7 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from activity_dags import pausing, watching
+from activity_dags.pipelines import DEFAULT, Pipeline
 from activity_dags.watching import DriverTrigger
 
 FAR = 3_000_000_000.0
@@ -27,7 +28,7 @@ async def first_event(trigger: DriverTrigger) -> dict[str, Any]:
 
 
 def watched(until: float = FAR) -> dict[str, Any]:
-    return asyncio.run(asyncio.wait_for(first_event(DriverTrigger(dag_id="stream", until=until)), 60))
+    return asyncio.run(asyncio.wait_for(first_event(DriverTrigger(pipeline=DEFAULT, dag_id="stream", until=until)), 60))
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def test_a_watch_that_fails_is_an_event_with_its_words(program: Any) -> None:
 
 def test_clearing_the_task_stops_the_driver(program: Any) -> None:
     program.answers(driver_stop=[{"lines": ["stopped"]}])
-    asyncio.run(DriverTrigger(dag_id="stream", until=FAR).on_kill())
+    asyncio.run(DriverTrigger(pipeline=DEFAULT, dag_id="stream", until=FAR).on_kill())
     assert program.commands == ["driver stop"]
 
 
@@ -108,7 +109,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Api]]:
         serving.start()
 
         async def found(name: str) -> Connection:
-            assert name == pausing.CONNECTION
+            assert name == "customer_activity_airflow"
             return Connection(
                 conn_id=name,
                 conn_type="http",
@@ -142,7 +143,7 @@ def test_a_dag_that_is_not_paused_is_left_alone(program: Any, well: Callable[...
 
 def test_a_token_that_is_not_taken_any_longer_is_replaced(api: type[Api]) -> None:
     api.answers = [True]
-    asking = pausing.Pausing("stream")
+    asking = pausing.Pausing(Pipeline(DEFAULT), "stream")
 
     async def twice() -> tuple[bool, bool]:
         first = await asking.is_paused()
@@ -160,7 +161,7 @@ def test_without_an_answer_the_driver_runs_on(
     if fault == "refused":
         api.tokens = []
     else:
-        monkeypatch.setattr(watching, "Pausing", lambda _: pausing.Pausing("another"))
+        monkeypatch.setattr(watching, "Pausing", lambda pipeline, _: pausing.Pausing(pipeline, "another"))
     program.answers(driver_watch=[{"lines": [well(), well(state="dead")], "code": 1}])
     assert watched()["state"] == "dead"
     assert program.commands == ["driver watch"]

@@ -29,6 +29,7 @@ PINNED = re.compile(r"[\w./-]+:(RELEASE\.)?\d+[.-]\d+[\w.-]*")
 MAY_BE_SECRET = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|CREDENTIAL|CONN", re.IGNORECASE)
 IN_SECRETS = re.compile(r"/run/secrets/([\w.]+)")
 ONE_SHOT = "on-failure"
+NAME = "ACTIVITY_PIPELINE"
 
 
 def parser() -> list[str] | None:
@@ -203,7 +204,14 @@ def test_its_settings_are_the_products(service: str, monkeypatch: pytest.MonkeyP
     for name, value in theirs.items():
         monkeypatch.setenv(name, re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value))
     loaded = product.load()
-    assert not theirs or (loaded.production and loaded.lake.startswith("s3a://"))
+    assert set(theirs) <= {NAME} or (loaded.production and loaded.lake.startswith("s3a://"))
+
+
+def test_who_reads_dag_files_knows_the_pipelines_name() -> None:
+    """DAGs and connections are called after it, and a part that did not know it would look for others."""
+    parts = [name for name in SERVICES if "AIRFLOW__CORE__DAGS_FOLDER" in variables(name)]
+    assert {"airflow-api-server", "airflow-dag-processor", "airflow-supervisor"} <= set(parts)
+    assert {variables(name)[NAME] for name in [*parts, "topics", "lake"]} == {f"${{{NAME}:-{product.PIPELINE}}}"}
 
 
 def test_the_driver_and_who_prepares_for_it_have_the_same_settings() -> None:

@@ -37,6 +37,7 @@ case "$*" in
     echo "$$ $!" >"$CALLS.$1"
     while true; do sleep 0.05; done ;;
   users*) while read -r line; do echo "read $line" >>"$CALLS"; done ;;
+  "driver stop"*) env | grep ^ACTIVITY_ | sort >"$CALLS.activity.$$" ;;
   "db migrate") exit "${MIGRATE_CODE:-0}" ;;
 esac
 """
@@ -110,6 +111,23 @@ def test_told_to_stop_it_stops_airflow_and_then_the_driver(
     assert set(calls()[2:4]) == {"scheduler stopped", "triggerer stopped"}
     assert calls()[4:] == ["activity driver stop --seconds 7"]
     assert not [worker for worker in workers if processes.is_running(worker)]
+
+
+def test_told_to_stop_it_stops_the_driver_of_every_pipeline(
+    environment: dict[str, str], calls: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    for name in ("orders-eu", "shop"):
+        (folder / f"{name}.env").write_text(f"ACTIVITY_PIPELINE={name}\nACTIVITY_LAKE='/of {name}'\n", encoding="utf-8")
+    known = {**environment, "CUSTOMER_ACTIVITY_PIPELINES": str(folder), "ACTIVITY_CURRENCY": "of nobody's"}
+    with subprocess.Popen([SCRIPTS / "supervise.sh"], env=known, start_new_session=True) as process:
+        until(lambda: {"airflow scheduler", "airflow triggerer"} <= set(calls()))
+        process.terminate()
+        assert process.wait(WAIT_SECONDS) == 0
+    assert calls().count("activity driver stop --seconds 7") == 2
+    seen = sorted(path.read_text(encoding="utf-8") for path in tmp_path.glob("calls.activity.*"))
+    assert seen == [f"ACTIVITY_LAKE=/of {name}\nACTIVITY_PIPELINE={name}\n" for name in ("orders-eu", "shop")]
 
 
 # --- prepare-airflow.sh
@@ -233,13 +251,14 @@ def test_the_command_has_the_keys(keys: str | None, found: dict[str, str], tmp_p
 @pytest.fixture
 def make_secrets(tmp_path: Path) -> Callable[[], dict[str, str]]:
     """Return what makes secrets in a folder of the test's own."""
-    script = tmp_path / "secrets.sh"
+    script = tmp_path / "infra" / "compose" / "secrets.sh"
+    script.parent.mkdir(parents=True)
     script.write_bytes((SCRIPTS / "secrets.sh").read_bytes())
     script.chmod(0o755)
 
     def make() -> dict[str, str]:
         subprocess.run([script], check=True, capture_output=True)
-        return {file.name: file.read_text(encoding="utf-8") for file in (tmp_path / "secrets").iterdir()}
+        return {file.name: file.read_text(encoding="utf-8") for file in script.with_name("secrets").iterdir()}
 
     return make
 
@@ -267,12 +286,24 @@ def test_what_belongs_together_agrees(make_secrets: Callable[[], dict[str, str]]
     )
 
 
+@pytest.mark.parametrize("said", ["in the environment", "in .env"])
+def test_the_connection_is_called_after_the_pipeline(
+    said: str, make_secrets: Callable[[], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if said == "in .env":
+        monkeypatch.delenv("ACTIVITY_PIPELINE", raising=False)
+        (tmp_path / ".env").write_text("AIRFLOW_PORT=8081\nACTIVITY_PIPELINE=orders-eu\n", encoding="utf-8")
+    else:
+        monkeypatch.setenv("ACTIVITY_PIPELINE", "orders-eu")
+    assert list(json.loads(make_secrets()["airflow_connections.json"])) == ["orders_eu_airflow"]
+
+
 def test_what_is_there_stays_and_what_is_missing_is_made(
     make_secrets: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:
     first = make_secrets()
-    (tmp_path / "secrets" / "airflow_database").unlink()
-    (tmp_path / "secrets" / "airflow_token_key").unlink()
+    (tmp_path / "infra" / "compose" / "secrets" / "airflow_database").unlink()
+    (tmp_path / "infra" / "compose" / "secrets" / "airflow_token_key").unlink()
     second = make_secrets()
     assert {name for name in first if first[name] != second[name]} == {"airflow_token_key"}
 
@@ -281,7 +312,7 @@ def test_an_account_of_the_lake_that_was_the_stores_root_is_made_anew(
     make_secrets: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:
     root = make_secrets()["minio_password"]
-    keys = tmp_path / "secrets" / "lake_keys"
+    keys = tmp_path / "infra" / "compose" / "secrets" / "lake_keys"
     keys.unlink()
     keys.write_text(f"AWS_ACCESS_KEY_ID=lake\nAWS_SECRET_ACCESS_KEY={root}", encoding="utf-8")
     made = make_secrets()
@@ -294,7 +325,7 @@ def test_who_signs_in_to_kafka_has_a_file_that_both_clients_take(
     name: str, make_secrets: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:
     make_secrets()
-    java, other = clients.security(Settings(kafka_config=tmp_path / "secrets" / name))
+    java, other = clients.security(Settings(kafka_config=tmp_path / "infra" / "compose" / "secrets" / name))
     assert other["sasl.password"] in java["sasl.jaas.config"]
 
 
@@ -318,7 +349,7 @@ def make_account(tmp_path: Path, make_secrets: Callable[[], dict[str, str]]) -> 
     def make(code: int = 0, said: str = "") -> Any:
         known = {"CALLS": str(tmp_path / "calls"), "CODE": str(code), "SAID": said, "STORE": "http://minio:9000"}
         path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        known |= {"PATH": path, "SECRETS": str(tmp_path / "secrets")}
+        known |= {"PATH": path, "SECRETS": str(tmp_path / "infra" / "compose" / "secrets")}
         return subprocess.run([SCRIPTS / "lake-account.sh"], env=known, capture_output=True, text=True, check=False)
 
     return make
@@ -389,5 +420,5 @@ def test_topics_come_first_and_then_rights(environment: dict[str, str], calls: C
 
 def test_nobody_else_on_this_machine_can_reach_them(make_secrets: Callable[[], dict[str, str]], tmp_path: Path) -> None:
     make_secrets()
-    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
-    assert {file.stat().st_mode & 0o222 for file in (tmp_path / "secrets").iterdir()} == {0}
+    assert (tmp_path / "infra" / "compose" / "secrets").stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o222 for file in (tmp_path / "infra" / "compose" / "secrets").iterdir()} == {0}

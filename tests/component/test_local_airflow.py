@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from customer_activity.demo.run import local_airflow
-from customer_activity.demo.run.local_airflow import STREAM_DAG
 from customer_activity.errors import EnvironmentFault
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes
@@ -41,6 +40,27 @@ def test_it_listens_on_this_machine_only_and_its_tasks_get_the_same_settings(own
     connection = json.loads(variables["AIRFLOW_CONN_CUSTOMER_ACTIVITY_AIRFLOW"])
     assert (connection["login"], connection["password"], connection["port"]) == ("watcher", "two", 1)
     assert variables["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == "admin:admin,watcher:viewer"
+
+
+def test_its_dags_and_connections_are_called_after_the_pipeline(own: Settings) -> None:
+    named = own.model_copy(update={"pipeline": "orders-eu"})
+    assert local_airflow.stream_dag(named) == "orders_eu_stream"
+    variables = local_airflow.environment(named, {"admin": "one", "watcher": "two"})
+    connections = {name for name in variables if name.startswith("AIRFLOW_CONN_")}
+    assert connections == {"AIRFLOW_CONN_ORDERS_EU_AIRFLOW", "AIRFLOW_CONN_ORDERS_EU_SPARK"}
+    assert variables["ACTIVITY_PIPELINE"] == "orders-eu"
+
+
+def test_each_pipeline_that_is_declared_to_it_has_a_connection(
+    own: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("customer-activity", "orders-eu"):
+        (tmp_path / f"{name}.env").touch()
+    monkeypatch.setenv("CUSTOMER_ACTIVITY_PIPELINES", str(tmp_path))
+    variables = local_airflow.environment(own, {"admin": "one", "watcher": "two"})
+    assert variables["CUSTOMER_ACTIVITY_PIPELINES"] == str(tmp_path)
+    for prefix in ("CUSTOMER_ACTIVITY", "ORDERS_EU"):
+        assert json.loads(variables[f"AIRFLOW_CONN_{prefix}_AIRFLOW"])["login"] == "watcher"
 
 
 def test_nothing_secret_is_on_its_command_line(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +132,10 @@ def test_airflow_has_given_up_when_it_has_paused_the_dag(
             self.reply(201, {"access_token": "a token"})
 
         def do_GET(self) -> None:
-            assert (self.path, self.headers["Authorization"]) == (f"/api/v2/dags/{STREAM_DAG}", "Bearer a token")
+            assert (self.path, self.headers["Authorization"]) == (
+                "/api/v2/dags/customer_activity_stream",
+                "Bearer a token",
+            )
             self.reply(status, dag)
 
         def reply(self, code: int, body: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from customer_activity.failpoints import FailPoint
 from customer_activity.lake import delta
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import PROJECT
-from customer_activity.tables import Kept, arrow_schema
+from customer_activity.tables import TABLES, Kept, arrow_schema
 from customer_activity.verification import lake as verified
 from support.streams import Query
 
@@ -274,7 +274,8 @@ def test_checksums_that_nobody_needs_do_not_wait_for_a_reader(long: str) -> None
 
 
 def test_the_log_of_a_table_that_grows_stays_short(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "KEPT", dict.fromkeys(Table, Kept(KEPT, 1)))
+    declared = TABLES[Table.PURCHASES]._replace(kept=Kept(KEPT, 1))
+    monkeypatch.setitem(TABLES, Table.PURCHASES, declared)
     for number in range(16, 60):
         rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
         write_deltalake(table_path(long, Table.PURCHASES), rows, mode="append")

@@ -88,3 +88,26 @@ def test_a_master_that_does_not_answer_may_do_so_later(
 )
 def test_a_secret_of_kafkas_is_taken_out_of_what_spark_shows(name: str, set_up: Settings) -> None:
     assert re.search(session._options(set_up)["spark.redaction.regex"], f"kafka.{name}")
+
+
+@pytest.mark.parametrize(("chosen", "name"), [({}, "customer-activity"), ({"pipeline": "orders-eu"}, "orders-eu")])
+def test_sparks_application_is_called_after_its_pipeline(
+    chosen: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Builder:
+        def appName(self, name: str) -> Builder:  # noqa: N802 - Spark's
+            named.append(name)
+            return self
+
+        def config(self, *_: str) -> Builder:
+            return self
+
+        def getOrCreate(self) -> object:  # noqa: N802
+            raise SettingsError("started", remedy="")
+
+    named: list[str] = []
+    monkeypatch.setattr(session, "_options", lambda _: {})
+    monkeypatch.setattr(SparkSession, "builder", Builder())
+    with pytest.raises(SettingsError, match="started"):
+        session.start(Settings(**chosen))  # type: ignore[arg-type]
+    assert named == [name]

@@ -16,9 +16,8 @@ import typer
 
 from customer_activity import settings
 from customer_activity.demo.run import local_airflow
-from customer_activity.demo.run.local_airflow import STREAM_DAG
 from support import browser
-from support.airflow import TASK, Deployment
+from support.airflow import STREAM_DAG, TASK, Deployment
 
 QUALITY_DAG, REBUILD_DAG = "customer_activity_quality", "customer_activity_rebuild"
 RUN_SECONDS = 300.0

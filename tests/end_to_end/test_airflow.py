@@ -15,12 +15,11 @@ import pytest
 
 from customer_activity.catalog import Table
 from customer_activity.demo.run import local_airflow
-from customer_activity.demo.run.local_airflow import STREAM_DAG
 from customer_activity.lake import generations
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes
 from customer_activity.supervision.driver import State
-from support.airflow import TASK, Deployment, kill, line, seconds_since, until
+from support.airflow import STREAM_DAG, TASK, Deployment, kill, line, seconds_since, until
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
 

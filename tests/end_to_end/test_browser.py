@@ -10,10 +10,9 @@ from selenium.webdriver import Chrome
 
 from customer_activity.catalog import Table
 from customer_activity.demo.run import local_airflow
-from customer_activity.demo.run.local_airflow import STREAM_DAG
 from customer_activity.supervision.driver import State
 from support import browser
-from support.airflow import Deployment, until
+from support.airflow import STREAM_DAG, Deployment, until
 from support.broker import rows, send
 from support.records import profile, purchase
 

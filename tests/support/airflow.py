@@ -13,11 +13,11 @@ import psutil
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from customer_activity.demo.run import local_airflow
-from customer_activity.demo.run.local_airflow import STREAM_DAG
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes
 from customer_activity.supervision.driver import Driver, State
 
+STREAM_DAG = "customer_activity_stream"  # of the default pipeline
 TASK = "driver"
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ class Deployment:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.stream_dag = local_airflow.stream_dag(settings)
         self.started: list[subprocess.Popen[bytes]] = []
 
     def start_airflow(self) -> None:
@@ -59,12 +60,12 @@ class Deployment:
 
     def pause(self, *, is_paused: bool) -> None:
         with local_airflow.client(self.settings) as api:
-            api.patch(f"/api/v2/dags/{STREAM_DAG}", json={"is_paused": is_paused}).raise_for_status()
+            api.patch(f"/api/v2/dags/{self.stream_dag}", json={"is_paused": is_paused}).raise_for_status()
 
     def task(self) -> dict[str, Any]:
         """The stream's task in its newest run."""
-        run = self.newest_run(STREAM_DAG)["dag_run_id"]
-        return self.get(f"/dags/{STREAM_DAG}/dagRuns/{run}/taskInstances/{TASK}")
+        run = self.newest_run(self.stream_dag)["dag_run_id"]
+        return self.get(f"/dags/{self.stream_dag}/dagRuns/{run}/taskInstances/{TASK}")
 
     def newest_run(self, dag: str) -> dict[str, Any]:
         """The newest run of a DAG."""

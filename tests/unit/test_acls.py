@@ -36,6 +36,16 @@ def test_the_publishers_transactional_id_is_the_view_topics() -> None:
     assert right in acls.declared(SETTINGS, "pipeline", "anna")
 
 
+@pytest.mark.parametrize("role", acls.ROLES)
+def test_what_a_named_pipeline_may_write_is_its_own(role: str) -> None:
+    rights = acls.declared(Settings(kafka_config=None, pipeline="orders-eu"), role, "anna")
+    written = {right.name for right in rights if right.operation == "WRITE"}
+    assert written == {
+        "pipeline": {"orders-eu-view", "orders-eu-progress", "orders-eu-publish-orders-eu-view"},
+        "traffic": {"purchase-events", "customer-profile-state"},  # inputs may be shared
+    }.get(role, set())
+
+
 @pytest.mark.parametrize("role", ["pipeline", "reader"])
 def test_the_readers_group_is_the_clients(role: str) -> None:
     group = clients.reader_config(SETTINGS)["group.id"]

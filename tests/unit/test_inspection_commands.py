@@ -54,3 +54,15 @@ class TestCommands:
         assert [entry["variable"] for entry in listed] == [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
         assert self.call("doctor", "--settings") == 0
         assert "ACTIVITY_CURRENCY=EUR\n" in capsys.readouterr().out
+
+    def test_doctor_knows_the_defaults_of_a_named_pipeline(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("ACTIVITY_PIPELINE", "orders-eu")
+        monkeypatch.setenv("ACTIVITY_VIEW_TOPIC", "orders-eu-view")
+        monkeypatch.setenv("ACTIVITY_PROGRESS_TOPIC", "another")
+        assert self.call("doctor", "--settings", "--json") == 0
+        listed = {entry["variable"]: entry for entry in json.loads(capsys.readouterr().out)}
+        assert listed["ACTIVITY_VIEW_TOPIC"]["is_default"]
+        assert not listed["ACTIVITY_PROGRESS_TOPIC"]["is_default"]
+        assert listed["ACTIVITY_PROGRESS_TOPIC"]["default"] == "orders-eu-progress"

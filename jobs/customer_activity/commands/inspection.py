@@ -134,12 +134,17 @@ def doctor(
 
 def _settings(settings: Settings) -> list[dict[str, Any]]:
     """List the settings; of the Kafka security settings only the file's path is one."""
+    named = {"pipeline": settings.pipeline}
+    defaults = {
+        name: field.get_default(call_default_factory=True, validated_data=named)
+        for name, field in Settings.model_fields.items()
+    }
     return [
         {
             "variable": f"{PREFIX}{name.upper()}",
             "value": getattr(settings, name),
-            "default": field.default,
-            "is_default": name not in settings.model_fields_set or getattr(settings, name) == field.default,
+            "default": defaults[name],
+            "is_default": name not in settings.model_fields_set or getattr(settings, name) == defaults[name],
             "description": field.description,
         }
         for name, field in Settings.model_fields.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import click
 import typer
 
 from customer_activity import topology
@@ -12,9 +11,20 @@ from customer_activity.streams import registry as _registry  # noqa: F401 - inst
 from customer_activity.terminal import console
 
 
+def _known(name: str) -> str:
+    """Take a stream's name.
+
+    Raises:
+        typer.BadParameter: there is no such stream.
+    """
+    if name not in topology.names():
+        raise typer.BadParameter(f"{name} is none of {', '.join(topology.names())}")
+    return name
+
+
 def recover(
     ctx: typer.Context,
-    query: Annotated[str, typer.Argument(help="Whose checkpoint.", click_type=click.Choice(topology.names()))],
+    query: Annotated[str, typer.Argument(metavar="STREAM", help="Whose checkpoint.", parser=_known)],
     *,
     reason: Annotated[str, typer.Option(help="Why; kept in the lake's _audit folder.")],
     json: console.JsonOption = False,

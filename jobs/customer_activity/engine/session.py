@@ -190,14 +190,18 @@ def launch(settings: Settings) -> None:
     SparkContext._ensure_initialized(conf=SparkConf().setAll(list(_options(settings).items())))  # noqa: SLF001
 
 
-def start(settings: Settings, name: str = "customer-activity") -> SparkSession:
+def start(settings: Settings, name: str = "") -> SparkSession:
     """Start (or return) the Spark session, in the JVM that runs or is about to, or in a new one.
+
+    Args:
+        settings: what it is started with.
+        name: of the Spark application; the pipeline's when none is given.
 
     Raises:
         EnvironmentFault: set-up is not complete, or Java does not start; it says on its own why.
         TransientError: the master elsewhere does not answer, or refuses.
     """
-    builder = SparkSession.builder.appName(name)
+    builder = SparkSession.builder.appName(name or settings.pipeline)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)
     try:

@@ -36,7 +36,9 @@ def rewritten(page: str) -> str:
 
 
 def _default(name: str) -> str:
-    default = Settings.model_fields[name].default
+    # Those that are called after the pipeline are shown as the default one has them.
+    known = {"pipeline": Settings.model_fields["pipeline"].default}
+    default = Settings.model_fields[name].get_default(call_default_factory=True, validated_data=known)
     if default is None:
         return "not set"
     if isinstance(default, bool):

@@ -44,7 +44,7 @@ def declared(settings: Settings, role: str, user: str, path: Path = ACLS_FILE) -
     """Read what a role needs, with the names of this deployment.
 
     Args:
-        settings: the topics' names.
+        settings: the names of pipeline and topics.
         role: one of the file.
         user: whose role it becomes, without Kafka's `User:`.
         path: the file.
@@ -58,7 +58,7 @@ def declared(settings: Settings, role: str, user: str, path: Path = ACLS_FILE) -
     rights = []
     for entry in content[role]:
         (kind,) = set(entry) & set(KINDS)
-        name = entry[kind].format(user=user, **settings.topics)
+        name = entry[kind].format(user=user, pipeline=settings.pipeline, **settings.topics)
         rights += [Right(kind, name, entry.get("pattern", "LITERAL"), operation) for operation in entry["operations"]]
     return rights
 

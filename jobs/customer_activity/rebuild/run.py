@@ -53,7 +53,7 @@ def rebuild(settings: Settings, choice: Choice, on_step: Callable[[str], None] =
     """Build silver and gold once more, in a session of its own; see `rebuild_in`."""
     delta.require_tables(settings.lake)  # rather than start Spark for nothing
     on_step("starting Spark")
-    spark = session.start(settings, "customer-activity-rebuild")
+    spark = session.start(settings, f"{settings.pipeline}-rebuild")
     try:
         return rebuild_in(spark, settings, choice, on_step)
     finally:

@@ -120,7 +120,7 @@ def _with_spark(settings: Settings, on_step: OnStep, work: Callable[[SparkSessio
     with streams_kept_out(settings):  # rather than start Spark for nothing
         pass
     on_step("starting Spark")
-    spark = session.start(settings, "customer-activity-rebuild")
+    spark = session.start(settings, f"{settings.pipeline}-rebuild")
     try:
         return work(spark)
     finally:
@@ -199,7 +199,7 @@ def at_rest(
     on_step("reading what waits")
     delta.require_tables(settings.lake)
     can_go_on = True
-    with _said_to_stop():
+    with _said_to_stop(settings):
         try:
             building.run(spark, settings, building.BUILT)
         except (CheckpointMismatch, ChangeFeedLost, ForeignCommit) as fault:
@@ -219,19 +219,20 @@ def streams_kept_out(settings: Settings) -> Iterator[None]:
         QueryAlreadyRunning: one runs.
     """
     with ExitStack() as held:
-        with _said_to_stop():
+        with _said_to_stop(settings):
             held.enter_context(lease.kept_out(settings.lake, topology.names()))
         yield
 
 
 @contextmanager
-def _said_to_stop() -> Iterator[None]:
+def _said_to_stop(settings: Settings) -> Iterator[None]:
     try:
         yield
     except QueryAlreadyRunning as error:
         raise QueryAlreadyRunning(
             f"{error.what}: generations are swapped while no stream runs",
-            remedy="stop the driver (`activity stop`; in Airflow pause customer_activity_stream), then try again",
+            remedy=f"stop the driver (`activity stop`; in Airflow pause {settings.airflow_prefix}_stream), "
+            "then try again",
         ) from None
 
 

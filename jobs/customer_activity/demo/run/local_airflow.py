@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NAME = "airflow"  # of its log and pid file
 ENVIRONMENT = PROJECT / ".venv-airflow"
 DAGS = PROJECT / "dags"
-STREAM_DAG = "customer_activity_stream"
+PIPELINES = "CUSTOMER_ACTIVITY_PIPELINES"  # a folder with the settings of each, where it runs several
 PEOPLE, WATCHER = "admin", "watcher"
 START_SECONDS = 300.0  # half a minute, and several beside other work on a small machine
 STOP_SECONDS = 20.0
@@ -123,13 +123,13 @@ def is_well(settings: Settings) -> bool:
     return all(health.get(part, {}).get("status") == "healthy" for part in PARTS)
 
 
-def switch_on(settings: Settings, dag: str = STREAM_DAG) -> None:
-    """Unpause a DAG, as the switch on its page does; it may not have been read yet.
+def switch_on(settings: Settings) -> None:
+    """Unpause the streams' DAG, as the switch on its page does; it may not have been read yet.
 
     Raises:
         TransientError: Airflow does not know the DAG in time.
     """
-    deadline = time.monotonic() + START_SECONDS
+    dag, deadline = stream_dag(settings), time.monotonic() + START_SECONDS
     while True:
         with client(settings) as api:
             answer = api.patch(f"/api/v2/dags/{dag}", json={"is_paused": False}, params={"update_mask": "is_paused"})
@@ -149,7 +149,7 @@ def has_given_up(settings: Settings) -> bool:
 
     try:
         with client(settings) as api:
-            return bool(api.get(f"/api/v2/dags/{STREAM_DAG}").raise_for_status().json()["is_paused"])
+            return bool(api.get(f"/api/v2/dags/{stream_dag(settings)}").raise_for_status().json()["is_paused"])
     except httpx.HTTPError:
         return False
 
@@ -164,6 +164,11 @@ def client(settings: Settings) -> Iterator[httpx.Client]:
         token = api.post("/auth/token", json=who).raise_for_status().json()["access_token"]
         api.headers["Authorization"] = f"Bearer {token}"
         yield api
+
+
+def stream_dag(settings: Settings) -> str:
+    """Return the id of the DAG that runs the streams."""
+    return f"{settings.airflow_prefix}_stream"
 
 
 def url(settings: Settings) -> str:
@@ -196,14 +201,24 @@ def environment(settings: Settings, passwords: dict[str, str]) -> dict[str, str]
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(port + 2),
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(WORKER_LOST_SECONDS),
         "AIRFLOW__TRIGGERER__ON_KILL_TIMEOUT": str(KILL_SECONDS),
-        "AIRFLOW_CONN_CUSTOMER_ACTIVITY_AIRFLOW": json.dumps({"conn_type": "http", **login}),
-        "AIRFLOW_CONN_CUSTOMER_ACTIVITY_SPARK": json.dumps({"conn_type": "spark", "host": settings.spark_master}),
+        f"AIRFLOW_CONN_{settings.airflow_prefix.upper()}_SPARK": json.dumps(
+            {"conn_type": "spark", "host": settings.spark_master}
+        ),
         "CUSTOMER_ACTIVITY_PROGRAM": str(Path(sys.executable).with_name("activity")),
         "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": str(DAGS),  # the triggerer imports what a DAG file imports, and reads no DAG file
     }
+    watch = json.dumps({"conn_type": "http", **login})
+    connections = {f"AIRFLOW_CONN_{prefix.upper()}_AIRFLOW": watch for prefix in _prefixes(settings)}
     theirs = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-    return {**theirs, **settings.environment(), **mine}
+    return {**theirs, **settings.environment(), **mine, **connections}
+
+
+def _prefixes(settings: Settings) -> list[str]:
+    """Return what the ids of each pipeline that it runs begin with: this one's, or those that are declared to it."""
+    folder = os.environ.get(PIPELINES)
+    names = [file.stem for file in Path(folder).glob("*.env")] if folder else [settings.pipeline]
+    return [name.replace("-", "_") for name in names]
 
 
 def _passwords(settings: Settings) -> dict[str, str]:

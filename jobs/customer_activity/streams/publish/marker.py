@@ -18,7 +18,7 @@ from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 
 NAME = "publish"
-PREFIX = "customer-activity-publish-"
+PUBLISH = "-publish-"  # between the pipeline's name and its view topic's, which may be called otherwise
 SETTLE_SECONDS = 75.0  # longer than a broker lets a transaction of ours be open
 LOOK_SECONDS = 0.2
 BEFORE_THE_FIRST = -1  # the version of a marker that says whose the topics are, when nothing is out yet
@@ -67,7 +67,13 @@ def parse(value: bytes | None) -> Marker | None:
 
 def identity(settings: Settings) -> str:
     """Return the publisher's transactional id, which is also the key of its markers."""
-    return f"{PREFIX}{settings.view_topic}"
+    return f"{settings.pipeline}{PUBLISH}{settings.view_topic}"
+
+
+def of_other_names(settings: Settings, markers: Mapping[str, Marker]) -> dict[str, Marker]:
+    """Return the markers of this view topic that a pipeline of another name left: another one, or this one before."""
+    same_view = f"{PUBLISH}{settings.view_topic}"
+    return {key: marker for key, marker in markers.items() if key.endswith(same_view) and key != identity(settings)}
 
 
 def read(settings: Settings) -> dict[str, Marker]:
@@ -172,16 +178,16 @@ def refuse_others(settings: Settings, markers: Mapping[str, Marker], ours: Colle
     Raises:
         TerminalError: another deployment does.
     """
-    own = markers.get(identity(settings))
-    if own is not None and own.table_id not in ours:
+    others = {key: marker for key, marker in markers.items() if marker.table_id not in ours}
+    own = others.get(identity(settings)) or next(iter(of_other_names(settings, others).values()), None)
+    if own is not None:
         raise TerminalError(
             f"topic {settings.view_topic} is published to from another lake (its gold is table {own.table_id})",
             remedy="give this deployment topics of its own (ACTIVITY_VIEW_TOPIC, ACTIVITY_PROGRESS_TOPIC); where that "
             "lake is gone for good, `activity resync publish --reason …` makes the topic say what this one says",
         )
-    others = sorted(key for key, marker in markers.items() if marker.table_id not in ours)
     if others:
-        topics = ", ".join(key.removeprefix(PREFIX) for key in others)
+        topics = ", ".join(sorted(key.partition(PUBLISH)[2] or key for key in others))
         raise TerminalError(
             f"topic {settings.progress_topic} has the markers of another deployment, which publishes to {topics}",
             remedy="give this deployment a progress topic of its own (ACTIVITY_PROGRESS_TOPIC)",

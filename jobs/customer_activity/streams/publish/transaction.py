@@ -88,11 +88,13 @@ class Publisher:
             raise clients.unavailable(settings, error) from None
         # What a predecessor left open has ended now; what is open still is another producer's.
         found = markers.read(settings)
+        # A pipeline that was given another name goes on from its marker under the one before.
+        self.succeeded = markers.of_other_names(settings, found)
         if ours is not None:
             markers.refuse_others(settings, found, ours)
-            if self.identity not in found:
+            if not self.succeeded and self.identity not in found:
                 markers.refuse_unmarked(settings)
-        self.marker = found.get(self.identity)
+        self.marker = found.get(self.identity, next(iter(self.succeeded.values()), None))
         if self.marker is None and ours:
             # Before anything is out: a deployment that comes later sees whose the topics are.
             self.publish([], Marker(ours[0], BEFORE_THE_FIRST))
@@ -123,10 +125,14 @@ class Publisher:
                 sent += 1
             if marker is not None:
                 self._produce(self.settings.progress_topic, self.identity.encode(), marker.text())
+                for former in self.succeeded:
+                    self._produce(self.settings.progress_topic, former.encode(), None)
             self.producer.commit_transaction(TRANSACTION_TIMEOUT_SECONDS)
         except KafkaException as error:
             raise self._fault(error, self.clock() - began) from None
         self.marker = marker
+        if marker is not None:
+            self.succeeded = {}
         return sent
 
     def _produce(self, topic: str, key: bytes, value: bytes | None) -> None:
