@@ -10,7 +10,7 @@ from customer_activity.kafka import acls, topics
 from customer_activity.terminal import console
 
 app = typer.Typer(
-    help="The topics of infra/kafka/topics.yaml, rights, and a real Kafka broker without Docker.", no_args_is_help=True
+    help="The topics of infra/kafka/topics.yaml, and the rights of infra/kafka/acls.yaml.", no_args_is_help=True
 )
 
 
