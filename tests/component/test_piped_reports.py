@@ -154,7 +154,7 @@ CASES = {
     "bucket": Case(("lake", "check"), "commands.lake.bucket.check", [Trait(WORD, False, SENTENCE)]),
     "broker": Case(
         ("broker", "status"),
-        "commands.broker.process.status",
+        "demo.commands.broker.process.status",
         BrokerStatus(True, True, 1, WORD, Path("/log", WORD)),
         (f"broker runs on {WORD}", f"/log/{WORD}"),
     ),
