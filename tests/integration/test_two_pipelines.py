@@ -24,13 +24,14 @@ def both(kafka: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tu
     """Return the settings of two pipelines, which say nothing but their names and the inputs."""
     monkeypatch.chdir(tmp_path)
     test = uuid4().hex[:8]
-    inputs = {"purchase_topic": f"purchases-{test}", "profile_topic": f"profiles-{test}"}
     where: dict[str, Any] = {
         "kafka_bootstrap_servers": kafka.kafka_bootstrap_servers,
         "kafka_config": None,
         "broker_dir": kafka.broker_dir,
+        "purchase_topic": f"purchases-{test}",
+        "profile_topic": f"profiles-{test}",
     }
-    shop, orders = (Settings(pipeline=f"{name}-{test}", **where, **inputs) for name in ("shop", "orders-eu"))
+    shop, orders = (Settings(pipeline=f"{name}-{test}", **where) for name in ("shop", "orders-eu"))
     assert topics.check(shop, create=True) == list(shop.topics.values())
     assert topics.check(orders, create=True) == [orders.view_topic, orders.progress_topic]
     return shop, orders
@@ -38,11 +39,11 @@ def both(kafka: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tu
 
 def shown(settings: Settings) -> dict[str, Any]:
     """Return what the view says of each customer; versions are of a pipeline's own count."""
-    last = {key: dict(value) if value else None for key, value in view(settings)}
-    return {
-        key: value and {name: said for name, said in value.items() if name != "viewVersion"}
-        for key, value in last.items()
-    }
+    last = dict(view(settings))
+    for value in last.values():
+        if value is not None:
+            del value["viewVersion"]
+    return last
 
 
 def test_two_pipelines_show_the_same_of_the_same_inputs(spark: SparkSession, both: tuple[Settings, Settings]) -> None:
