@@ -1,4 +1,4 @@
-"""`activity stream`: run the queries."""
+"""`activity stream`: run the streams."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from customer_activity.terminal import console
 def stream(
     ctx: typer.Context,
     stages: Annotated[
-        list[Stage] | None, typer.Argument(help="Which parts to run; all four when none is named.")
+        list[Stage] | None, typer.Argument(help="Which stages to run; all four when none is named.")
     ] = None,
     *,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Drain what is there through every hop, then exit 0.")
+        bool, typer.Option("--available-now", help="Process what is there through every stream, then exit 0.")
     ] = False,
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="Create topics that are missing, as infra/kafka/topics.yaml says.")
     ] = False,
     attended: Annotated[
         float | None,
-        typer.Option(min=10, metavar="SECONDS", help="Stop when nobody has watched (`driver watch`) for so long."),
+        typer.Option(min=10, metavar="SECONDS", help="Stop when `driver watch` has not looked for so long."),
     ] = None,
 ) -> None:
-    """Run the streaming queries in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
+    """Run the streams in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
     observability.configure_logging()
     settings = console.settings_of(ctx)
     wanted = [query for query in Query if any(query in stage.queries for stage in stages or list(Stage))]

@@ -94,7 +94,7 @@ def held(rules: Mapping[str, Failure]) -> PublishingHeld:
     """Say what holds publishing."""
     return PublishingHeld(
         f"publishing is held: {describe(rules)}",
-        remedy="mend it, then `activity quality`; or `activity quality release --reason …` lets it be",
+        remedy="fix it, then `activity quality`; or `activity quality release --reason …` overrides it",
     )
 
 
