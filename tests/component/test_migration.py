@@ -203,7 +203,7 @@ def test_a_dry_run_shows_and_does_nothing(run: Callable[..., str], before: str) 
 
 
 def test_it_says_what_it_did(run: Callable[..., str]) -> None:
-    assert "silver.purchases: add landing (null in the rows of before), then note version 2" in run()
+    assert "silver.purchases: add landing (null in earlier rows), then note version 2" in run()
     assert "nothing to do" in run()
 
 

@@ -83,7 +83,7 @@ def test_a_warning_holds_nothing(call: Callable[..., tuple[int, str, str]]) -> N
 def test_what_was_let_be_still_fails_the_command(call: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = call(found=report(verdict("one_row", Outcome.FAILED), let_be=("one_row",)))
     assert code == 1
-    assert "let be: one_row" in out
+    assert "overridden: one_row" in out
     assert "publishing is held" not in out
 
 

@@ -158,4 +158,4 @@ def test_a_hop_says_that_it_waits_for_as_long_as_the_hop_above_is_at_work(monkey
     assert has_said_so_twice.wait(10)
     stopping.set()
     gold.join(10)
-    assert set(told) == {"waits for the path"}
+    assert set(told) == {"waits for the hot path"}

@@ -252,7 +252,7 @@ def _offsets(sources: Sequence[Source | None]) -> str:
 def _torn(query: str, path: str, error: Exception) -> CheckpointMismatch:
     return CheckpointMismatch(
         f"checkpoint of {query}: {path} cannot be read ({type(error).__name__})",
-        remedy=f"`activity recover {query} --reason …` writes the checkpoint anew from what its tables say",
+        remedy=f"`activity recover {query} --reason …` writes the checkpoint again from what its tables say",
     )
 
 

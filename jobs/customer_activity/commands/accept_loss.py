@@ -1,4 +1,4 @@
-"""`activity accept-loss`: go on without what Kafka has lost."""
+"""`activity accept-loss`: after data loss in Kafka, go on without exactly what is lost."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from customer_activity.terminal import console
 
 def accept_loss(
     ctx: typer.Context,
-    offsets: Annotated[int, typer.Argument(min=1, help="How many offsets are lost, as bronze says when it stops.")],
+    offsets: Annotated[
+        int, typer.Argument(min=1, help="How many offsets are lost, as reported by bronze when it stops.")
+    ],
     *,
-    reason: Annotated[str, typer.Option(help="Why nobody can bring them back; kept in the lake's _audit folder.")],
+    reason: Annotated[str, typer.Option(help="Why nobody can bring them back; for the audit record.")],
     json: console.JsonOption = False,
 ) -> None:
-    """Let bronze go on after offsets that Kafka has no longer and that never landed; they stay lost."""
+    """Accept data loss: let bronze go on after offsets that Kafka no longer has and that never landed."""
     from customer_activity.engine import loss  # noqa: PLC0415 - brings pyspark, which few commands need
 
     lost = loss.accept(console.settings_of(ctx), offsets, reason)

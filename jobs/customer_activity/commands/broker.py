@@ -16,7 +16,7 @@ app = typer.Typer(
 
 @app.command("topics")
 def create_topics(ctx: typer.Context) -> None:
-    """Create the topics that are missing on the brokers of the settings, whoever runs them, and check the others."""
+    """Create missing topics on the configured brokers, and check the others."""
     settings = console.settings_of(ctx)
     created = topics.check(settings, create=True)
     console.out.print(f"created: {', '.join(created)}" if created else "nothing to create", highlight=False)
@@ -26,11 +26,11 @@ def create_topics(ctx: typer.Context) -> None:
 def grant_rights(
     ctx: typer.Context,
     role: Annotated[str, typer.Argument(help=f"A role of {acls.FILE_NAME}: {', '.join(acls.ROLES)}.")],
-    user: Annotated[str, typer.Argument(help="Who is to have it, without Kafka's `User:`.")],
+    user: Annotated[str, typer.Argument(help="The user, without Kafka's prefix `User:`.")],
     *,
-    lines: Annotated[bool, typer.Option("--lines", help="Print lines for kafka-acls.sh, and grant nothing.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Print commands of kafka-acls.sh instead.")] = False,
 ) -> None:
-    """Grant a user what a role needs on the brokers of the settings, signed in as an administrator."""
+    """Grant a user the ACLs of a role on the configured brokers, signed in as an administrator."""
     settings = console.settings_of(ctx)
     rights = acls.declared(settings, role, user)
     if lines:

@@ -15,7 +15,7 @@ from customer_activity.supervision.driver import Driver
 from customer_activity.terminal import console
 from customer_activity.terminal.screens import seconds_ago
 
-app = typer.Typer(no_args_is_help=True, help="The streams as a process of its own: start it, watch it, stop it.")
+app = typer.Typer(no_args_is_help=True, help="The process that runs the streams: start it, watch it, stop it.")
 
 
 @app.command()
@@ -24,12 +24,16 @@ def start(
     *,
     attended: Annotated[
         float | None,
-        typer.Option(min=10, metavar="SECONDS", help="Let it stop by itself when nobody has watched it for so long."),
+        typer.Option(
+            min=10, metavar="SECONDS", help="Let it stop by itself when nobody has watched it for so long (heartbeat)."
+        ),
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Until all queries run.")] = 120.0,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait until all streams run.")
+    ] = 120.0,
     json: console.JsonOption = False,
 ) -> None:
-    """Start the driver and leave it running; when one runs already, that is it."""
+    """Start the driver and leave it running; a driver that already runs is left alone."""
     found, process = streams.start(console.settings_of(ctx), attended=attended, wait_seconds=wait)
     if json:
         console.print_json({**found.as_json(), "is_new": process is not None})
@@ -41,10 +45,12 @@ def start(
 def stop(
     ctx: typer.Context,
     *,
-    seconds: Annotated[float, typer.Option(min=0, help="So long a batch in progress may take before a kill.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="How long a batch in progress may take before the driver is killed.")
+    ] = 60.0,
     json: console.JsonOption = False,
 ) -> None:
-    """Stop the driver; nothing is lost by a kill either, only repeated."""
+    """Stop the driver. A kill loses nothing either: an interrupted batch is repeated."""
     is_graceful = streams.stop(console.settings_of(ctx), seconds)
     words = {None: "no driver ran", True: "stopped", False: "killed: it did not stop in time"}[is_graceful]
     if json:
@@ -55,7 +61,7 @@ def stop(
 
 @app.command()
 def status(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
-    """Show how the driver is; exit 1 when it is not well or does not run."""
+    """Show the driver's state; exit 1 when it is not healthy or does not run."""
     found = streams.observe(console.settings_of(ctx))
     if json:
         console.print_json(found.as_json())
@@ -72,9 +78,9 @@ def watch(
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")] = 5.0,
     json: console.JsonOption = False,
 ) -> None:
-    """Watch the driver, a line a look, until it is not well: exit 1. Ctrl-C leaves it running.
+    """Watch the driver, one line per look, until it is not healthy: exit 1. Ctrl-C leaves it running.
 
-    A driver that was started with --attended goes on for as long as somebody watches it.
+    A driver that was started with --attended runs for as long as somebody watches it.
     """
     try:
         for found in streams.watch(console.settings_of(ctx), every):

@@ -37,12 +37,12 @@ def status(
     ctx: typer.Context,
     *,
     json: console.JsonOption = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds, until Ctrl-C.")] = False,
     phases: Annotated[
-        bool, typer.Option("--phases", help="Show where each query's last batch spent its time.")
+        bool, typer.Option("--phases", help="Show where each stream's last batch spent its time.")
     ] = False,
 ) -> None:
-    """Show each query's state, last batch, rows/s, lag and freshness, and what the tables hold."""
+    """Show each stream's state, last batch, rows/s, lag and freshness, and the tables' sizes."""
     settings = console.settings_of(ctx)
     filesystem.require(settings.lake)  # table by table it would take most of a minute to say that nobody answers
     if watch:
@@ -76,7 +76,7 @@ def show(
     *,
     json: console.JsonOption = False,
 ) -> None:
-    """Show a customer's gold row, its profile and its last purchases; exit 1 when nothing is known of it."""
+    """Show a customer's gold row, profile and last purchases; exit 1 when nothing is known of the customer."""
     found = customers.customer(console.settings_of(ctx).lake, customer_id)
     if json:
         console.print_json(found._asdict())
@@ -89,10 +89,10 @@ def show(
 def describe(
     ctx: typer.Context,
     *,
-    output: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TEXT,
+    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
     json: console.JsonOption = False,
 ) -> None:
-    """Show the topology: what each query reads and writes, where, and what it promises."""
+    """Show the topology: what each stream reads and writes, where, and what it promises."""
     settings = console.settings_of(ctx)
     if json or output is Format.JSON:
         console.print_json(topology.as_values(settings))
@@ -110,7 +110,7 @@ def doctor(
         bool, typer.Option("--settings", help="List every setting instead: value, default, meaning.")
     ] = False,
 ) -> None:
-    """Check Java, versions, jars, ports, broker, topics and lake; exit 2 when something is wrong, with what to do."""
+    """Check Java, versions, jars, ports, broker, topics and lake; exit 2 and what to do when something is wrong."""
     settings = console.settings_of(ctx)
     if list_settings:
         listed = _settings(settings)

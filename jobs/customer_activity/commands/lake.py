@@ -9,12 +9,12 @@ from customer_activity.lake import bucket
 from customer_activity.lake.bucket import TO_CREATE
 from customer_activity.terminal import console
 
-app = typer.Typer(no_args_is_help=True, help="The bucket of a lake on S3: made, and compared with how it should be.")
+app = typer.Typer(no_args_is_help=True, help="The bucket of a lake on S3: create it, check it.")
 
 
 @app.command()
 def create(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
-    """Make the bucket where there is none; versioned, closed to the public, swept after a week."""
+    """Create the bucket, or correct it: versioned, not public, replaced versions deleted after a week."""
     settings = console.settings_of(ctx)
     done = bucket.create(settings)
     if json:
@@ -25,7 +25,7 @@ def create(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
 
 @app.command()
 def check(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
-    """Compare the bucket with how it should be; exit 1 and what differs when it is not so."""
+    """Check the bucket's settings; exit 1 with what differs."""
     traits = bucket.check(console.settings_of(ctx))
     is_right = all(trait.ok for trait in traits)
     if json:

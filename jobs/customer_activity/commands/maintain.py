@@ -1,4 +1,4 @@
-"""`activity maintain`: every table compacted, its log shortened, what is expired removed."""
+"""`activity maintain`: compaction, shorter logs and VACUUM, on demand."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def maintain(
     ctx: typer.Context,
     *,
     wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="So long a driver may take to come to it.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the driver to do it.")
     ] = 600.0,
     json: console.JsonOption = False,
 ) -> None:
-    """Compact every table, shorten its log, remove expired files: by the driver when one runs, else right here."""
+    """Compact every table, shorten its log, remove expired files (VACUUM): by the driver when one runs, else here."""
     from customer_activity.maintenance import on_demand as rounds  # noqa: PLC0415 - brings the tables' libraries
 
     done = rounds.maintain(console.settings_of(ctx), wait)

@@ -1,4 +1,4 @@
-"""`activity migrate`: bring a lake of an older release up in place."""
+"""`activity migrate`: upgrade a lake of an older release in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def migrate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     json: console.JsonOption = False,
 ) -> None:
-    """Bring the tables of an older release up in place, with the streams stopped; nothing is rewritten.
+    """Upgrade the tables of an older release in place, with the streams stopped; nothing is rewritten.
 
     It can be interrupted at any point and run again.
     """
@@ -41,5 +41,5 @@ def lines(done: Migrated) -> list[str]:
 
 def _said(lake: str, step: Step, version: int) -> str:
     of = "" if step.place == lake else f" of generation {step.place.rpartition('/')[2]}"
-    columns = f"add {', '.join(step.columns)} (null in the rows of before), then " if step.columns else ""
+    columns = f"add {', '.join(step.columns)} (null in earlier rows), then " if step.columns else ""
     return f"  {step.table.label}{of}: {columns}note version {version}"

@@ -1,4 +1,4 @@
-"""`activity quality`: judge the rules, and look after the gate that they hold."""
+"""`activity quality`: judge the rules, and open or shut the gate of publishing."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def quality(
         typer.Argument(help="Layers or tables, such as gold or silver.purchases; all when none is named. Or: release."),
     ] = None,
     *,
-    reason: Annotated[str | None, typer.Option(help="With release: why; kept in the lake's _audit folder.")] = None,
+    reason: Annotated[str | None, typer.Option(help="With release: why; for the audit record.")] = None,
     json: console.JsonOption = False,
 ) -> None:
-    """Judge tables and view topic by the rules in `expectations/`; one that holds stops publishing when it fails.
+    """Judge tables and view topic by the rules in `expectations/`; a failed one of severity hold stops publishing.
 
-    `activity quality release --reason …` opens the gate until the rules that held it have passed once.
+    `activity quality release --reason …` overrides: it opens the gate until the rules that held it have passed once.
 
-    Exit 0: nothing holds. Exit 1: a rule of severity hold failed or could not be judged.
+    Exit 0: no rule holds publishing. Exit 1: a rule of severity hold failed or could not be judged.
     """
     settings = console.settings_of(ctx)
     if what == [RELEASE]:
@@ -47,7 +47,7 @@ def quality(
         if json:
             console.print_json({"released": released})
         else:
-            console.out.print(f"publishing goes on; let be until they have passed: {', '.join(released)}")
+            console.out.print(f"publishing goes on; overridden until they have passed: {', '.join(released)}")
         return
     if reason is not None:
         raise SettingsError("--reason belongs to `activity quality release`", remedy="leave it out to judge")
@@ -96,7 +96,7 @@ def closing(report: Report) -> list[tuple[str, str]]:
     warned = [verdict for verdict in report.failing if not verdict.holds]
     lines = []
     if report.let_be:
-        lines.append((f"let be: {', '.join(report.let_be)}", "yellow"))
+        lines.append((f"overridden: {', '.join(report.let_be)}", "yellow"))
     if report.held:
         lines.append((f"publishing is held: {', '.join(sorted(report.held))}", "bold red"))
     passed = len(report.verdicts) - len(report.failing)

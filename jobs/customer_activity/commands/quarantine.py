@@ -1,4 +1,4 @@
-"""`activity quarantine list | show | replay`: what was refused, and bringing it back when the cause is mended."""
+"""`activity quarantine list | show | replay`: refused records, and bringing them back when the cause is fixed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from customer_activity.quarantine.contents import Selection
 from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console
 
-app = typer.Typer(no_args_is_help=True, help="Records that were refused: count them, look at them, bring them back.")
+app = typer.Typer(no_args_is_help=True, help="Refused records: count them, look at them, bring them back.")
 
 TIMES = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"]
 
-ReasonOption = Annotated[Reason | None, typer.Option("--reason", help="Refused for this reason only.")]
-TopicOption = Annotated[str | None, typer.Option("--topic", help="Of this topic only.")]
-SinceOption = Annotated[datetime | None, typer.Option("--since", formats=TIMES, help="Sent then or later, UTC.")]
-UntilOption = Annotated[datetime | None, typer.Option("--until", formats=TIMES, help="Sent before then, UTC.")]
+ReasonOption = Annotated[Reason | None, typer.Option("--reason", help="Only records refused for this reason.")]
+TopicOption = Annotated[str | None, typer.Option("--topic", help="Only records of this topic.")]
+SinceOption = Annotated[
+    datetime | None, typer.Option("--since", formats=TIMES, help="Only records sent at this time or later, UTC.")
+]
+UntilOption = Annotated[
+    datetime | None, typer.Option("--until", formats=TIMES, help="Only records sent before this time, UTC.")
+]
 
 
 def selection(reason: Reason | None, topic: str | None, since: datetime | None, until: datetime | None) -> Selection:
@@ -61,10 +65,10 @@ def show(
     topic: TopicOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many at most, the newest.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, the newest.")] = 20,
     json: console.JsonOption = False,
 ) -> None:
-    """Show records in quarantine: where they were and why they were refused. Their bytes stay in the table."""
+    """Show records in quarantine: their coordinates and why they were refused. Their bytes are not shown."""
     settings = console.settings_of(ctx)
     records = contents.records(settings.lake, selection(reason, topic, since, until), limit)
     if json:
@@ -82,17 +86,17 @@ def show(
 def replay(
     ctx: typer.Context,
     *,
-    why: Annotated[str, typer.Option("--why", help="What was mended; kept in the lake's _audit folder.")],
+    why: Annotated[str, typer.Option("--why", help="What was fixed; for the audit record.")],
     reason: ReasonOption = None,
     topic: TopicOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     json: console.JsonOption = False,
 ) -> None:
-    """Judge records in quarantine anew, and let those into bronze that are right by now; the streams must be stopped.
+    """Judge quarantined records again, and move those that are valid now into bronze; the streams must be stopped.
 
-    A record of whose key a later one has landed stays: letting it in would count a purchase twice or bring an old
+    A record stays when a later one with its key has landed: moving it would count a purchase twice or bring an old
     profile back.
     """
     from customer_activity.quarantine.replay import replay as bring_back  # noqa: PLC0415 - brings pyspark
@@ -107,7 +111,7 @@ def replay(
     for name, records in done.refused.items():
         console.out.print(f"{records:,} are still refused: {name}", highlight=False)
     if done.overtaken:
-        console.out.print(f"{done.overtaken:,} stay: a later record of their key has landed", highlight=False)
+        console.out.print(f"{done.overtaken:,} stay: a later record with their key has landed", highlight=False)
     if not any((done.accepted, done.refused, done.overtaken)):
         console.out.print("nothing to replay")
 

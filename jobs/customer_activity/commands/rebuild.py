@@ -1,4 +1,4 @@
-"""`activity rebuild`: silver and gold from bronze once more, beside the live ones; the difference; and a swap."""
+"""`activity rebuild`: rebuild silver and gold from bronze beside the live ones, compare, and swap."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def rebuild(
         list[str] | None, typer.Option(metavar="ID", help="Only this customer's rows; may be repeated.")
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=TIMES, help="Only customers with a record from then on.")
+        datetime | None, typer.Option(formats=TIMES, help="Only customers with a record at this time or later.")
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option(formats=TIMES, help="Only customers with a record before then.")
+        datetime | None, typer.Option(formats=TIMES, help="Only customers with a record before this time.")
     ] = None,
     swap: Annotated[
-        When, typer.Option(help="Put what was rebuilt in the place of what is live; the streams must be stopped.")
+        When, typer.Option(help="Swap the rebuilt tables with the live ones; the streams must be stopped.")
     ] = When.NEVER,
-    list_: Annotated[bool, typer.Option("--list", help="List the generations that swaps have kept.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List kept generations.")] = False,
     back: Annotated[
-        str | None, typer.Option(metavar="GENERATION", help="Put a kept generation back; the streams must be stopped.")
+        str | None, typer.Option(metavar="GENERATION", help="Swap a kept generation back; the streams must be stopped.")
     ] = None,
     drop: Annotated[str | None, typer.Option(metavar="GENERATION", help="Remove a kept generation.")] = None,
     json: console.JsonOption = False,
 ) -> None:
     """Rebuild silver and gold from bronze beside the live ones, and compare them row by row. The streams may run.
 
-    With --swap, and with --back, a swap that was interrupted is finished first, and then nothing else is done.
+    With --swap or --back, an interrupted swap is finished first, and then nothing else is done.
 
     Exit 0: equal, or swapped. Exit 1: there are differences; the table says where, with a few keys.
     """

@@ -1,4 +1,4 @@
-"""`activity recover`: a checkpoint written anew from what the tables say."""
+"""`activity recover`: write a checkpoint again from what the tables say."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _known(name: str) -> str:
 
 def recover(
     ctx: typer.Context,
-    query: Annotated[str, typer.Argument(metavar="STREAM", help="Whose checkpoint.", parser=_known)],
+    query: Annotated[str, typer.Argument(metavar="STREAM", help="The stream whose checkpoint it is.", parser=_known)],
     *,
-    reason: Annotated[str, typer.Option(help="Why; kept in the lake's _audit folder.")],
+    reason: Annotated[str, typer.Option(help="Why; for the audit record.")],
     json: console.JsonOption = False,
 ) -> None:
-    """Write a lost, damaged or outdated checkpoint anew; the old one is set aside, and nothing counts twice."""
+    """Write a lost, damaged or stale checkpoint again; the old one is set aside, and nothing counts twice."""
     from customer_activity.operations import recovery  # noqa: PLC0415 - brings pyspark, which few commands need
 
     done = recovery.recover(console.settings_of(ctx).lake, query, reason)

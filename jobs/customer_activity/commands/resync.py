@@ -12,19 +12,19 @@ from customer_activity.terminal import console
 
 
 class Resyncable(StrEnum):
-    """What can be made equal to the tables it reads, as they are."""
+    """What can be made equal to the tables that it reads."""
 
     PUBLISH = "publish"
 
 
 def resync(
     ctx: typer.Context,
-    query: Annotated[Resyncable, typer.Argument(help="Whose output.")],  # noqa: ARG001 - one by now; named, so that nobody guesses
+    query: Annotated[Resyncable, typer.Argument(help="The stream whose output is made equal.")],  # noqa: ARG001 - one by now; named, so that nobody guesses
     *,
-    reason: Annotated[str, typer.Option(help="Why; kept in the lake's _audit folder.")],
+    reason: Annotated[str, typer.Option(help="Why; for the audit record.")],
     json: console.JsonOption = False,
 ) -> None:
-    """Send what the view topic lacks or has otherwise than gold, and nothing else; publish goes on after it."""
+    """Send what differs between the view topic and gold, and nothing else; publish continues after it."""
     from customer_activity.streams.publish.resync import resync as run  # noqa: PLC0415 - brings pyspark, which few commands need
 
     done = run(console.settings_of(ctx), reason)

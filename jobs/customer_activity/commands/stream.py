@@ -1,4 +1,4 @@
-"""`activity stream`: run the queries."""
+"""`activity stream`: run the streams."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ def stream(
     ctx: typer.Context,
     stages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[STREAM]...", help="Parts of the hot path (see `describe`); all when none is named."),
+        typer.Argument(
+            metavar="[STAGE]...", help="Streams of the hot path, each with those behind it; all when none is named."
+        ),
     ] = None,
     *,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Drain what is there through every hop, then exit 0.")
+        bool, typer.Option("--available-now", help="Process what is there through every stream, then exit 0.")
     ] = False,
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="Create topics that are missing, as infra/kafka/topics.yaml says.")
     ] = False,
     attended: Annotated[
         float | None,
-        typer.Option(min=10, metavar="SECONDS", help="Stop when nobody has watched (`driver watch`) for so long."),
+        typer.Option(min=10, metavar="SECONDS", help="Stop when `driver watch` has not looked for so long."),
     ] = None,
 ) -> None:
-    """Run the streaming queries in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
+    """Run the streams in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
     observability.configure_logging()
     settings = console.settings_of(ctx)
     from customer_activity.engine import session  # noqa: PLC0415 - brings pyspark, which few commands need

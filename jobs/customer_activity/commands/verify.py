@@ -1,4 +1,4 @@
-"""`activity verify`: prove that the tables and the view topic say what the input says."""
+"""`activity verify`: prove that the tables and the view topic are right, given the input."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def verify(
     *,
     json: console.JsonOption = False,
     settle: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long a pipeline at work may take to catch up.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long running streams may take to catch up.")
     ] = 60.0,
     sample: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Compare N random customers only; traffic may go on.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+    seed: Annotated[int, typer.Option(help="Chooses the sample.")] = 0,
 ) -> None:
     """Recompute the view from Kafka in plain Python and compare bronze, silver, gold and the view topic with it.
 

@@ -69,7 +69,7 @@ def release(lake: str, reason: str, now: datetime) -> list[str]:
     """
     rules = holding(lake)
     if not rules:
-        raise SettingsError(f"nothing holds publishing on {lake}", remedy="`activity quality` judges it anew")
+        raise SettingsError(f"nothing holds publishing on {lake}", remedy="`activity quality` judges it again")
     _write(lake, failures(lake) | {rule: failure._replace(let_be=reason) for rule, failure in rules.items()})
     audit.note(lake, now, "release", topology.publishing().name, reason, rules=sorted(rules))
     return sorted(rules)
@@ -94,7 +94,7 @@ def held(rules: Mapping[str, Failure]) -> PublishingHeld:
     """Say what holds publishing."""
     return PublishingHeld(
         f"publishing is held: {describe(rules)}",
-        remedy="mend it, then `activity quality`; or `activity quality release --reason …` lets it be",
+        remedy="fix it, then `activity quality`; or `activity quality release --reason …` overrides it",
     )
 
 

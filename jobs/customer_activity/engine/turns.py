@@ -87,7 +87,7 @@ class Rounds:
         while is_early() and not self.stopping.is_set():
             if time.monotonic() - told >= TELL_SECONDS:
                 told = time.monotonic()
-                progress("waits for the path")
+                progress("waits for the hot path")
             if is_coming():
                 until = time.monotonic() + seconds
             elif time.monotonic() >= until:

@@ -60,7 +60,7 @@ def check_agreement(lake: str, queries: Iterable[str]) -> None:
         if fault := _disagreement(state, written):
             raise CheckpointMismatch(
                 f"{query}: {fault} (checkpoint {checkpoint_path(lake, query)})",
-                remedy="put the one back that belongs to the other, or let the checkpoint be written anew from "
+                remedy="put the one back that belongs to the other, or let the checkpoint be written again from "
                 f"what the tables say: `activity recover {query} --reason …`",
             )
         if found := agreement.find(lake, query, state, ids):
@@ -111,7 +111,7 @@ def _recover(lake: str, query: str, reason: str, hold: Callable[[str], int]) -> 
     if written is not None and written.cut is None:
         raise CheckpointMismatch(
             f"{query}: batch {written.batch_id} in {written.table.label} does not tell which offsets it read",
-            remedy="put the checkpoint back from a backup, or move the lake away to build it anew from Kafka",
+            remedy="restore the checkpoint, or move the lake away to build another one from Kafka",
         )
     now = datetime.now(UTC)
     aside = checkpoint.set_aside(lake, query, now)

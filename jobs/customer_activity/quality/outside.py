@@ -154,7 +154,7 @@ def _published(marker: Marker | None, lake: str) -> int:
     except DeltaError as error:
         raise TransientError(
             f"{table.label}: version {marker.version}, which is on the topic, is not in the log",
-            remedy="judge again after the next batch; if it stays, the lake is of another time than the topic",
+            remedy="judge again after the next batch; if it stays, the lake is stale: older than the topic",
         ) from error
     column = changes.to_pyarrow_dataset().to_table(columns=["view_version"])["view_version"]
     return pc.max(column).as_py() or 0

@@ -129,7 +129,7 @@ def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: check
         return 0
     if any('"isStartingVersion":true' in source for source in end if source):
         raise TransientError(
-            f"{seen.stream} begins with {seen.read.label} as it was: what it has of it is not known by version",
+            f"{seen.stream} is still reading the initial snapshot of {seen.read.label}: how far is unknown",
             remedy="judge again when it has caught up",
         )
     return read_by(newest, {seen.read: identity}).get(seen.read, 0)

@@ -114,7 +114,7 @@ def _read_by_silver(lake: str, events: Table, note: Mapping[str, Any]) -> int:
     """
     if any('"isStartingVersion":true' in source for source in note.get("cut", {}).get("end", []) if source):
         raise TransientError(
-            f"silver begins with {events.label} as it was: what it has of it is not known by version",
+            f"silver is still reading the initial snapshot of {events.label}: how far is unknown",
             remedy="rebuild again when it has caught up",
         )
     return read_by(note, {events: delta.table_id(lake, events)}).get(events, 0)

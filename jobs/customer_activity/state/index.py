@@ -145,8 +145,8 @@ class Index:
             self.connection.close()
             self._remove()
             raise IndexDamaged(
-                f"the index {self.path} was damaged, and is removed",
-                remedy="start again: it is made again from the tables",
+                f"the local state {self.path} was damaged, and is removed",
+                remedy="start again: it is rebuilt from the tables",
             ) from error
 
     def rows(self, select: str, keys: Iterable[str]) -> Sequence[tuple[Any, ...]]:

@@ -126,7 +126,7 @@ def _follow(index: Index, lake: str, holding: Holding, held: Position, to: Posit
             index.advance(table, part.end(table, to.table_id))
         after, upto = part.versions[table]
         if upto > after:
-            progress(f"{table.label}: version {upto:,} of {to.version:,} is in the index")
+            progress(f"{table.label}: version {upto:,} of {to.version:,} is in the local state")
 
 
 def _seed(index: Index, lake: str, holding: Holding, to: Position, progress: OnProgress) -> None:
@@ -227,7 +227,7 @@ def _in_order_of_keys(
     rows, label = snapshot.count_rows(), holding.table.label
     failures: list[BaseException] = []
     read = _told(
-        snapshot, lambda done: progress(f"{label}: {done:,} of {rows:,} rows are read for the index"), failures
+        snapshot, lambda done: progress(f"{label}: {done:,} of {rows:,} rows are read for the local state"), failures
     )
     database.register("snapshot", pa.RecordBatchReader.from_batches(snapshot.schema, read))
     query = f"{holding.seed.format(where=where)} ORDER BY {holding.key}"
@@ -237,7 +237,7 @@ def _in_order_of_keys(
             if batch.num_rows:
                 yield batch
             done += batch.num_rows
-            progress(f"{label}: {done:,} keys of {rows:,} rows are in the index")
+            progress(f"{label}: {done:,} keys of {rows:,} rows are in the local state")
     except duckdb.Error as error:
         raise failures[0] if failures else error from error
 

@@ -12,7 +12,7 @@ app = typer.Typer(no_args_is_help=True, help="A local Airflow with this project'
 
 @app.command()
 def start(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
-    """Start it and wait until it is well; says where it is and how to sign in."""
+    """Start it, wait until it is healthy, and print its address and sign-in."""
     found = local_airflow.start(console.settings_of(ctx))
     if json:
         console.print_json({"url": found.url, "is_new": found.is_new})

@@ -27,14 +27,14 @@ def run(
         bool | None,
         typer.Option(
             "--keep/--once",
-            help="Leave everything up at the end, or stop it; in CI it stops when neither is given.",
+            help="Leave everything up at the end, or stop it; in CI the default is to stop.",
         ),
     ] = None,
     airflow: Annotated[
-        bool, typer.Option(help="Have Airflow start the streams and look after them, as in a deployment.")
+        bool, typer.Option(help="Let Airflow start and supervise the streams, as in a deployment.")
     ] = True,
 ) -> None:
-    """Run it all: broker, Airflow, streams and 1.47 million real purchases, live; then the proof and gold."""
+    """Run everything: broker, Airflow, streams and 1.47 million real purchases, live; then verify, and query gold."""
     settings = console.settings_of(ctx)
     filesystem.require(settings.lake)  # before anything is started
     stays = keep if keep is not None else not _is_ci()
@@ -72,9 +72,9 @@ def _print_what_next(customer_id: str | None, *, stays: bool, pages: str | None)
     else:
         console.out.print("\nEverything is stopped, and the data stays. Go on with:")
     steps = {
-        f"{activity} status{' --watch' if stays else ''}": "each hop: state, lag, freshness",
+        f"{activity} status{' --watch' if stays else ''}": "each stream: state, lag, freshness",
         f"{activity} show {_argument(customer_id)}": "one customer: gold row, profile, last purchases",
-        "make run": "the same again, with some fresh purchases",
+        "make run": "run it again, with new purchases",
         **({pages: "Airflow: the streams' runs and logs; pause, clear, rebuild"} if stays and pages else {}),
         **({"make stop": "stop everything"} if stays else {}),
     }

@@ -42,14 +42,14 @@ def produce(
     ctx: typer.Context,
     *,
     name: Annotated[DatasetName | None, typer.Option("--dataset", help="Real data; without it, generated.")] = None,
-    lines: Annotated[int | None, typer.Option(min=0, help="Data set: its first lines only.")] = None,
+    lines: Annotated[int | None, typer.Option(min=0, help="Data set: only its first lines.")] = None,
     customers: Annotated[
         int | None, typer.Option(min=1, help="Generated: customers, each with a profile.", show_default="1000")
     ] = None,
     purchases: Annotated[int | None, typer.Option(min=0, help="Generated: purchases.", show_default="10000")] = None,
     rate: Annotated[float | None, typer.Option(min=0.1, help="Records a second.", show_default="no limit")] = None,
     profiles: Annotated[
-        Arrival, typer.Option(help="Profiles all first, or a third first and the others among the purchases.")
+        Arrival, typer.Option(help="All profiles first, or a third first and the others among the purchases.")
     ] = Arrival.INTERLEAVED,
     profile_changes: Annotated[int, typer.Option(min=0, help="Address changes among the purchases.")] = 0,
     profile_updates_per_second: Annotated[
@@ -60,16 +60,15 @@ def produce(
     conflict_share: Annotated[
         float, typer.Option(min=0, max=1, help="Repeats of a purchase with another amount, per good record.")
     ] = 0.0,
-    odd_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Purchases that count and trip careless readers up, per good record.")
-    ] = 0.0,
+    odd_share: Annotated[float, typer.Option(min=0, max=1, help="Valid but unusual purchases, per good record.")] = 0.0,
     bad_share: Annotated[
-        float, typer.Option(min=0, max=0.9, help="Share of all records that break their contract, each kind as often.")
+        float,
+        typer.Option(min=0, max=0.9, help="Share of all records that violate their contract, all kinds equally often."),
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 0,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Send purchases and profiles to Kafka. Ctrl-C ends it once all that was sent is confirmed."""
+    """Send purchases and profiles to Kafka. Ctrl-C ends it once everything sent is confirmed."""
     settings = console.settings_of(ctx)
     if name and (customers or purchases is not None):
         raise typer.BadParameter("--customers and --purchases are for generated traffic; --lines shortens a data set")

@@ -137,7 +137,7 @@ def watch(settings: Settings, console: Console, under_way: Run) -> None:
                 raise TransientError(
                     f"nothing has moved for {STALL_SECONDS:.0f} s; the streams' last words:\n"
                     + processes.last_lines(settings, running.STREAM),
-                    remedy="`activity status` tells which hop stands still, `activity doctor` what is wrong",
+                    remedy="`activity status` tells which stream stands still, `activity doctor` what is wrong",
                 )
             time.sleep(LOOK_SECONDS)
 

@@ -87,7 +87,7 @@ class BadShareGuard:
             raise BadShareExceeded(
                 f"bronze: {bad} of {records} records of the last 10 minutes are bad ({bad / records:.1%}, "
                 f"the limit is {self.max_share:.1%}): {reasons}. The last batch was not landed.",
-                remedy="mend the producer; then set ACTIVITY_MAX_BAD_SHARE=1 to let these into quarantine",
+                remedy="fix the producer; then set ACTIVITY_MAX_BAD_SHARE=1 to let these into quarantine",
             )
         self.last = Batch(batch, int(now // 60), counts)
         return {
