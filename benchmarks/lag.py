@@ -131,7 +131,7 @@ def grow(lake: str, table: Table, writer: Query, row: Callable[[int], dict[str, 
     path = Path(table_path(lake, table))
     schema = arrow_schema(table)
     last_checkpoint = versions[-min(len(versions), 2 * COMMITS_A_CHECKPOINT)]  # upkeep shortens a log up to one
-    before = history.newest_note(lake, table, writer)  # the writer's checkpoint knows that batch
+    before = history.latest_metadata(lake, table, writer)  # the writer's checkpoint knows that batch
     for number, version in enumerate(versions):
         values = {name: value for name, value in row(number).items() if name in schema.names}
         name = f"part-lag-{number}.parquet"

@@ -109,7 +109,7 @@ def main(
 
 def fill(lake: str, table: Table, query: str, rows: int, customers: int) -> None:
     """Append generated rows in commits of some million, as silver's."""
-    note = history.newest_note(lake, table, Query.SILVER)
+    note = history.latest_metadata(lake, table, Query.SILVER)
     kept = {name: value for name, value in note.items() if name not in ("query", "commit", "counts")}
     with duckdb.connect() as database:
         for first in range(0, rows, COMMIT_ROWS):
@@ -123,7 +123,7 @@ def fill(lake: str, table: Table, query: str, rows: int, customers: int) -> None
 
 def say_read(lake: str, query: Query, table: Table) -> None:
     """Commit, as a query's, that it has read all that is in its sources."""
-    note = dict(history.newest_note(lake, table, query))
+    note = dict(history.latest_metadata(lake, table, query))
     read = {source: newest(lake, source) for source in deltalog.noted(note)}
     versions = {place.table_id: place.version for place in read.values()}
     ends = [json.loads(end) for end in note["cut"]["end"]]

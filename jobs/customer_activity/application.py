@@ -25,7 +25,7 @@ from customer_activity.engine.failures import disk_full
 from customer_activity.engine.observability import HELD, log
 from customer_activity.engine.queries import RunningQuery
 from customer_activity.engine.stream import Context
-from customer_activity.engine.turns import Rounds, Turn
+from customer_activity.engine.turns import Turn, Turns
 from customer_activity.errors import ActivityError, PublishingHeld
 from customer_activity.inspection.describe import lines
 from customer_activity.kafka import topics
@@ -131,7 +131,7 @@ def host(
         context = Context(spark, settings, {table: delta.table_id(settings.lake, table) for table in Table}, resources)
 
         def prepared(
-            query: str, until: threading.Event, turn: Turn | None = None, rounds: Rounds | None = None
+            query: str, until: threading.Event, turn: Turn | None = None, rounds: Turns | None = None
         ) -> RunningQuery:
             hold = partial(lease.hold, query)
             return RunningQuery(query, partial(STREAMS[query].open, context), settings, until, turn, rounds, hold=hold)
@@ -141,7 +141,7 @@ def host(
             return
         # What runs behind the path to the view has one turn between all: two cores are few.
         turn = Turn()
-        rounds = Rounds(queries, stopping)
+        rounds = Turns(queries, stopping)
         together = [
             prepared(query, stopping, turn if topology.spec(query).is_behind else None, rounds) for query in queries
         ]
@@ -160,7 +160,7 @@ def look_around(settings: Settings, stopping: threading.Event, lease: Lease | No
     """
     if lease is not None:
         lease.check()
-    if attended is not None and not stopping.is_set() and heartbeat.is_over(settings.run_dir, attended):
+    if attended is not None and not stopping.is_set() and heartbeat.is_stale(settings.run_dir, attended):
         log.warning("nobody has looked after this driver for %.0f s: it stops", attended)
         stopping.set()
 

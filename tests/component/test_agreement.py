@@ -16,7 +16,7 @@ from pyarrow import fs
 from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import agreement, checkpoint
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.lake import delta, deltalog, history
 from customer_activity.operations import recovery
@@ -82,7 +82,7 @@ class Lake:
         for table in WRITES[query] if writes else ():
             self.append(table, note)
         shutil.rmtree(checkpoint_path(self.path, query), ignore_errors=True)
-        checkpoint.write(self.path, query, "g-1", self.days, Cut(end, end), is_through=True)
+        checkpoint.write(self.path, query, "g-1", self.days, OffsetRange(end, end), is_committed=True)
 
     def day(self) -> None:
         """Let every query take a batch."""
@@ -174,8 +174,8 @@ def test_a_table_of_bronze_that_silver_has_not_read_is_told_by_the_other_one(
 def test_a_batch_of_bronze_that_is_not_through_may_be_in_one_of_its_tables(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.day()
-    cut = Cut([KAFKA[1]], [KAFKA[2]])
-    checkpoint.write(lake.path, Query.BRONZE, "g-1", 2, cut, is_through=False)
+    cut = OffsetRange([KAFKA[1]], [KAFKA[2]])
+    checkpoint.write(lake.path, Query.BRONZE, "g-1", 2, cut, is_committed=False)
     counts = {"purchase-events": {"accepted": 1}, "customer-profiles": {"accepted": 2}}
     note: dict[str, object] = {"query": "bronze", "generation": "g-1", "batch_id": 2, "commit": "b-2", "counts": counts}
     lake.append(BRONZE[0], note)

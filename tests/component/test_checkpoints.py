@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
 
@@ -27,21 +27,21 @@ def at(version: int, index: int = -1, *, is_start: bool = False) -> str:
 @pytest.mark.parametrize(
     ("cut", "begins", "expected"),
     [
-        (Cut([at(5), at(2)], [at(7), at(2)]), WHOLE_LOG, {FIRST: (4, 6), SECOND: (1, 1)}),
-        (Cut([at(5), at(2)], [at(7), at(2)]), SHORTENED, {FIRST: (4, 6), SECOND: (1, 1)}),
-        (Cut(None, [at(3), at(1)]), WHOLE_LOG, {FIRST: (-1, 2), SECOND: (-1, 0)}),
-        (Cut(None, [at(3), at(1)]), SHORTENED, {FIRST: (-1, 2), SECOND: (-1, 0)}),
-        (Cut(None, [at(9), None]), {FIRST: 7, SECOND: 4}, {FIRST: (6, 8), SECOND: (3, 3)}),
-        (Cut(None, [at(3), None]), {FIRST: 7, SECOND: 0}, {FIRST: (6, 6), SECOND: (-1, -1)}),
-        (Cut([at(5), None], [at(6), None]), WHOLE_LOG, {FIRST: (4, 5), SECOND: (-1, -1)}),
-        (Cut([at(5), None], [at(6), at(1)]), SHORTENED, {FIRST: (4, 5), SECOND: (-1, 0)}),
-        (Cut([at(5), at(2)], [at(7, 12), at(2)]), WHOLE_LOG, {FIRST: (4, 7), SECOND: (1, 1)}),
-        (Cut([at(7, 12), at(2)], [at(9), at(2)]), WHOLE_LOG, {FIRST: (7, 8), SECOND: (1, 1)}),
-        (Cut([at(7, 12), at(2)], [at(7, 20), at(2)]), WHOLE_LOG, {FIRST: (7, 7), SECOND: (1, 1)}),
-        (Cut([at(7, 12), at(2)], [at(8), at(2)]), WHOLE_LOG, {FIRST: (7, 7), SECOND: (1, 1)}),
-        (Cut(None, [at(5, 3, is_start=True), None]), SHORTENED, {FIRST: (-1, 5), SECOND: (-1, -1)}),
-        (Cut([at(5, 3, is_start=True), at(2)], [at(7), at(2)]), WHOLE_LOG, {FIRST: (5, 6), SECOND: (1, 1)}),
-        (Cut([at(5, is_start=True), at(2)], [at(7), at(2)]), WHOLE_LOG, {FIRST: (-1, 6), SECOND: (1, 1)}),
+        (OffsetRange([at(5), at(2)], [at(7), at(2)]), WHOLE_LOG, {FIRST: (4, 6), SECOND: (1, 1)}),
+        (OffsetRange([at(5), at(2)], [at(7), at(2)]), SHORTENED, {FIRST: (4, 6), SECOND: (1, 1)}),
+        (OffsetRange(None, [at(3), at(1)]), WHOLE_LOG, {FIRST: (-1, 2), SECOND: (-1, 0)}),
+        (OffsetRange(None, [at(3), at(1)]), SHORTENED, {FIRST: (-1, 2), SECOND: (-1, 0)}),
+        (OffsetRange(None, [at(9), None]), {FIRST: 7, SECOND: 4}, {FIRST: (6, 8), SECOND: (3, 3)}),
+        (OffsetRange(None, [at(3), None]), {FIRST: 7, SECOND: 0}, {FIRST: (6, 6), SECOND: (-1, -1)}),
+        (OffsetRange([at(5), None], [at(6), None]), WHOLE_LOG, {FIRST: (4, 5), SECOND: (-1, -1)}),
+        (OffsetRange([at(5), None], [at(6), at(1)]), SHORTENED, {FIRST: (4, 5), SECOND: (-1, 0)}),
+        (OffsetRange([at(5), at(2)], [at(7, 12), at(2)]), WHOLE_LOG, {FIRST: (4, 7), SECOND: (1, 1)}),
+        (OffsetRange([at(7, 12), at(2)], [at(9), at(2)]), WHOLE_LOG, {FIRST: (7, 8), SECOND: (1, 1)}),
+        (OffsetRange([at(7, 12), at(2)], [at(7, 20), at(2)]), WHOLE_LOG, {FIRST: (7, 7), SECOND: (1, 1)}),
+        (OffsetRange([at(7, 12), at(2)], [at(8), at(2)]), WHOLE_LOG, {FIRST: (7, 7), SECOND: (1, 1)}),
+        (OffsetRange(None, [at(5, 3, is_start=True), None]), SHORTENED, {FIRST: (-1, 5), SECOND: (-1, -1)}),
+        (OffsetRange([at(5, 3, is_start=True), at(2)], [at(7), at(2)]), WHOLE_LOG, {FIRST: (5, 6), SECOND: (1, 1)}),
+        (OffsetRange([at(5, is_start=True), at(2)], [at(7), at(2)]), WHOLE_LOG, {FIRST: (-1, 6), SECOND: (1, 1)}),
     ],
     ids=[
         "two versions of one, none of the other",
@@ -62,7 +62,7 @@ def at(version: int, index: int = -1, *, is_start: bool = False) -> str:
     ],
 )
 def test_the_versions_of_a_batch(
-    cut: Cut, begins: Mapping[Table, int | None], expected: dict[Table, tuple[int, int]]
+    cut: OffsetRange, begins: Mapping[Table, int | None], expected: dict[Table, tuple[int, int]]
 ) -> None:
     assert cut.versions(begins) == expected
 
@@ -74,7 +74,7 @@ PLACES = [at(3), at(4, 0), at(4, 2), at(5), at(5, 1), at(6, 9), at(8)]
 def test_what_one_batch_ends_with_the_next_begins_behind(first: int) -> None:
     """Wherever Spark's limits cut: no version is read twice, and none is left out."""
     ends = PLACES[first:]
-    cuts = [Cut(None, [ends[0]]), *(Cut([begin], [end]) for begin, end in pairwise(ends))]
+    cuts = [OffsetRange(None, [ends[0]]), *(OffsetRange([begin], [end]) for begin, end in pairwise(ends))]
     found = [cut.versions({FIRST: 0})[FIRST] for cut in cuts]
     assert [version for after, upto in found for version in range(after + 1, upto + 1)] == list(range(8))
     assert all(upto == after for (_, upto), (after, _) in pairwise(found))

@@ -192,12 +192,12 @@ def test_a_watch_ends_when_the_driver_is_not_well_and_pays_attention_till_then(
     )
     monkeypatch.setattr(driver, "observe", lambda _: next(states))
     assert [found.state for found in driver.watch(settings, 0.0)] == [State.STARTING, State.RUNNING, State.DEAD]
-    assert not heartbeat.is_over(settings.run_dir, 60)
+    assert not heartbeat.is_stale(settings.run_dir, 60)
 
 
 @pytest.mark.parametrize(("age", "is_stopped"), [(5.0, False), (90.0, True)], ids=["watched", "left alone"])
 def test_a_driver_that_nobody_watches_stops(settings: Settings, age: float, is_stopped: bool) -> None:
-    heartbeat.pay(settings.run_dir)
+    heartbeat.touch(settings.run_dir)
     file = settings.run_dir / "attention"
     os.utime(file, (time.time() - age,) * 2)
     stopping = threading.Event()
@@ -209,7 +209,7 @@ def test_without_that_option_nobody_needs_to(settings: Settings) -> None:
     stopping = threading.Event()
     application.look_around(settings, stopping, None, None)
     assert not stopping.is_set()
-    assert heartbeat.is_over(settings.run_dir, 60), "nobody ever did"
+    assert heartbeat.is_stale(settings.run_dir, 60), "nobody ever did"
 
 
 def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_a_rule_that_goes_on_failing_keeps_its_begin(settings: Settings) -> None
     assert (held["a"].since, held["a"].run) == ("since run-1", "run-2")
 
 
-def test_what_was_released_is_let_be_until_it_has_passed_once(settings: Settings) -> None:
+def test_what_was_released_is_overridden_until_it_has_passed_once(settings: Settings) -> None:
     gate.update(settings.lake, [], {"a": failed()})
     assert gate.release(settings.lake, "known, ticket 7", NOW) == ["a"]
     assert gate.update(settings.lake, [], {"a": failed("run-2")}) == {}, "it fails again: somebody knows"

@@ -49,7 +49,7 @@ def test_commits_that_come_meanwhile_move_no_version(lake: str) -> None:
     for number in (6, 7):
         commit(lake, {"query": "silver", "batch_id": number})
     expected = {0: None, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5}
-    assert batches(list(history.told(lake, TABLE, opened.version()))) == expected
+    assert batches(list(history.log_entries(lake, TABLE, opened.version()))) == expected
     noted = [note["batch_id"] for note in verified.commits(lake, TABLE, opened).metadata if "batch_id" in note]
     assert sorted(noted) == [1, 2, 3, 4, 5]
 
@@ -61,10 +61,10 @@ def test_a_log_that_is_far_away_is_told_as_one_that_is_near(
     """Several entries are asked for at once there."""
     for version in range(first):
         Path(table_path(lake, TABLE), "_delta_log", f"{version:020}.json").unlink()
-    near = list(history.told(lake, TABLE, 5))
+    near = list(history.log_entries(lake, TABLE, 5))
     away = fs.SubTreeFileSystem(lake, fs.LocalFileSystem())
     monkeypatch.setattr(history, "filesystem", lambda location: (away, str(Path(location).relative_to(lake))))
-    assert list(history.told(lake, TABLE, 5)) == near
+    assert list(history.log_entries(lake, TABLE, 5)) == near
     assert [said["version"] for said in near] == [*range(5, first - 1, -1)]
 
 
@@ -79,8 +79,8 @@ def test_a_log_that_is_far_away_is_told_as_one_that_is_near(
 def test_a_querys_newest_note(lake: str, upto: int | None, batch: int | None) -> None:
     commit(lake, {"query": "maintenance"})
     commit(lake, "somebody else's")
-    assert history.newest_note(lake, TABLE, Query.SILVER, upto).get("batch_id") == batch
-    assert history.newest_note(lake, TABLE, Query.GOLD) == {}
+    assert history.latest_metadata(lake, TABLE, Query.SILVER, upto).get("batch_id") == batch
+    assert history.latest_metadata(lake, TABLE, Query.GOLD) == {}
 
 
 def test_log_and_history_are_whole_together(lake: str) -> None:
@@ -88,7 +88,7 @@ def test_log_and_history_are_whole_together(lake: str) -> None:
     history.keep(lake, TABLE, entries)
     for _, path in entries:
         Path(path).unlink()
-    said = [*history.told(lake, TABLE, 5), *history.kept(lake, TABLE)]
+    said = [*history.log_entries(lake, TABLE, 5), *history.archived_entries(lake, TABLE)]
     assert batches(said) == {0: None} | {number: number for number in range(1, 6)}
 
 
@@ -115,12 +115,12 @@ def test_a_history_whose_writing_failed_is_not_there(lake: str) -> None:
     entries = [(1, f"{table_path(lake, TABLE)}/_delta_log/{1:020}.json")]
     with files_of_at_most(50), pytest.raises(OSError, match="too large"):
         history.keep(lake, TABLE, entries)
-    assert list(history.kept(lake, TABLE)) == []
+    assert list(history.archived_entries(lake, TABLE)) == []
     assert list(Path(history_path(lake, TABLE)).glob("*.jsonl")) == []
     history.keep(lake, TABLE, entries)
     with files_of_at_most(50), pytest.raises(OSError, match="too large"):
         history.keep(lake, TABLE, entries)
-    assert batches(list(history.kept(lake, TABLE))) == {1: 1}
+    assert batches(list(history.archived_entries(lake, TABLE))) == {1: 1}
 
 
 @pytest.mark.parametrize("keeps", [0, 0.4, 0.999], ids=["nothing", "some lines", "nearly all"])
@@ -135,7 +135,7 @@ def test_a_file_that_a_former_release_left_cut_off_is_made_up_for_by_the_next(la
 
     keep_and_remove(lake, range(4))
 
-    said = [*history.told(lake, TABLE, 5), *history.kept(lake, TABLE)]
+    said = [*history.log_entries(lake, TABLE, 5), *history.archived_entries(lake, TABLE)]
     assert batches(said) == {0: None} | {number: number for number in range(1, 6)}
     assert verified.commits(lake, TABLE, DeltaTable(table_path(lake, TABLE))).first_version == 0
 
@@ -143,5 +143,5 @@ def test_a_file_that_a_former_release_left_cut_off_is_made_up_for_by_the_next(la
 def test_a_draft_is_no_history(lake: str) -> None:
     keep_and_remove(lake, range(2))
     Path(history_path(lake, TABLE), "0-9.jsonl.draft").write_text('{"version"')
-    assert batches(list(history.kept(lake, TABLE))) == {0: None, 1: 1}
+    assert batches(list(history.archived_entries(lake, TABLE))) == {0: None, 1: 1}
     assert verified.commits(lake, TABLE, DeltaTable(table_path(lake, TABLE))).first_version == 0

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.errors import LeaseLost, TerminalError
 from customer_activity.lake import delta, deltalog, named_operations
 from customer_activity.lake.named_operations import Kind
@@ -105,14 +105,16 @@ def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:
     assert not compare(PROFILES, placed, frozenset()).ok
 
 
-@pytest.mark.parametrize("is_through", [False, True])
-def test_a_replay_does_not_come_between_two_commits_of_a_batch(is_through: bool, settings: Settings, lake: str) -> None:
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_replay_does_not_come_between_two_commits_of_a_batch(
+    is_committed: bool, settings: Settings, lake: str
+) -> None:
     """The batch has profiles already; its purchases, of the same number, would come after those of the replay."""
-    cut = Cut(None, [json.dumps({PROFILES: {"0": 6}})])
-    checkpoint.write(lake, Query.BRONZE, "g-1", 7, cut, is_through=is_through)
+    cut = OffsetRange(None, [json.dumps({PROFILES: {"0": 6}})])
+    checkpoint.write(lake, Query.BRONZE, "g-1", 7, cut, is_committed=is_committed)
     batch = {"generation": "g-1", "batch_id": 7, "landing": 4}
     write(lake, Table.QUARANTINE, [row((4, 0, 5), reason="timestamp_in_future", quarantined_at=SENT)], **batch)
-    if is_through:
+    if is_committed:
         assert replay(settings, Selection(), "clocks are set").accepted == {PROFILES: 1}
         return
     with pytest.raises(TerminalError, match=r"(?s)batch 7 of bronze .*activity stream bronze --available-now"):

@@ -13,7 +13,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.engine import loss
 from customer_activity.engine.loss import Lost
 from customer_activity.errors import OffsetsLost, SettingsError
@@ -31,7 +31,7 @@ def source(bought: dict[int, int], people: dict[int, int]) -> str:
     return json.dumps({BOUGHT: bought, PEOPLE: people}, separators=(",", ":"))
 
 
-CUT = Cut([source({0: 5, 1: 6}, {0: 1})], [source({0: 9, 1: 6}, {0: 4})])
+CUT = OffsetRange([source({0: 5, 1: 6}, {0: 1})], [source({0: 9, 1: 6}, {0: 4})])
 WHOLE = {BOUGHT: {0: (0, 20), 1: (0, 20)}, PEOPLE: {0: (0, 20)}}
 
 
@@ -40,7 +40,7 @@ def settings(tmp_path: Path) -> Settings:
     """Return settings of a lake whose bronze has landed batch 7."""
     own = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
     delta.ensure_tables(own.lake)
-    checkpoint.write(own.lake, Query.BRONZE, "g-1", 7, CUT, is_through=True)
+    checkpoint.write(own.lake, Query.BRONZE, "g-1", 7, CUT, is_committed=True)
     note = {"query": "bronze", "generation": "g-1", "batch_id": 7, "topic_ids": {BOUGHT: "id-1", PEOPLE: "id-2"}}
     write_deltalake(
         table_path(own.lake, Table.PROFILE_EVENTS),
@@ -61,7 +61,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("is_through", "ranges", "lost"),
+    ("is_committed", "ranges", "lost"),
     [
         pytest.param(True, {}, [], id="Kafka has everything"),
         pytest.param(True, {BOUGHT: {0: (9, 20), 1: (6, 6)}}, [], id="Kafka has just what comes next"),
@@ -91,10 +91,10 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     ],
 )
 def test_lost_offsets_are_found(
-    settings: Settings, broker: dict[str, Any], is_through: bool, ranges: dict[str, Any], lost: list[Lost]
+    settings: Settings, broker: dict[str, Any], is_committed: bool, ranges: dict[str, Any], lost: list[Lost]
 ) -> None:
     broker["ranges"].update(ranges)
-    if not is_through:
+    if not is_committed:
         checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
         checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT)
 
@@ -132,12 +132,12 @@ def test_a_lake_without_a_checkpoint_has_lost_nothing(settings: Settings, broker
     assert loss.find(settings) == []
 
 
-@pytest.mark.parametrize("is_through", [True, False], ids=["the batch is through", "the batch is read again"])
+@pytest.mark.parametrize("is_committed", [True, False], ids=["the batch is through", "the batch is read again"])
 def test_what_is_accepted_is_gone_on_from_and_noted(
-    settings: Settings, broker: dict[str, Any], is_through: bool
+    settings: Settings, broker: dict[str, Any], is_committed: bool
 ) -> None:
     checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
-    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_through=is_through)
+    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_committed=is_committed)
     broker["ranges"].update({BOUGHT: {0: (12, 20), 1: (0, 20)}})
     (lost,) = loss.find(settings)
 
@@ -145,9 +145,9 @@ def test_what_is_accepted_is_gone_on_from_and_noted(
 
     assert loss.find(settings) == []
     state = checkpoint.state(settings.lake, Query.BRONZE)
-    assert state == ("g-1", 7, 7 if is_through else 6)
+    assert state == ("g-1", 7, 7 if is_committed else 6)
     begin = source({0: 12, 1: 6}, {0: 1})
-    assert checkpoint.cut(settings.lake, Query.BRONZE, 7) == Cut([begin], [source({0: 12, 1: 6}, {0: 4})])
+    assert checkpoint.cut(settings.lake, Query.BRONZE, 7) == OffsetRange([begin], [source({0: 12, 1: 6}, {0: 4})])
     (deed,) = (json.loads(path.read_text()) for path in Path(settings.lake, "_audit").iterdir())
     assert (deed["what"], deed["reason"], deed["lost"]) == (
         "accept-loss",
@@ -157,17 +157,19 @@ def test_what_is_accepted_is_gone_on_from_and_noted(
     assert Path(deed["set_aside"]).is_dir()
 
 
-@pytest.mark.parametrize("is_through", [True, False], ids=["the batch is through", "the batch is read again"])
-def test_what_an_added_partition_lost_is_accepted(settings: Settings, broker: dict[str, Any], is_through: bool) -> None:
+@pytest.mark.parametrize("is_committed", [True, False], ids=["the batch is through", "the batch is read again"])
+def test_what_an_added_partition_lost_is_accepted(
+    settings: Settings, broker: dict[str, Any], is_committed: bool
+) -> None:
     checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
-    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_through=is_through)
+    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_committed=is_committed)
     broker["ranges"].update({BOUGHT: {0: (0, 20), 1: (0, 20), 2: (4, 9)}})
 
     loss.accept(settings, 4, "it was added too late")
 
     assert loss.find(settings) == []
     cut = checkpoint.cut(settings.lake, Query.BRONZE, 7)
-    assert cut == Cut([source({0: 5, 1: 6, 2: 4}, {0: 1})], [source({0: 9, 1: 6, 2: 4}, {0: 4})])
+    assert cut == OffsetRange([source({0: 5, 1: 6, 2: 4}, {0: 1})], [source({0: 9, 1: 6, 2: 4}, {0: 4})])
 
 
 @pytest.mark.parametrize("offsets", [1, 4], ids=["fewer than are lost", "more than are lost"])

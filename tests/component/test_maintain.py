@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from customer_activity import cli
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.errors import EXIT_CHECK_FAILED, QueryAlreadyRunning, SettingsError, TransientError
 from customer_activity.lake import delta
 from customer_activity.lease.lease import newest_epoch
@@ -128,7 +128,7 @@ def test_only_tables_that_nothing_merges_into_get_large_files() -> None:
 def test_checkpoints_that_were_replaced_long_ago_go(settings: Settings, lake: str) -> None:
     now = datetime.now(UTC)
     for query, days in ((Query.BRONZE, 31), (Query.SILVER, 29), (Query.GOLD, 31)):
-        checkpoint.write(lake, query, "g-1", 1, Cut([None], [None]), is_through=True)
+        checkpoint.write(lake, query, "g-1", 1, OffsetRange([None], [None]), is_committed=True)
         checkpoint.set_aside(lake, query, now - timedelta(days=days))
     Path(checkpoint_path(lake, Query.GOLD)).mkdir()  # the one in use
     gone = on_demand.maintain(settings, 0).checkpoints

@@ -16,7 +16,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.failpoints import FailPoint
 from customer_activity.lake import delta
 from customer_activity.maintenance import maintenance
@@ -45,7 +45,7 @@ def lake(tmp_path: Path) -> str:
 def has_read(lake: str, query: Query, version: int) -> None:
     """Write the checkpoint of a query whose last batch began behind a version of silver.purchases."""
     end = {"reservoirId": delta.table_id(lake, Table.PURCHASES), "reservoirVersion": version + 1, "index": -1}
-    checkpoint.write(lake, query, "g-1", 1, Cut([json.dumps(end)], [json.dumps(end)]), is_through=True)
+    checkpoint.write(lake, query, "g-1", 1, OffsetRange([json.dumps(end)], [json.dumps(end)]), is_committed=True)
 
 
 READERS = (Query.GOLD, Query.SUMMARIES)

@@ -193,7 +193,7 @@ def test_changes_that_leave_no_trace_leave_a_commit(
     assert settled == [1]
     assert (commits(lake, query), batch.commits) == (1, 1)
     assert merged(lake, query) == {}
-    note = history.newest_note(lake, MERGING[query].stream.target, query)
+    note = history.latest_metadata(lake, MERGING[query].stream.target, query)
     assert deltalog.noted(note)[MERGING[query].stream.source].version == 1
 
     take(settings, query, -1)

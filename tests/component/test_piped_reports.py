@@ -50,7 +50,7 @@ JUDGEMENT = Judgement(
     verdicts=(Verdict(RULE, Judged(Outcome.FAILED, 1.0, SENTENCE, (f"id {WORD}",), None), 0.5),),
     versions={},
     held={},
-    let_be=(WORD,),
+    overridden=(WORD,),
     documents=f"/{WORD}/index.html",
     seconds=1.0,
 )

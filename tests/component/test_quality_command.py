@@ -30,13 +30,13 @@ def verdict(name: str, outcome: Outcome, severity: Severity = Severity.HOLD) -> 
     return Verdict(rule, Judged(outcome, float(len(examples)), f"{len(examples)} rows", examples, None), 0.5)
 
 
-def report(*verdicts: Verdict, let_be: tuple[str, ...] = ()) -> Report:
+def report(*verdicts: Verdict, overridden: tuple[str, ...] = ()) -> Report:
     held = {
         v.rule.rule: gate.Failure(v.rule.suite, v.judged.found, "now", "run-1")
         for v in verdicts
-        if v.holds and v.rule.rule not in let_be
+        if v.holds and v.rule.rule not in overridden
     }
-    return Report("run-1", verdicts, {"gold.customer_activity": 3}, held, let_be, "/docs/index.html", 1.25)
+    return Report("run-1", verdicts, {"gold.customer_activity": 3}, held, overridden, "/docs/index.html", 1.25)
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def test_a_warning_holds_nothing(call: Callable[..., tuple[int, str, str]]) -> N
     assert (code, out.splitlines()[-1]) == (0, "0 of 1 rules passed in 1.2 s, 1 warn")
 
 
-def test_what_was_let_be_still_fails_the_command(call: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, _ = call(found=report(verdict("one_row", Outcome.FAILED), let_be=("one_row",)))
+def test_what_was_overridden_still_fails_the_command(call: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = call(found=report(verdict("one_row", Outcome.FAILED), overridden=("one_row",)))
     assert code == 1
     assert "overridden: one_row" in out
     assert "publishing is held" not in out

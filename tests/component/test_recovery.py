@@ -12,7 +12,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import Cut, State
+from customer_activity.checkpoints.checkpoint import OffsetRange, State
 from customer_activity.errors import CheckpointMismatch, SettingsError
 from customer_activity.lake import delta
 from customer_activity.operations import recovery
@@ -24,7 +24,7 @@ END = [
     '{"purchase-events":{"0":9},"customer-profile-state":{"0":1}}',
     '{"another-topic":{"0":2}}',
 ]
-CUT = Cut(BEGIN, END)
+CUT = OffsetRange(BEGIN, END)
 BATCH_7 = {"generation": "g-1", "batch_id": 7, "cut": CUT._asdict()}
 TABLE_OF = {
     Query.BRONZE: Table.PURCHASE_EVENTS,
@@ -146,7 +146,7 @@ def test_a_recovered_checkpoint_begins_with_the_newest_batch_in_the_tables(lake:
 
 
 def test_a_first_batch_has_no_begin(lake: str) -> None:
-    first = Cut(None, END)
+    first = OffsetRange(None, END)
     write_commit(lake, Table.PURCHASE_EVENTS, Query.BRONZE, generation="g-1", batch_id=0, cut=first._asdict())
     recovery.recover(lake, Query.BRONZE, "a test")
     assert checkpoint.state(lake, Query.BRONZE) == State("g-1", planned=0, committed=None)

@@ -45,5 +45,5 @@ def test_a_run_directory_of_ours_is_private_and_somebody_elses_folder_stays_as_i
     (tmp_path / "theirs").mkdir()
     before = rights(tmp_path / "theirs")
     for name in ("ours", "theirs"):
-        heartbeat.pay(tmp_path / name)
+        heartbeat.touch(tmp_path / name)
     assert (rights(tmp_path / "ours"), rights(tmp_path / "theirs")) == (0o700, before)

@@ -40,9 +40,9 @@ def main(
     rounds: Annotated[int, typer.Option(min=0, help="Kills at each of the fail points.")] = 7,
     random: Annotated[int, typer.Option(min=0, help="Kills at random moments.")] = 20,
     bounces: Annotated[int, typer.Option(min=0, help="Bounces of the broker, hard and clean in turn.")] = 6,
-    networks: Annotated[int, typer.Option(min=0, help="Rounds of a slow, a cut and a silent network.")] = 1,
+    networks: Annotated[int, typer.Option(min=0, help="Turns of a slow, a cut and a silent network.")] = 1,
     zombies: Annotated[int, typer.Option(min=0, help="Drivers that are frozen, and wake too late.")] = 3,
-    indexes: Annotated[int, typer.Option(min=0, help="Rounds of kills after which the index is gone or old.")] = 1,
+    indexes: Annotated[int, typer.Option(min=0, help="Turns of kills after which the index is gone or old.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of the logs and data.")] = PROJECT / "var" / "drills",
 ) -> None:
     """Do all faults, print what they cost, and exit 1 when anything is wrong at the end of a part."""

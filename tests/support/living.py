@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import delta
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
@@ -122,7 +122,7 @@ class LivingPipeline(QuickPipeline):
         batch.versions = self._versions(query)
         before = self.batches[query][-2].cut["end"] if batch.batch_id else None
         batch.cut = {"begin": before, "end": self._end(query)}
-        self._note(batch, is_through=False)
+        self._note(batch, is_committed=False)
         self._work(query, batch)
         return batch
 
@@ -137,12 +137,17 @@ class LivingPipeline(QuickPipeline):
         batch.reach(FailPoint.PLANNED)
         self._write(query, batch)
         batch.reach(FailPoint.WRITTEN)
-        self._note(batch, is_through=True)
+        self._note(batch, is_committed=True)
 
-    def _note(self, batch: MicroBatch, *, is_through: bool) -> None:
+    def _note(self, batch: MicroBatch, *, is_committed: bool) -> None:
         """Write Spark's checkpoint."""
         checkpoint.write(
-            self.settings.lake, batch.query, batch.generation, batch.batch_id, Cut(**batch.cut), is_through=is_through
+            self.settings.lake,
+            batch.query,
+            batch.generation,
+            batch.batch_id,
+            OffsetRange(**batch.cut),
+            is_committed=is_committed,
         )
 
     def on_machine(self, number: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from customer_activity.engine import turns
-from customer_activity.engine.turns import Rounds, Turn
+from customer_activity.engine.turns import Turn, Turns
 from support.streams import Query
 
 PATH = [Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH]
@@ -21,13 +21,13 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "IDLE_BRONZE_SECONDS", 60.0)
 
 
-def finishing(rounds: Rounds, query: Query, through: int) -> threading.Thread:
+def finishing(rounds: Turns, query: Query, through: int) -> threading.Thread:
     thread = threading.Thread(target=rounds.finish, args=(query, through), daemon=True)
     thread.start()
     return thread
 
 
-def noted(rounds: Rounds, query: Query, through: int) -> Iterator[bool]:
+def noted(rounds: Turns, query: Query, through: int) -> Iterator[bool]:
     """Wait until a query's finished batch is noted."""
     with rounds.changed:
         yield rounds.changed.wait_for(lambda: rounds.through[query] == through, 10)
@@ -35,12 +35,12 @@ def noted(rounds: Rounds, query: Query, through: int) -> Iterator[bool]:
 
 @pytest.mark.parametrize("query", PATH, ids=str)
 def test_a_query_alone_waits_for_nobody(query: Query) -> None:
-    rounds = Rounds([query, Query.ACTIVITY], threading.Event())
+    rounds = Turns([query, Query.ACTIVITY], threading.Event())
     rounds.finish(query, rounds.begin(query))
 
 
 def test_bronze_cuts_its_next_batch_when_the_last_is_in_gold() -> None:
-    rounds = Rounds(PATH, threading.Event())
+    rounds = Turns(PATH, threading.Event())
     assert rounds.begin(Query.BRONZE) == 1
     bronze = finishing(rounds, Query.BRONZE, 1)
     assert all(noted(rounds, Query.BRONZE, 1))
@@ -57,7 +57,7 @@ def test_bronze_cuts_its_next_batch_when_the_last_is_in_gold() -> None:
 
 
 def test_a_hop_begins_when_the_hop_above_has_something_new() -> None:
-    rounds = Rounds(PATH, threading.Event())
+    rounds = Turns(PATH, threading.Event())
     silver = finishing(rounds, Query.SILVER, 0)
     assert all(noted(rounds, Query.SILVER, 0))
     assert silver.is_alive()
@@ -70,7 +70,7 @@ def test_a_hop_waits_for_whatever_is_at_work_above_it(monkeypatch: pytest.Monkey
     """A first batch may take long: a look in between could find one of its tables written and the other not."""
     monkeypatch.setattr(turns, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(turns, "IDLE_BRONZE_SECONDS", 0.0)
-    rounds = Rounds(PATH, threading.Event())
+    rounds = Turns(PATH, threading.Event())
     rounds.begin(Query.BRONZE)
     gold = finishing(rounds, Query.GOLD, 0)
     assert all(noted(rounds, Query.GOLD, 0))
@@ -86,7 +86,7 @@ def test_merges_leave_the_cores_to_a_large_batch_until_it_is_published(monkeypat
     monkeypatch.setattr(turns, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(turns, "IDLE_BRONZE_SECONDS", 0.0)
     monkeypatch.setattr(turns, "LARGE_SECONDS", -1.0)  # every batch is a large one
-    rounds = Rounds(PATH, threading.Event())
+    rounds = Turns(PATH, threading.Event())
     for query in PATH:
         rounds.begin(query)
     merge = threading.Thread(target=rounds.begin, args=(Query.SUMMARIES,), daemon=True)
@@ -101,14 +101,14 @@ def test_merges_leave_the_cores_to_a_large_batch_until_it_is_published(monkeypat
 def test_merges_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "LARGE_SECONDS", -1.0)
     monkeypatch.setattr(turns, "MERGES_WAIT_SECONDS", 0.0)
-    rounds = Rounds(PATH, threading.Event())
+    rounds = Turns(PATH, threading.Event())
     rounds.begin(Query.BRONZE)
     assert rounds.begin(Query.SUMMARIES) == 0
 
 
 def test_nobody_waits_when_the_application_stops() -> None:
     stopping = threading.Event()
-    rounds = Rounds(PATH, stopping)
+    rounds = Turns(PATH, stopping)
     rounds.begin(Query.BRONZE)
     silver = finishing(rounds, Query.SILVER, 0)
     assert all(noted(rounds, Query.SILVER, 0))
@@ -144,7 +144,7 @@ def test_a_hop_says_that_it_waits_for_as_long_as_the_hop_above_is_at_work(monkey
     monkeypatch.setattr(turns, "TELL_SECONDS", 0.01)
     monkeypatch.setattr(turns, "LOOK_SECONDS", 0.01)
     stopping, told, has_said_so_twice = threading.Event(), [], threading.Event()
-    rounds = Rounds(PATH, stopping)
+    rounds = Turns(PATH, stopping)
 
     def progress(words: str) -> None:
         told.append(words)

@@ -128,11 +128,13 @@ def _is_in_quarantine(lake: str, query: str, batch: tuple[Any, Any]) -> bool:
     than its history.
     """
     oldest = newest = deltalog.newest_version(lake, QUARANTINE)
-    for said in history.told(lake, QUARANTINE, newest):
+    for said in history.log_entries(lake, QUARANTINE, newest):
         oldest = said["version"]
         if _is_of(said, query, batch):
             return True
-    return any(said["version"] < oldest and _is_of(said, query, batch) for said in history.kept(lake, QUARANTINE))
+    return any(
+        said["version"] < oldest and _is_of(said, query, batch) for said in history.archived_entries(lake, QUARANTINE)
+    )
 
 
 def _is_of(said: Mapping[str, Any], query: str, batch: tuple[Any, Any]) -> bool:
@@ -142,7 +144,7 @@ def _is_of(said: Mapping[str, Any], query: str, batch: tuple[Any, Any]) -> bool:
 
 def _newest_notes(lake: str, table: Table, query: str) -> Iterator[Mapping[str, Any]]:
     """Yield what a query's newest commits to a table note, the newest first."""
-    said = history.told(lake, table, deltalog.newest_version(lake, table))
+    said = history.log_entries(lake, table, deltalog.newest_version(lake, table))
     notes = (metadata_of(commit.get("userMetadata")) for commit in islice(said, NEWEST_COMMITS))
     return (note for note in notes if note.get("query") == query)
 
@@ -184,7 +186,7 @@ def _notes(lake: str, query: str) -> Iterator[tuple[Table, Mapping[str, Any]]]:
     What publish now and then puts into quarantine says nothing of how far it is.
     """
     for table in topology.spec(query).telling:
-        if note := history.newest_note(lake, table, query):
+        if note := history.latest_metadata(lake, table, query):
             yield table, note
 
 

@@ -55,7 +55,7 @@ class Progress(NamedTuple):
     table_versions: dict[str, int]
 
 
-class Cut(NamedTuple):
+class OffsetRange(NamedTuple):
     """Where each source of a batch begins and ends (None: no offset yet); a first batch has no begin at all."""
 
     begin: Sequence[Source | None] | None
@@ -149,27 +149,29 @@ def state(lake: str, query: str) -> State | None:
     return State(generation, planned, committed)
 
 
-def cut(lake: str, query: str, batch_id: int) -> Cut | None:
+def cut(lake: str, query: str, batch_id: int) -> OffsetRange | None:
     """Return what a batch reads; None when the checkpoint does not tell."""
     files, root = filesystem(catalog.checkpoint_path(lake, query))
     try:
         end = _sources(files, f"{root}/offsets/{batch_id}")
-        return Cut(_sources(files, f"{root}/offsets/{batch_id - 1}") if batch_id else None, end)
+        return OffsetRange(_sources(files, f"{root}/offsets/{batch_id - 1}") if batch_id else None, end)
     except UNREADABLE:
         return None
 
 
-def write(lake: str, query: str, generation: str, batch_id: int, batch: Cut, *, is_through: bool = False) -> None:
+def write(
+    lake: str, query: str, generation: str, batch_id: int, batch: OffsetRange, *, is_committed: bool = False
+) -> None:
     """Write the checkpoint of a query that has planned a batch and not noted its end: Spark begins with that batch.
 
-    There must be no checkpoint. With `is_through` the batch's end is noted, and Spark begins with the next one.
+    There must be no checkpoint. With `is_committed` the batch's end is noted, and Spark begins with the next one.
     """
     files, root = filesystem(catalog.checkpoint_path(lake, query))
     contents = {"metadata": json.dumps({"id": generation}), f"offsets/{batch_id}": _offsets(batch.end)}
     if batch.begin is not None:
         contents[f"offsets/{batch_id - 1}"] = _offsets(batch.begin)
         contents[f"commits/{batch_id - 1}"] = COMMIT
-    if is_through:
+    if is_committed:
         contents[f"commits/{batch_id}"] = COMMIT
     for folder in ("offsets", "commits"):
         files.create_dir(f"{root}/{folder}", recursive=True)

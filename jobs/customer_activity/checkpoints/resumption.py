@@ -35,7 +35,7 @@ class Written:
             tables: that it writes.
             ids: of the tables that it reads.
         """
-        notes = {table: history.newest_note(lake, table, query) for table in tables}
+        notes = {table: history.latest_metadata(lake, table, query) for table in tables}
         self.read = {table: read_by(note, ids) for table, note in notes.items()}
         self.landed: dict[str, int] = {}
         for note in notes.values():

@@ -95,8 +95,8 @@ def closing(report: Report) -> list[tuple[str, str]]:
     holding = [verdict for verdict in report.verdicts if verdict.holds]
     warned = [verdict for verdict in report.failing if not verdict.holds]
     lines = []
-    if report.let_be:
-        lines.append((f"overridden: {', '.join(report.let_be)}", "yellow"))
+    if report.overridden:
+        lines.append((f"overridden: {', '.join(report.overridden)}", "yellow"))
     if report.held:
         lines.append((f"publishing is held: {', '.join(sorted(report.held))}", "bold red"))
     passed = len(report.verdicts) - len(report.failing)
@@ -118,7 +118,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "run_id": report.run_id,
         "ok": not any(verdict.holds for verdict in report.verdicts),
         "held": {rule: failure._asdict() for rule, failure in report.held.items()},
-        "let_be": list(report.let_be),
+        "overridden": list(report.overridden),
         "rules": [
             {
                 "rule": verdict.rule.rule,

@@ -25,29 +25,36 @@ class Failure(NamedTuple):
         message: what was found, without personal values.
         since: when it failed first.
         run: the run of quality that found it last.
-        let_be: why somebody had publishing go on all the same; None while it holds.
+        override_reason: why publishing goes on all the same; None while the rule holds it.
     """
 
     suite: str
     message: str
     since: str
     run: str
-    let_be: str | None = None
+    override_reason: str | None = None
 
 
 def failures(lake: str) -> dict[str, Failure]:
     """Return the rules that have failed and not passed since, by name."""
     text = read_whole(_path(lake))
-    return {} if text is None else {rule: Failure(**found) for rule, found in json.loads(text).items()}
+    return {} if text is None else {rule: _failure(found) for rule, found in json.loads(text).items()}
+
+
+def _failure(found: dict[str, Any]) -> Failure:
+    """Return a rule's failure as the gate's file has it."""
+    if "let_be" in found:  # as the release before called it
+        found["override_reason"] = found.pop("let_be")
+    return Failure(**found)
 
 
 def holding(lake: str) -> dict[str, Failure]:
     """Return the rules that hold the gate shut, by name; it is open when there are none."""
-    return {rule: failure for rule, failure in failures(lake).items() if failure.let_be is None}
+    return {rule: failure for rule, failure in failures(lake).items() if failure.override_reason is None}
 
 
 def update(lake: str, passed: Iterable[str], failed: Mapping[str, Failure]) -> dict[str, Failure]:
-    """Take a run's verdicts: what passed holds no more, what failed holds unless it was let be; return what holds.
+    """Take a run's verdicts: what passed holds no more, what failed holds unless it is overridden; return what holds.
 
     Rules that the run did not judge stay as they were.
     """
@@ -55,14 +62,16 @@ def update(lake: str, passed: Iterable[str], failed: Mapping[str, Failure]) -> d
     after = {rule: failure for rule, failure in known.items() if rule not in set(passed)}
     for rule, failure in failed.items():
         before = known.get(rule)
-        after[rule] = failure if before is None else failure._replace(since=before.since, let_be=before.let_be)
+        after[rule] = (
+            failure if before is None else failure._replace(since=before.since, override_reason=before.override_reason)
+        )
     if after != known:
         _write(lake, after)
-    return {rule: failure for rule, failure in after.items() if failure.let_be is None}
+    return {rule: failure for rule, failure in after.items() if failure.override_reason is None}
 
 
 def release(lake: str, reason: str, now: datetime) -> list[str]:
-    """Open the gate: what holds it is let be until it has passed once; noted in the lake's `_audit` folder.
+    """Open the gate: what holds it is overridden until it has passed once; noted in the lake's `_audit` folder.
 
     Raises:
         SettingsError: nothing holds it.
@@ -70,8 +79,8 @@ def release(lake: str, reason: str, now: datetime) -> list[str]:
     rules = holding(lake)
     if not rules:
         raise SettingsError(f"nothing holds publishing on {lake}", remedy="`activity quality` judges it again")
-    _write(lake, failures(lake) | {rule: failure._replace(let_be=reason) for rule, failure in rules.items()})
-    audit.note(lake, now, "release", topology.publishing().name, reason, rules=sorted(rules))
+    _write(lake, failures(lake) | {rule: failure._replace(override_reason=reason) for rule, failure in rules.items()})
+    audit.append(lake, now, "release", topology.publishing().name, reason, rules=sorted(rules))
     return sorted(rules)
 
 

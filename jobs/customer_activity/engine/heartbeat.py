@@ -12,13 +12,13 @@ from pathlib import Path
 from customer_activity.storage.filesystem import PRIVATE
 
 
-def pay(run_dir: Path) -> None:
+def touch(run_dir: Path) -> None:
     """Say that somebody looks after the driver."""
     run_dir.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     _path(run_dir).touch()
 
 
-def is_over(run_dir: Path, seconds: float) -> bool:
+def is_stale(run_dir: Path, seconds: float) -> bool:
     """Whether nobody has looked after the driver for so long."""
     try:
         return time.time() - _path(run_dir).stat().st_mtime > seconds

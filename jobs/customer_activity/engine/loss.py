@@ -90,7 +90,7 @@ def _noted_ids(lake: str) -> dict[str, str]:
     """Return the ids that Kafka had given the topics when bronze last landed something."""
     landing = topology.landing()
     newest = max(
-        (history.newest_note(lake, table, landing.name) for table in landing.tables),
+        (history.latest_metadata(lake, table, landing.name) for table in landing.tables),
         key=lambda metadata: metadata.get("batch_id", -1),
     )
     return dict(newest.get("topic_ids", {}))
@@ -138,11 +138,11 @@ def _accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
     for part in lost:
         least.setdefault(part.topic, {})[part.partition] = part.last + 1
     begin = None if cut.begin is None else checkpoint.raised(cut.begin, least)
-    moved = checkpoint.Cut(begin, checkpoint.raised(cut.end, least))
+    moved = checkpoint.OffsetRange(begin, checkpoint.raised(cut.end, least))
     now = datetime.now(UTC)
     aside = checkpoint.set_aside(lake, landing, now)
-    is_through = state.committed == state.planned
-    checkpoint.write(lake, landing, state.generation, state.planned, moved, is_through=is_through)
+    is_committed = state.committed == state.planned
+    checkpoint.write(lake, landing, state.generation, state.planned, moved, is_committed=is_committed)
     ranges = [part._asdict() for part in lost]
-    audit.note(lake, now, "accept-loss", landing, reason, lost=ranges, offsets=count, set_aside=aside)
+    audit.append(lake, now, "accept-loss", landing, reason, lost=ranges, offsets=count, set_aside=aside)
     return lost

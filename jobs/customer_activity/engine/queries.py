@@ -19,7 +19,7 @@ from customer_activity.engine import gate
 from customer_activity.engine.failures import explain
 from customer_activity.engine.observability import HELD, QueryStatus, log
 from customer_activity.engine.stream import Opened
-from customer_activity.engine.turns import Rounds, Turn
+from customer_activity.engine.turns import Turn, Turns
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.failpoints import FailPoint
 from customer_activity.kafka import clients
@@ -43,7 +43,7 @@ class RunningQuery:
         settings: Settings,
         stopping: threading.Event,
         turn: Turn | None = None,
-        rounds: Rounds | None = None,
+        rounds: Turns | None = None,
         *,
         hold: Callable[[], int | None] = lambda: None,
     ) -> None:

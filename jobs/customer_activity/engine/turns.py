@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.25  # how often one that waits looks at the clock, and whether 
 OnProgress = Callable[[str], None]
 
 
-class Rounds:
+class Turns:
     """Up to which batch of bronze each query is through, so that the queries of the path take turns on few cores.
 
     A hop begins when the hop above it has something new, and bronze cuts its next batch when the last is in gold: each
@@ -123,7 +123,7 @@ class Turn:
 
     @contextmanager
     def taken(self, progress: OnProgress) -> Iterator[None]:
-        """Wait for the turn, which is told of as in `Rounds.begin`, and hold it; supervision counts from then on."""
+        """Wait for the turn, which is told of as in `Turns.begin`, and hold it; supervision counts from then on."""
         while not self._lock.acquire(timeout=TELL_SECONDS):
             progress("waits for another merge")
         try:

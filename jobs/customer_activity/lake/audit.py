@@ -10,7 +10,7 @@ from typing import Any
 from customer_activity.storage.filesystem import write_whole
 
 
-def note(lake: str, now: datetime, what: str, query: str, reason: str, **details: Any) -> None:
+def append(lake: str, now: datetime, what: str, query: str, reason: str, **details: Any) -> None:
     """Record an action."""
     entry = {
         "at": now.isoformat(timespec="milliseconds"),

@@ -108,7 +108,7 @@ def set_to_work(lake: str, swap: Swap) -> None:
     write_whole(str(_swap_path(lake)), json.dumps(swap._asdict()).encode())
 
 
-def is_through(lake: str) -> None:
+def finish(lake: str) -> None:
     """Note that a swap is through."""
     _swap_path(lake).unlink()
 

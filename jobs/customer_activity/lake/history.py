@@ -25,7 +25,7 @@ from customer_activity.storage.filesystem import filesystem, write_whole
 SUFFIX = ".jsonl"
 
 
-def newest_note(lake: str, table: Table, query: str, upto: int | None = None) -> dict[str, Any]:
+def latest_metadata(lake: str, table: Table, query: str, upto: int | None = None) -> dict[str, Any]:
     """Return what a query's newest commit to a table carries; empty when there is none as far as the log goes.
 
     Args:
@@ -35,11 +35,11 @@ def newest_note(lake: str, table: Table, query: str, upto: int | None = None) ->
         upto: the newest version that counts; the table's newest when not given.
     """
     newest = deltalog.newest_version(lake, table) if upto is None else upto
-    notes = (metadata_of(said.get("userMetadata")) for said in told(lake, table, newest))
+    notes = (metadata_of(said.get("userMetadata")) for said in log_entries(lake, table, newest))
     return next((note for note in notes if note.get("query") == query), {})
 
 
-def told(lake: str, table: Table, upto: int) -> Iterator[dict[str, Any]]:
+def log_entries(lake: str, table: Table, upto: int) -> Iterator[dict[str, Any]]:
     """Yield what each commit said, with its version, from one version back as far as the log goes."""
     files, folder = filesystem(table_path(lake, table))
     ahead = 1  # mostly the first one has what is wanted
@@ -70,7 +70,7 @@ def _said_in(files: fs.FileSystem, log: str, versions: range) -> list[dict[str, 
         return list(pool.map(said, versions))
 
 
-def kept(lake: str, table: Table) -> Iterator[dict[str, Any]]:
+def archived_entries(lake: str, table: Table) -> Iterator[dict[str, Any]]:
     """Yield what the commits said, with their versions, that the log has no longer."""
     files, folder = filesystem(history_path(lake, table))
     for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True)):

@@ -206,5 +206,5 @@ def fenced(lake: str, operation: Operation, tables: Sequence[Table], reason: str
     with lease.kept_out(lake, queries) as held:
         run = uuid.uuid4().hex
         named = [table.label for table in tables]
-        audit.note(lake, datetime.now(UTC), operation.value, queries[0], reason, id=run, tables=named, **details)
+        audit.append(lake, datetime.now(UTC), operation.value, queries[0], reason, id=run, tables=named, **details)
         yield Fence(operation, run, reason, held.hold, lake)

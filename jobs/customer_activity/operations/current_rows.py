@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import MicroBatch
@@ -38,7 +38,7 @@ def make(lake: str, query: str, epoch: int) -> Table:
     opened = DeltaTable(table_path(lake, source))
     rows = stream.rows(opened.to_pyarrow_dataset().to_batches(columns=stream.columns))
     end = [checkpoint.after(str(opened.metadata().id), opened.version())]
-    cut = Cut(end, end)
+    cut = OffsetRange(end, end)
     batch = MicroBatch(query, str(uuid.uuid4()), FIRST, cut=cut._asdict())
     read = deltalog.position(lake, source, str(opened.metadata().id), opened.version())
     batch.extra[deltalog.READ] = deltalog.as_note({source: read})
@@ -46,5 +46,5 @@ def make(lake: str, query: str, epoch: int) -> Table:
     note = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": batch.metadata()})
     write_deltalake(table_path(lake, table), rows, mode="overwrite", commit_properties=note)
     deltalog.settle(lake, table, DeltaTable(table_path(lake, table)).version())
-    checkpoint.write(lake, query, batch.generation, FIRST, cut, is_through=True)
+    checkpoint.write(lake, query, batch.generation, FIRST, cut, is_committed=True)
     return table

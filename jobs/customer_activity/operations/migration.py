@@ -82,7 +82,7 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
             steps = list(plan(lake))  # as it is now that no driver is at work
             now = datetime.now(UTC)
             done = [{"table": step.table.label, "columns": step.columns, "from": step.version} for step in steps]
-            audit.note(lake, now, MIGRATE, topology.landing().name, f"layout version {layout.CURRENT}", steps=done)
+            audit.append(lake, now, MIGRATE, topology.landing().name, f"layout version {layout.CURRENT}", steps=done)
             for place in _places(lake):
                 finish_checksums(place)
             for step in steps:

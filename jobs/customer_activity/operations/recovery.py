@@ -15,7 +15,7 @@ from typing import NamedTuple
 from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path
 from customer_activity.checkpoints import agreement, checkpoint
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.lake import audit, delta, deltalog, history
 from customer_activity.lease import lease
@@ -28,7 +28,7 @@ class Written(NamedTuple):
     table: Table
     generation: str
     batch_id: int
-    cut: Cut | None
+    cut: OffsetRange | None
 
 
 class Recovered(NamedTuple):
@@ -87,9 +87,11 @@ def newest_batch(lake: str, query: str) -> Written | None:
     """
     found: list[Written] = []
     for table in topology.spec(query).telling:
-        if metadata := history.newest_note(lake, table, query):
+        if metadata := history.latest_metadata(lake, table, query):
             cut = metadata.get("cut")
-            found.append(Written(table, metadata["generation"], metadata["batch_id"], Cut(**cut) if cut else None))
+            found.append(
+                Written(table, metadata["generation"], metadata["batch_id"], OffsetRange(**cut) if cut else None)
+            )
     return max(found, key=lambda written: written.batch_id, default=None)
 
 
@@ -117,18 +119,18 @@ def _recover(lake: str, query: str, reason: str, hold: Callable[[str], int]) -> 
     aside = checkpoint.set_aside(lake, query, now)
     if topology.spec(query).is_behind and written is not None and not _reaches(lake, query, written):
         made = current_rows.make(lake, query, hold(query))
-        audit.note(lake, now, "recover", query, reason, made_anew=made.label, set_aside=aside)
+        audit.append(lake, now, "recover", query, reason, made_anew=made.label, set_aside=aside)
         return Recovered(query, None, aside, made)
     if written is not None and written.cut is not None:
         checkpoint.write(lake, query, written.generation, written.batch_id, written.cut)
     done = Recovered(query, written.batch_id if written else None, aside)
-    audit.note(lake, now, "recover", query, reason, batch_id=done.batch_id, set_aside=aside)
+    audit.append(lake, now, "recover", query, reason, batch_id=done.batch_id, set_aside=aside)
     return done
 
 
 def _reaches(lake: str, query: str, written: Written) -> bool:
     """Whether what a query reads is what it has read, and its log has all that came after its newest batch's begin."""
-    noted = deltalog.noted(history.newest_note(lake, written.table, query))
+    noted = deltalog.noted(history.latest_metadata(lake, written.table, query))
     if not all(agreement.reaches(lake, table, position) for table, position in noted.items()):
         return False
     begin = None if written.cut is None else written.cut.begin

@@ -126,7 +126,10 @@ def _told(lake: str, name: Table, table: DeltaTable) -> Told:
     """Read what a table's commits tell, up to its pinned version."""
     # The log first: what leaves it meanwhile is in the history by then.
     newest = table.version()
-    commits = {said["version"]: said for said in (*history.told(lake, name, newest), *history.kept(lake, name))}
+    commits = {
+        said["version"]: said
+        for said in (*history.log_entries(lake, name, newest), *history.archived_entries(lake, name))
+    }
     is_whole = all(version in commits for version in range(newest + 1))
     batches: dict[BatchKey, dict[str, Counter[str]]] = {}
     versions: dict[BatchKey, int] = {}

@@ -116,7 +116,7 @@ def pin(settings: Settings) -> Pins:
 
 def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: checkpoint.Progress | None) -> int:
     """Return the newest version of a table that its reader has taken into what it made."""
-    newest = history.newest_note(lake, seen.made, seen.stream, tables[seen.made].version())
+    newest = history.latest_metadata(lake, seen.made, seen.stream, tables[seen.made].version())
     identity = str(tables[seen.read].metadata().id)
     if done is not None and done.batch_id >= newest.get("batch_id", -1):
         return done.table_versions.get(identity, 0)
@@ -144,7 +144,7 @@ def _landed(
     # A lake without its checkpoint: what was before the newest batch that any table has is in all of them.
     landing = topology.landing()
     notes = [
-        history.newest_note(lake, table, landing.name, tables[table].version())
+        history.latest_metadata(lake, table, landing.name, tables[table].version())
         for table in landing.telling
         if table is not Table.QUARANTINE
     ]

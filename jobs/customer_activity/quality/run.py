@@ -52,7 +52,7 @@ class Report:
         verdicts: every rule's.
         versions: at which versions of the tables.
         held: rules that hold publishing after it, with what was found.
-        let_be: rules that fail and that somebody lets be.
+        overridden: rules that fail and are overridden.
         documents: where the Data Docs are.
         seconds: how long it took.
     """
@@ -61,7 +61,7 @@ class Report:
     verdicts: Sequence[Verdict]
     versions: Mapping[str, int]
     held: Mapping[str, gate.Failure]
-    let_be: Sequence[str]
+    overridden: Sequence[str]
     documents: str
     seconds: float
 
@@ -112,8 +112,8 @@ def run(settings: Settings, wanted: Sequence[str] = (), *, on_step: OnStep = lam
         by_suite = {suite: {v.rule: v.judged for v in verdicts if v.rule.suite == suite.name} for suite in suites}
         index = documents.write(judge, settings.quality_docs, run_id, at, by_suite)
         index = f"{settings.quality_url}/index.html" if settings.quality_url else index
-    let_be = sorted(failed.keys() - held.keys())
-    return Report(run_id, verdicts, pins.versions, held, let_be, index, time.monotonic() - started)
+    overridden = sorted(failed.keys() - held.keys())
+    return Report(run_id, verdicts, pins.versions, held, overridden, index, time.monotonic() - started)
 
 
 def _complete(

@@ -118,7 +118,7 @@ def _replay(settings: Settings, selection: Selection, reason: str, hold: Callabl
                 _remove(lake, entering, run, topic)
     done = Replay(accepted, dict(refused), overtaken)
     if accepted and run is not None:
-        audit.note(
+        audit.append(
             lake,
             datetime.now(UTC),
             REPLAY,

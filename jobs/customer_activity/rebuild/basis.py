@@ -61,7 +61,7 @@ def find(lake: str) -> Basis:
     """
     delta.require_tables(lake)
     gold = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
-    pair = history.newest_note(lake, Table.ACTIVITY_CHANGES, GOLD, gold.version())
+    pair = history.latest_metadata(lake, Table.ACTIVITY_CHANGES, GOLD, gold.version())
     live: dict[Table, DeltaTable | None] = {Table.ACTIVITY_CHANGES: gold}
     landed: dict[Table, DeltaTable | None] = {}
     for table, events in LANDED_OF.items():
@@ -104,7 +104,7 @@ def _as_gold_read(lake: str, table: Table, version: int) -> DeltaTable | None:
 
 
 def _note(lake: str, table: Table, opened: DeltaTable | None) -> dict[str, Any]:
-    return {} if opened is None else history.newest_note(lake, table, SILVER, opened.version())
+    return {} if opened is None else history.latest_metadata(lake, table, SILVER, opened.version())
 
 
 def _read_by_silver(lake: str, events: Table, note: Mapping[str, Any]) -> int:

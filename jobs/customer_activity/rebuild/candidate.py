@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from customer_activity import topology
 from customer_activity.catalog import Reason, Table, checkpoint_path, history_path, lock_path, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import Cut
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.lake import delta, generations
 from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.generations import Kept
@@ -103,11 +103,11 @@ def go_on_from(lake: str, bronze: str) -> None:
         checkpoint.after(delta.table_id(bronze, table), DeltaTable(table_path(bronze, table)).version())
         for table in SIDES
     ]
-    batch = MicroBatch(SILVER, state.generation, number, cut=Cut(end, end)._asdict())
+    batch = MicroBatch(SILVER, state.generation, number, cut=OffsetRange(end, end)._asdict())
     for table in LANDED_OF:
         building.add(lake, table, [], _properties(batch, table))
     shutil.rmtree(checkpoint_path(lake, SILVER))
-    checkpoint.write(lake, SILVER, state.generation, number, Cut(end, end), is_through=True)
+    checkpoint.write(lake, SILVER, state.generation, number, OffsetRange(end, end), is_committed=True)
 
 
 def _properties(batch: MicroBatch, table: Table) -> CommitProperties:

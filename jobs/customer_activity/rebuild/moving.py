@@ -138,5 +138,5 @@ def _clear(lake: str, swap: Swap, reach: Callable[[str], None]) -> None:
     for name in filter(None, (NEXT, swap.back)):  # what has come back is the live one now
         shutil.rmtree(folder(lake, name), ignore_errors=True)
         reach(f"removed {name}")
-    audit.note(lake, datetime.now(UTC), WHAT, SILVER, swap.reason, kept=swap.kept, back=swap.back)
-    generations.is_through(lake)
+    audit.append(lake, datetime.now(UTC), WHAT, SILVER, swap.reason, kept=swap.kept, back=swap.back)
+    generations.finish(lake)

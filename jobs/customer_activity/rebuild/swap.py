@@ -263,7 +263,7 @@ def _refuse_replays(lake: str, former: Kept) -> None:
     for table in basis.LANDED_OF.values():
         since = former.versions.get(table.label, 0)
         newest = DeltaTable(table_path(lake, table)).version()
-        for said in (*history.told(lake, table, newest), *history.kept(lake, table)):
+        for said in (*history.log_entries(lake, table, newest), *history.archived_entries(lake, table)):
             if said["version"] > since and metadata_of(said.get("userMetadata")).get("query") == REPLAY:
                 raise SettingsError(
                     f"generation {former.name} lacks records that were let out of quarantine since it was taken out",

@@ -203,8 +203,8 @@ def _files(lake: str, holding: Holding, version: int) -> dataset.Dataset:
 def _newest_landing(lake: str, holding: Holding, version: int) -> int | None:
     """Return the newest landing whose records were in a table at a version, as its commits tell; None: they do not."""
     table = holding.table
-    earlier = sorted(history.kept(lake, table), key=lambda said: int(said["version"]), reverse=True)
-    for said in (*history.told(lake, table, version), *earlier):
+    earlier = sorted(history.archived_entries(lake, table), key=lambda said: int(said["version"]), reverse=True)
+    for said in (*history.log_entries(lake, table, version), *earlier):
         note = metadata_of(said.get("userMetadata"))
         if said["version"] <= version and note.get("query") in topology.writers(table):
             landed = note.get(deltalog.LANDED, {}).get(holding.events.label)

@@ -191,7 +191,7 @@ def start(
         ActivityError: it ended; carries its exit code and last lines.
         TransientError: it has not started in time, and goes on trying.
     """
-    heartbeat.pay(settings.run_dir)
+    heartbeat.touch(settings.run_dir)
     if running.stream_pids(settings):
         return observe(settings), None
     options = [] if attended is None else ["--attended", str(attended)]
@@ -204,7 +204,7 @@ def start(
                 f"the driver has not started within {wait_seconds:.0f} s",
                 remedy=f"it goes on; its log is {processes.log_path(settings, STREAM)}",
             )
-        heartbeat.pay(settings.run_dir)
+        heartbeat.touch(settings.run_dir)
         time.sleep(LOOK_SECONDS)
     return observe(settings), child
 
@@ -212,7 +212,7 @@ def start(
 def watch(settings: Settings, every_seconds: float) -> Iterator[Driver]:
     """Yield how the driver is, until it is not well; whoever reads on pays attention to it."""
     while True:
-        heartbeat.pay(settings.run_dir)
+        heartbeat.touch(settings.run_dir)
         driver = observe(settings)
         yield driver
         if not driver.state.is_well:

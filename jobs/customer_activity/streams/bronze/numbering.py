@@ -79,7 +79,7 @@ def _key(note: Mapping[str, Any]) -> tuple[str, int]:
 def _newest_note(lake: str, table: Table, queries: tuple[str, ...]) -> dict[str, Any]:
     """Return what the newest commit of one of these notes; others write to quarantine, too."""
     newest = deltalog.newest_version(lake, table)
-    notes = (metadata_of(said.get("userMetadata")) for said in history.told(lake, table, newest))
+    notes = (metadata_of(said.get("userMetadata")) for said in history.log_entries(lake, table, newest))
     return next((note for note in notes if note.get("query") in queries), {})
 
 

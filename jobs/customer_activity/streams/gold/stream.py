@@ -56,7 +56,7 @@ FROZEN = "frozen"  # in a commit's note: how many customers its batch has put in
 
 def begins(settings: Settings) -> dict[Table, int]:
     """Return the first version that a first batch reads of each table."""
-    note = history.newest_note(settings.lake, Table.ACTIVITY_CHANGES, NAME)
+    note = history.latest_metadata(settings.lake, Table.ACTIVITY_CHANGES, NAME)
     return {table: max(0, int(note.get(table.label, 0))) for table in SIDES}
 
 

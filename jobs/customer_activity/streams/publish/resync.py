@@ -100,7 +100,7 @@ def _resync(settings: Settings, reason: str) -> Resynced:
     aside = checkpoint.set_aside(lake, NAME, now)
     deletes = sum(value is None for _, value in found.going)
     done = Resynced(len(found.going) - deletes, deletes, found.unchanged, found.too_large)
-    audit.note(lake, now, "resync", NAME, reason, **done._asdict(), set_aside=aside)
+    audit.append(lake, now, "resync", NAME, reason, **done._asdict(), set_aside=aside)
     return done
 
 
