@@ -16,7 +16,14 @@ from customer_activity.terminal import screens
 from customer_activity.terminal.console import cell
 
 # The table that tells how far a layer is; the view topic has records instead.
-LAYER_TABLE = {Query.BRONZE: Table.PURCHASE_EVENTS, Query.SILVER: Table.PURCHASES, Query.GOLD: Table.ACTIVITY}
+LAYER_TABLE = {
+    Query.BRONZE: Table.PURCHASE_EVENTS,
+    Query.SILVER: Table.PURCHASES,
+    Query.GOLD: Table.ACTIVITY,
+    Query.SUMMARIES: Table.SUMMARIES,
+    Query.PROFILES: Table.PROFILES,
+    Query.ACTIVITY: Table.ACTIVITY,
+}
 BAR_WIDTH = 40
 
 
@@ -54,7 +61,7 @@ def screen(frame: Frame) -> RenderableType:
         _input(frame),
         Text(),
         _layers(frame),
-        Text(frame.first_gold or "gold has still to move", style="green" if frame.first_gold else "dim"),
+        Text(frame.first_gold or "gold has not changed yet", style="green" if frame.first_gold else "dim"),
         Text(),
         *([_changes(frame.changes)] if frame.changes else []),
         *(cell(f"note: {note}", "yellow") for note in frame.report.notes),
@@ -87,7 +94,7 @@ def _input(frame: Frame) -> Grid:
 
 
 def _layers(frame: Frame) -> Grid:
-    grid = Grid("layer", "state", box=None, pad_edge=False)
+    grid = Grid("stream", "state", box=None, pad_edge=False)
     for column in ("rows", "rows/s", "to read", "freshness"):
         grid.add_column(column, justify="right")
     for query in frame.report.queries:
