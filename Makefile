@@ -22,6 +22,7 @@ end-to-end: setup ## start, kill, clear and pause the streams under a real Airfl
 
 pictures: setup ## take the pictures of the docs from what `make run` left running (needs chromium and chromium-driver)
 	.venv/bin/python tests/end_to_end/pictures.py docs/images
+	.venv/bin/python tests/end_to_end/terminal.py docs/images
 
 check: .venv/.ready .venv-airflow/.ready ## lock file, format, lint, types, layers
 	infra/uv.sh lock --check

@@ -50,7 +50,15 @@ class TestView:
 
     def test_a_line_shows_the_same_in_a_log(self) -> None:
         line = view.line(self.FRAME)
-        for words in ("23 s", "1,500", "bronze 0 (42 records to read, 42 s behind)", "gold 801", "publish 17"):
+        for words in (
+            "23 s",
+            "1,500",
+            "bronze 0 (42 records to read, 42 s behind)",
+            "gold 801",
+            "publish 17",
+            "summaries 0",
+            "activity 801",
+        ):
             assert words in line
         assert "\n" not in line
 

@@ -71,7 +71,7 @@ class RunningQuery:
         stream = self.open_stream()
         writer = (
             stream.source()
-            .writeStream.queryName(self.query)
+            .writeStream.queryName(self.spec.name)
             .foreachBatch(partial(self._batch, stream))
             .option("checkpointLocation", checkpoint_path(self.settings.lake, self.query))
         )

@@ -55,7 +55,7 @@ def screen(frame: Frame) -> RenderableType:
         _input(frame),
         Text(),
         _layers(frame),
-        Text(frame.first_gold or "gold has still to move", style="green" if frame.first_gold else "dim"),
+        Text(frame.first_gold or "gold has not changed yet", style="green" if frame.first_gold else "dim"),
         Text(),
         *([_changes(frame.changes)] if frame.changes else []),
         *(cell(f"note: {note}", "yellow") for note in frame.report.notes),
@@ -88,7 +88,7 @@ def _input(frame: Frame) -> Grid:
 
 
 def _layers(frame: Frame) -> Grid:
-    grid = Grid("layer", "state", box=None, pad_edge=False)
+    grid = Grid("stream", "state", box=None, pad_edge=False)
     for column in ("rows", "rows/s", "to read", "freshness"):
         grid.add_column(column, justify="right")
     for query in frame.report.queries:
@@ -104,7 +104,7 @@ def _layers(frame: Frame) -> Grid:
 
 
 def _rows(frame: Frame, query: QueryReport) -> int:
-    table = topology.reflected(PURCHASES_ROLE).get(query.query)
+    table = (topology.reflected(PROFILES_ROLE) | topology.reflected(PURCHASES_ROLE)).get(query.query)
     return frame.published if table is None else frame.report.rows(CURRENT.get(table, table))
 
 
