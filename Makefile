@@ -13,16 +13,14 @@ setup: .venv/.ready .venv-airflow/.ready classes ## set everything up: both Pyth
 run: setup ## set up and run the main job: broker, Airflow, streams and 1.47 million real purchases, live
 	.venv/bin/activity run
 
-# The last is one kill of the driver under a real Airflow; `make end-to-end` has all that is done to it.
-test: setup ## set up and pass the tests: unit, component, spark, integration, a drill, the DAGs, a kill under a real Airflow
+test: setup ## set up and pass the tests: unit, component, spark, integration, a drill, and those of the DAGs
 	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow --durations 25
 	.venv/bin/pytest --numprocesses 2 --dist worksteal --durations 25
+
+end-to-end: setup ## start Airflow and the streams, kill the driver, and see it started again (some minutes)
 	.venv/bin/pytest tests/end_to_end --durations 25
 
-end-to-end: setup ## start, kill, clear and pause the streams under a real Airflow, in a real browser too (a quarter of an hour; needs chromium and chromium-driver)
-	.venv/bin/pytest tests/end_to_end --nightly --durations 25
-
-nightly: setup ## the tests with their long forms: all of `make test` and `make end-to-end`, more kills and more lives (most of an hour; needs chromium and chromium-driver)
+nightly: setup ## the same with their long forms: more lives, kills and layers put back, and all that happens under Airflow, in a browser too (most of an hour; needs chromium and chromium-driver)
 	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow --durations 25
 	.venv/bin/pytest --nightly --numprocesses 2 --dist worksteal --durations 25
 	.venv/bin/pytest tests/end_to_end --nightly --durations 25

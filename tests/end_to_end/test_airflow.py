@@ -1,7 +1,7 @@
 """Airflow runs the stream: scheduler, triggerer, worker and driver may die, and whoever clicks gets what is meant.
 
-After each of it there is one driver, no more and no less, and the independent verifier finds nothing. CI has the kill
-of the driver alone; the others, minutes each, are nightly.
+After each of it there is one driver, no more and no less, and the independent verifier finds nothing. In CI
+are the kill of the driver and who can read secrets; the others, a minute each and more, are nightly.
 """
 
 from __future__ import annotations
@@ -245,7 +245,6 @@ def test_the_batch_dag_is_turned_away_while_the_stream_runs(running: Deployment)
     a_purchase_arrives(running.settings)
 
 
-@pytest.mark.nightly
 def test_secrets_are_in_no_file_that_others_can_read(running: Deployment) -> None:
     folder = running.settings.airflow_dir
     for name in ("passwords.json", "keys.json"):
