@@ -1,7 +1,7 @@
 # Every target does the set-up it needs; what is up to date is not done again.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test end-to-end check bench bench-check drills guards model pictures stop clean preflight jars classes
+.PHONY: help setup run test end-to-end nightly check bench bench-check drills guards model pictures stop clean preflight jars classes
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 
@@ -13,12 +13,17 @@ setup: .venv/.ready .venv-airflow/.ready classes ## set everything up: both Pyth
 run: setup ## set up and run the main job: broker, Airflow, streams and 1.47 million real purchases, live
 	.venv/bin/activity run
 
-test: setup ## set up and pass the tests: unit, spark, integration, drills, and those of the DAGs
-	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow
-	.venv/bin/pytest --numprocesses 2 --dist worksteal
+test: setup ## set up and pass the tests: unit, component, spark, integration, a drill, and those of the DAGs
+	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow --durations 25
+	.venv/bin/pytest --numprocesses 2 --dist worksteal --durations 25
 
-end-to-end: setup ## start, kill, clear and pause the streams under a real Airflow, in a real browser too (a quarter of an hour; needs chromium and chromium-driver)
-	.venv/bin/pytest tests/end_to_end
+end-to-end: setup ## start Airflow and the streams, kill the driver, and see it started again (some minutes)
+	.venv/bin/pytest tests/end_to_end --durations 25
+
+nightly: setup ## the same with their long forms: more lives, kills and layers put back, and all that happens under Airflow, in a browser too (most of an hour; needs chromium and chromium-driver)
+	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow --durations 25
+	.venv/bin/pytest --nightly --numprocesses 2 --dist worksteal --durations 25
+	.venv/bin/pytest tests/end_to_end --nightly --durations 25
 
 pictures: setup ## take the pictures of the docs from what `make run` left running (needs chromium and chromium-driver)
 	.venv/bin/python tests/end_to_end/pictures.py docs/images

@@ -6,6 +6,7 @@ Unit tests import this, too, and no Spark: what brings it is imported where it i
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,23 +24,39 @@ if TYPE_CHECKING:
 # `--hypothesis-profile=as-found`: a failure is shown as it was found, which takes minutes less than its shortest form.
 hypothesis.settings.register_profile("as-found", phases=[phase for phase in Phase if phase is not Phase.shrink])
 
-LAYERS = ("unit", "component", "spark", "integration", "end_to_end", "drills")
+LAYERS = ("drills", "integration", "spark", "component", "unit", "end_to_end")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Have the long form of the model on request."""
+    """Have the long forms on request: of the tests that are marked, and of the model."""
+    parser.addoption("--nightly", action="store_true", help="run the tests that are marked nightly, too")
     parser.addoption("--lives", type=int, default=0, help="how many lives the model lives; 2000 takes most of an hour")
     parser.addoption("--life-processes", type=int, default=2, help="in how many processes, where they are many")
     parser.addoption("--visits-page", help="page in which the model's table of visits is replaced")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its layer."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its layer, leave out what is nightly unless it is asked for, and have what takes long first.
+
+    So the last to end, where two processes share the tests, are tests of milliseconds.
+    """
     root = Path(__file__).parent
     for item in items:
-        layer = item.path.relative_to(root).parts[0]
-        if layer in LAYERS:
-            item.add_marker(getattr(pytest.mark, layer))
+        item.add_marker(getattr(pytest.mark, item.path.relative_to(root).parts[0]))
+    if not config.getoption("nightly"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("nightly")])
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    items.sort(key=lambda item: LAYERS.index(item.path.relative_to(root).parts[0]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what each layer took, set-up and teardown included."""
+    seconds = Counter[str]()
+    for outcome in ("passed", "failed", "error", ""):
+        for report in terminalreporter.stats.get(outcome, []):
+            seconds.update({layer: report.duration for layer in LAYERS if layer in report.keywords})
+    for layer, taken in seconds.items():
+        terminalreporter.write_line(f"{layer}: {taken / 60:.1f} min")
 
 
 @pytest.fixture(autouse=True)

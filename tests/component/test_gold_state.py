@@ -60,14 +60,19 @@ def commit(lake: str, number: int) -> None:
     append(lake, Table.PROFILE_CHANGES, said(number), landed=landed)
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Return settings of a lake with a purchase and a profile in each of six commits of silver's."""
-    settings = Settings(lake=str(tmp_path / "lake"))
-    delta.ensure_tables(settings.lake)
+@pytest.fixture(scope="module")
+def six_commits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a lake with a purchase and a profile in each of six commits of silver's, once; a test takes a copy."""
+    lake = tmp_path_factory.mktemp("six_commits") / "lake"
+    delta.ensure_tables(str(lake))
     for number in range(1, COMMITS + 1):
-        commit(settings.lake, number)
-    return settings
+        commit(str(lake), number)
+    return lake
+
+
+@pytest.fixture
+def settings(six_commits: Path, tmp_path: Path) -> Settings:
+    return Settings(lake=str(shutil.copytree(six_commits, tmp_path / "lake")))
 
 
 def opened(settings: Settings) -> GoldState:

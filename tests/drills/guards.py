@@ -42,7 +42,7 @@ COPIED = (
 )
 SHARED = (".venv", ".jars")
 GREEN, FAILED = 0, 1  # pytest's exit codes; others say that it could not run
-DRILL = ("tests/drills/test_drills.py",)
+DRILL = ("tests/drills/test_drills.py", "--nightly", "-k", "six")
 MODEL = ("tests/spark/test_model.py", "-x", "-k", "every_life or each_kind", "--hypothesis-profile=as-found")
 PARTS = ("tests/spark/test_batches_in_parts.py",)
 STATE = ("tests/component/test_gold_state.py",)

@@ -1,6 +1,7 @@
 """Airflow runs the stream: scheduler, triggerer, worker and driver may die, and whoever clicks gets what is meant.
 
-After each of it there is one driver, no more and no less, and the independent verifier finds nothing.
+After each of it there is one driver, no more and no less, and the independent verifier finds nothing. In CI
+are the kill of the driver and who can read secrets; the others, a minute each and more, are nightly.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def noted(record_property: Callable[[str, object], None], what: str, started: fl
     record_property(what, seconds_since(started))
 
 
+@pytest.mark.nightly
 def test_no_worker_waits_while_it_streams(running: Deployment) -> None:
     a_purchase_arrives(running.settings)
     pool = running.get("/pools/default_pool")
@@ -67,6 +69,7 @@ def test_a_driver_that_is_killed_is_started_again(
 
 
 @pytest.mark.parametrize("part", ["triggerer", "scheduler"])
+@pytest.mark.nightly
 def test_a_part_of_airflow_that_is_killed_leaves_the_driver_to_the_one_after_it(
     running: Deployment, part: str, record_property: Callable[[str, object], None]
 ) -> None:
@@ -89,6 +92,7 @@ def _is_healthy(deployment: Deployment, part: str) -> None:
     assert deployment.get("/monitor/health")[part]["status"] == "healthy"
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_killed_while_it_starts_the_driver_leaves_one(running: Deployment) -> None:
     before = running.driver()
     clear(running)
@@ -104,6 +108,7 @@ def test_a_worker_that_is_killed_while_it_starts_the_driver_leaves_one(running: 
     a_purchase_arrives(running.settings)
 
 
+@pytest.mark.nightly
 def test_with_all_of_airflow_gone_the_driver_stops_by_itself(running: Deployment) -> None:
     try:
         kill(*running.parts_of_airflow())
@@ -129,6 +134,7 @@ def clear(deployment: Deployment) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_clearing_the_task_stops_the_driver_gracefully_and_starts_one(
     running: Deployment, record_property: Callable[[str, object], None]
 ) -> None:
@@ -143,6 +149,7 @@ def test_clearing_the_task_stops_the_driver_gracefully_and_starts_one(
     a_purchase_arrives(running.settings)
 
 
+@pytest.mark.nightly
 def test_marking_its_run_failed_stops_the_driver_and_the_next_run_starts_one(
     running: Deployment, record_property: Callable[[str, object], None]
 ) -> None:
@@ -158,6 +165,7 @@ def test_marking_its_run_failed_stops_the_driver_and_the_next_run_starts_one(
     a_purchase_arrives(running.settings)
 
 
+@pytest.mark.nightly
 def test_pausing_stops_the_driver_and_going_on_starts_one(
     running: Deployment, record_property: Callable[[str, object], None]
 ) -> None:
@@ -173,6 +181,7 @@ def test_pausing_stops_the_driver_and_going_on_starts_one(
     a_purchase_arrives(running.settings)
 
 
+@pytest.mark.nightly
 def test_maintenance_is_done_by_the_driver_while_it_streams(running: Deployment) -> None:
     before = running.driver()
     run = running.run("customer_activity_maintenance")
@@ -183,6 +192,7 @@ def test_maintenance_is_done_by_the_driver_while_it_streams(running: Deployment)
     a_purchase_arrives(running.settings)
 
 
+@pytest.mark.nightly
 def test_a_rebuild_takes_the_place_of_what_is_live_while_the_stream_is_paused(running: Deployment) -> None:
     a_purchase_arrives(running.settings)
     rebuild = "customer_activity_rebuild"
@@ -204,6 +214,7 @@ def test_a_rebuild_takes_the_place_of_what_is_live_while_the_stream_is_paused(ru
     a_purchase_arrives(running.settings)
 
 
+@pytest.mark.nightly
 def test_quality_judges_and_proves_while_it_streams(running: Deployment) -> None:
     a_purchase_arrives(running.settings)
     run = running.run("customer_activity_quality")
@@ -211,6 +222,7 @@ def test_quality_judges_and_proves_while_it_streams(running: Deployment) -> None
     assert run["state"] == "success", "\n".join(words)
 
 
+@pytest.mark.nightly
 def test_the_batch_dag_is_turned_away_while_the_stream_runs(running: Deployment) -> None:
     path = "/dags/customer_activity_batch/dagRuns"
     with local_airflow.client(running.settings) as api:

@@ -17,7 +17,7 @@ from support.broker import rows, send
 from support.records import profile, purchase
 
 REBUILD_DAG = "customer_activity_rebuild"
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

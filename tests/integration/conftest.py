@@ -7,11 +7,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
 
 from customer_activity.demo.broker import process
 from customer_activity.kafka import topics
 from customer_activity.settings import Settings
 from support import addresses, s3_server
+from support.broker import drain, send
+from support.records import profile, purchase
 
 
 @pytest.fixture
@@ -31,9 +34,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     process.stop(settings)
 
 
-@pytest.fixture
-def settings(kafka: Settings, tmp_path: Path) -> Settings:
-    """Return settings with topics of the test's own, made as infra/kafka/topics.yaml says: 4, 4, 4 and 1 partitions."""
+def deployed(kafka: Settings, folder: Path) -> Settings:
+    """Return settings with topics of their own, made as infra/kafka/topics.yaml says: 4, 4, 4 and 1 partitions."""
     test = uuid4().hex[:8]
     own = Settings(
         kafka_bootstrap_servers=kafka.kafka_bootstrap_servers,
@@ -43,11 +45,31 @@ def settings(kafka: Settings, tmp_path: Path) -> Settings:
         profile_topic=f"profiles-{test}",
         view_topic=f"view-{test}",
         progress_topic=f"progress-{test}",
-        lake=str(tmp_path / "lake"),
-        run_dir=tmp_path / "run",
+        lake=str(folder / "lake"),
+        run_dir=folder / "run",
         driver_memory="2g",
     )
     topics.check(own, create=True)
+    return own
+
+
+@pytest.fixture
+def settings(kafka: Settings, tmp_path: Path) -> Settings:
+    """Return settings with topics of the test's own."""
+    return deployed(kafka, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def lived(spark: SparkSession, kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Return settings of a lake with two batches of each query, which several tests go on with, one after the other.
+
+    Each sends records of its own, and leaves the lake right: then it is a longer life for the next.
+    """
+    own = deployed(kafka, tmp_path_factory.mktemp("lived"))
+    send(own, profile("C-1"), purchase("P-1"))
+    drain(spark, own)
+    send(own, profile("C-2"), purchase("P-2"), purchase("P-3", "C-2"))
+    drain(spark, own)
     return own
 
 

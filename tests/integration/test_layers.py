@@ -33,6 +33,7 @@ PATH = (Query.BRONZE, Query.SILVER, Query.GOLD)
 Remedy = Callable[[SparkSession, Settings], None]
 
 pytestmark = pytest.mark.timeout(600)  # two days, a refusal, a rebuild and another day
+nightly = pytest.mark.nightly  # tests/component/test_agreement.py has each refusal; in CI is one of each kind of remedy
 
 
 def recover(*queries: Query) -> Remedy:
@@ -101,37 +102,62 @@ EVERYTHING = places([*Table], [*Query], ["_index", "_locks"])
     ("parts", "fault", "remedies"),
     [
         pytest.param(places(SILVER), "silver: .* lacks", [rebuild], id="silver"),
-        pytest.param(places([Table.PURCHASES]), "silver: silver.purchases lacks", [rebuild], id="silver.purchases"),
-        pytest.param(places([Table.PROFILE_CHANGES]), "silver: .*changes lacks", [rebuild], id="profile_changes"),
-        pytest.param(places(SILVER, [Query.SILVER]), "gold has read silver", [rebuild], id="silver, its checkpoint"),
-        pytest.param(places(SILVER + GOLD + CURRENT), "lacks", [rebuild], id="silver, gold, current rows"),
+        pytest.param(
+            places([Table.PURCHASES]), "silver: silver.purchases lacks", [rebuild], id="silver.purchases", marks=nightly
+        ),
+        pytest.param(
+            places([Table.PROFILE_CHANGES]), "silver: .*changes lacks", [rebuild], id="profile_changes", marks=nightly
+        ),
+        pytest.param(
+            places(SILVER, [Query.SILVER]),
+            "gold has read silver",
+            [rebuild],
+            id="silver, its checkpoint",
+            marks=nightly,
+        ),
+        pytest.param(
+            places(SILVER + GOLD + CURRENT), "lacks", [rebuild], id="silver, gold, current rows", marks=nightly
+        ),
         pytest.param(
             places(SILVER + GOLD + CURRENT, [Query.SILVER, Query.GOLD]),
             "has read .* it was put back",
             [rebuild],
             id="silver, gold, their checkpoints, current rows",
+            marks=nightly,
         ),
         pytest.param(
             places(BRONZE),
             "bronze: .* committed batch",
             [recover(Query.BRONZE), stream(Query.BRONZE), rebuild],
             id="bronze",
+            marks=nightly,
         ),
         pytest.param(
             places(BRONZE, [Query.BRONZE]), "silver has read", [stream(Query.BRONZE), rebuild], id="bronze, checkpoint"
         ),
         pytest.param(
-            places([Table.SUMMARIES]), "summaries: .*activity recover", [recover(Query.SUMMARIES)], id="summaries"
+            places([Table.SUMMARIES]),
+            "summaries: .*activity recover",
+            [recover(Query.SUMMARIES)],
+            id="summaries",
+            marks=nightly,
         ),
-        pytest.param(places([Table.PROFILES]), "profiles: ", [recover(Query.PROFILES)], id="profiles"),
+        pytest.param(places([Table.PROFILES]), "profiles: ", [recover(Query.PROFILES)], id="profiles", marks=nightly),
         pytest.param(places([Table.ACTIVITY]), "activity: ", [recover(Query.ACTIVITY)], id="activity"),
         pytest.param(places([], [*Query]), "knows of none", [recover(*Query)], id="every checkpoint"),
-        pytest.param(places([], [Query.GOLD]), "gold: .*knows of none", [recover(Query.GOLD)], id="gold's checkpoint"),
+        pytest.param(
+            places([], [Query.GOLD]),
+            "gold: .*knows of none",
+            [recover(Query.GOLD)],
+            id="gold's checkpoint",
+            marks=nightly,
+        ),
         pytest.param(
             places([*Table], [query for query in Query if query != Query.PUBLISH]),
             "publish has read gold",
             [stream(*PATH), resynced],
             id="all but publish's checkpoint, locks and index",
+            marks=nightly,
         ),
         pytest.param(EVERYTHING, "gold.activity_changes was put back", [stream(*PATH), resynced], id="everything"),
         pytest.param(
@@ -139,8 +165,9 @@ EVERYTHING = places([*Table], [*Query], ["_index", "_locks"])
             "summaries has read",
             [stream(*PATH), recover(Query.SUMMARIES), resynced],
             id="everything but the summaries",
+            marks=nightly,
         ),
-        pytest.param(places([], others=["_locks"]), None, [], id="locks"),
+        pytest.param(places([], others=["_locks"]), None, [], id="locks", marks=nightly),
         pytest.param(places([], others=["_index"]), None, [], id="index"),
     ],
 )
@@ -173,8 +200,11 @@ def test_layers_put_back_are_refused_by_name_until_they_are_mended(
 
 @pytest.mark.parametrize(
     ("table", "query"),
-    [(Table.SUMMARIES, Query.SUMMARIES), (Table.PROFILES, Query.PROFILES), (Table.ACTIVITY, Query.ACTIVITY)],
-    ids=lambda part: str(part) if isinstance(part, Query) else "",
+    [
+        pytest.param(Table.SUMMARIES, Query.SUMMARIES, id="summaries", marks=nightly),
+        pytest.param(Table.PROFILES, Query.PROFILES, id="profiles", marks=nightly),
+        pytest.param(Table.ACTIVITY, Query.ACTIVITY, id="activity"),
+    ],
 )
 def test_current_rows_put_back_to_before_what_logs_have_are_made_anew(
     spark: SparkSession, settings: Settings, tmp_path: Path, table: Table, query: Query

@@ -28,6 +28,7 @@ def ended(on_s3: Settings) -> Iterator[None]:
     driver.stop(on_s3, 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)  # a minute and a half on two idle cores
 def test_a_driver_on_s3_is_killed_started_again_maintained_and_stopped(on_s3: Settings, ended: None) -> None:
     bucket.create(on_s3)

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
 from support.pipeline import Pipeline
+from support.quick_pipeline import QuickPipeline
 
 
 @pytest.fixture(scope="session")
@@ -31,5 +32,11 @@ def settings(empty_lake: Path, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def pipeline(spark: SparkSession, settings: Settings) -> Pipeline:
-    """Return the four hops on an empty lake."""
+    """Return all queries on an empty lake, each reading as it does where a batch is small."""
+    return QuickPipeline(spark, settings)
+
+
+@pytest.fixture
+def planned(spark: SparkSession, settings: Settings) -> Pipeline:
+    """Return the same with Spark's plans, and with rows as Spark reads them."""
     return Pipeline(spark, settings)

@@ -160,8 +160,12 @@ def closed(pipeline: QuickPipeline) -> None:
 @pytest.mark.parametrize("query", [Query.SILVER, Query.GOLD], ids=str)
 @pytest.mark.parametrize(
     ("files", "loses_indexes"),
-    [((1, 3), False), ((2, 1), True), ((1, 1), True), ((3, 2), False)],
-    ids=["larger parts at the repeat", "smaller ones, index lost", "the same, index lost", "smaller ones"],
+    [
+        pytest.param((1, 3), False, id="larger parts at the repeat"),
+        pytest.param((2, 1), True, id="smaller ones, index lost"),
+        pytest.param((1, 1), True, id="the same, index lost", marks=pytest.mark.nightly),  # of most places
+        pytest.param((3, 2), False, id="smaller ones"),
+    ],
 )
 def test_a_crash_in_any_part_of_a_batch_changes_nothing(
     request: pytest.FixtureRequest,

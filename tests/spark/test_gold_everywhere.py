@@ -16,15 +16,13 @@ from support.records import profile, purchase, tombstone
 
 
 @pytest.fixture
-def merged(pipeline: Pipeline) -> Pipeline:
+def merged(planned: Pipeline) -> Pipeline:
     """Return a lake whose gold has been merged twice, with a delete."""
-    pipeline.send(
-        *[profile(f"C-{n}") for n in range(5)], *[purchase(f"P-{n}", f"C-{n % 4}", "0.10") for n in range(30)]
-    )
-    pipeline.run()
-    pipeline.send(tombstone("C-0"), profile("C-1", updated=9_000, address=None), purchase("P-99", "C-2"))
-    pipeline.run()
-    return pipeline
+    planned.send(*[profile(f"C-{n}") for n in range(5)], *[purchase(f"P-{n}", f"C-{n % 4}", "0.10") for n in range(30)])
+    planned.run()
+    planned.send(tombstone("C-0"), profile("C-1", updated=9_000, address=None), purchase("P-99", "C-2"))
+    planned.run()
+    return planned
 
 
 def test_spark_deltalake_and_polars_read_the_same_rows(merged: Pipeline) -> None:

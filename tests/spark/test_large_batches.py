@@ -55,10 +55,10 @@ def outcome(pipeline: Pipeline) -> dict[str, Any]:
 def test_large_batches_end_in_the_rows_of_small_ones(
     spark: SparkSession,
     settings: Settings,
-    pipeline: Pipeline,
+    planned: Pipeline,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    small = outcome(pipeline)
+    small = outcome(planned)
     large_settings = settings.model_copy(update={"lake": f"{settings.lake}-large"})
     delta.ensure_tables(large_settings.lake)
     monkeypatch.setattr(microbatch, "SMALL_BATCH_BYTES", -1)

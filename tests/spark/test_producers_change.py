@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from customer_activity.catalog import Reason, Table
 from customer_activity.settings import Settings
 from support.pipeline import Pipeline
+from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, PROFILES, PURCHASES, Record, profile, purchase
 from support.streams import Query
 
@@ -106,7 +107,7 @@ def test_in_whatever_order_clocks_bring_updates_the_newest_is_current_and_older_
     shuffled.shuffle(every)
     with tempfile.TemporaryDirectory() as folder:
         lake = shutil.copytree(empty_lake, Path(folder, "lake"))
-        pipeline = Pipeline(spark, Settings(lake=str(lake), run_dir=Path(folder, "run")))
+        pipeline = QuickPipeline(spark, Settings(lake=str(lake), run_dir=Path(folder, "run")))
         for customer, update in every:
             pipeline.send(profile(customer, NOW_MS + update.hours * HOUR_MS, address=update.address))
         pipeline.run()

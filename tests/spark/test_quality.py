@@ -23,6 +23,7 @@ from customer_activity.streams.bronze.bad_share import BadShareGuard
 from support.damages import DAMAGES, HISTORY, VIEW_DAMAGES, set_, without
 from support.pipeline import Pipeline
 from support.quality import Rows, Topics, rewrite, tell
+from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, PURCHASES, profile, purchase
 from support.streams import Query
 
@@ -35,7 +36,7 @@ def intact(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("quality")
     shutil.copytree(empty_lake, folder / "lake")
     settings = Settings(lake=str(folder / "lake"), run_dir=folder / "run")
-    pipeline = Pipeline(spark, settings, guard=BadShareGuard(1.0))
+    pipeline = QuickPipeline(spark, settings, guard=BadShareGuard(1.0))
     for records in HISTORY:
         pipeline.send(*records)
         pipeline.run()

@@ -19,8 +19,8 @@ from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt, rebuild_in
 from customer_activity.settings import Settings
 from support.damages import HISTORY, added, set_, without
-from support.pipeline import Pipeline
 from support.quality import Rows, rewrite
+from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, profile, purchase
 from support.streams import Query
 
@@ -32,7 +32,7 @@ def lived(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPa
     """Make a lake with a bit of everything, once: repeats, a conflict, a tombstone, a stale update, bad records."""
     folder = tmp_path_factory.mktemp("rebuild")
     shutil.copytree(empty_lake, folder / "lake")
-    pipeline = Pipeline(spark, Settings(lake=str(folder / "lake"), run_dir=folder / "run"))
+    pipeline = QuickPipeline(spark, Settings(lake=str(folder / "lake"), run_dir=folder / "run"))
     for records in HISTORY:
         pipeline.send(*records)
         pipeline.run()
@@ -73,7 +73,7 @@ def test_an_intact_lake_is_equal_and_stays_as_it_is(spark: SparkSession, setting
 def test_streams_that_go_on_are_no_difference(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> None:
     shutil.copytree(empty_lake, tmp_path / "lake")
     settings = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
-    pipeline = Pipeline(spark, settings)
+    pipeline = QuickPipeline(spark, settings)
     for records in HISTORY[:2]:
         pipeline.send(*records)
         pipeline.run()
@@ -194,7 +194,7 @@ def test_another_customers_record_of_the_same_purchase_counts(
 ) -> None:
     shutil.copytree(empty_lake, tmp_path / "lake")
     settings = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
-    pipeline = Pipeline(spark, settings)
+    pipeline = QuickPipeline(spark, settings)
     pipeline.send(profile("C-1"), profile("C-2"), purchase("P-1", "C-1"), purchase("P-1", "C-2"))
     pipeline.run()
 

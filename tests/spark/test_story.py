@@ -12,7 +12,9 @@ from support.records import NOW_MS, PURCHASES, Record, profile, purchase, tombst
 from support.streams import Query
 
 
-def test_a_changed_address_alone_publishes_exactly_one_record(pipeline: Pipeline) -> None:
+@pytest.mark.parametrize("way", ["pipeline", "planned"], ids=["as small batches are read", "with Spark's plans"])
+def test_a_changed_address_alone_publishes_exactly_one_record(request: pytest.FixtureRequest, way: str) -> None:
+    pipeline: Pipeline = request.getfixturevalue(way)
     pipeline.send(profile("C-9004"), purchase("P-1", "C-9004", "19.99"), purchase("P-2", "C-9004", "5.01"))
     pipeline.run()
     pipeline.send(profile("C-9004", updated=2_000, address="2 New Street", sent=NOW_MS + 5))

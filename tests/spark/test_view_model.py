@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
 from customer_activity.settings import Settings
-from support.pipeline import Pipeline
+from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, Record, profile, purchase, tombstone
 from support.streams import Query
 
@@ -75,7 +75,7 @@ def test_the_view_equals_the_model_after_every_batch(
     with TemporaryDirectory() as folder:
         lake = Path(folder) / "lake"
         shutil.copytree(empty_lake, lake)
-        pipeline, model = Pipeline(spark, Settings(lake=str(lake))), Model()
+        pipeline, model = QuickPipeline(spark, Settings(lake=str(lake))), Model()
         for steps, crashes in history:
             for step in steps:
                 pipeline.send(record(step, NOW_MS + len(pipeline.log.entries)))
