@@ -13,7 +13,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 PAGE = PROJECT / "docs" / "ADDING_A_STREAM.md"
 COPIED = ("jobs", "tests", "expectations", "infra", "pyproject.toml")
 EDIT = re.compile(
-    r"^<!-- (?:file: (?P<file>\S+)|in: (?P<within>\S+), after: (?P<line>.+?)) -->\n```python\n(?P<code>.*?)^```$",
+    r"^<!-- (?:file: (?P<file>\S+)|in: (?P<within>\S+), after: (?P<line>.+?)) -->\n"
+    r"```(?:python|diff)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -27,9 +28,10 @@ def edited(project: Path) -> list[str]:
         if edit["file"]:
             place.write_text(edit["code"], encoding="utf-8")
             continue
+        added = re.sub(r"^\+", "", edit["code"], flags=re.MULTILINE)
         before = place.read_text(encoding="utf-8")
         assert before.count(f"{edit['line']}\n") == 1, f"{edit['line']} is once in {touched[-1]}"
-        place.write_text(before.replace(f"{edit['line']}\n", f"{edit['line']}\n{edit['code']}"), encoding="utf-8")
+        place.write_text(before.replace(f"{edit['line']}\n", f"{edit['line']}\n{added}"), encoding="utf-8")
     return touched
 
 
