@@ -16,7 +16,6 @@ import pytest
 from hypothesis import Phase
 
 from customer_activity.settings import PREFIX, Settings
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,14 +1,15 @@
 """What the streams are to one another: each declares a `Spec` in its own module, and everybody else asks here.
 
 Whoever needs the topology (turns, status, quality's pins, VACUUM's guard, leases, `describe`) derives it from the specs
-and names no stream. They come from `streams/registry.py`, which installs them when it is imported: the layers below it
-know of streams by their specs alone.
+and names no stream. The specs come from the registry, which is looked up by its name when somebody asks first, as a
+plugin is: layers below the streams know of them by their specs alone, and import none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import NamedTuple
 
 from customer_activity.catalog import Table
@@ -123,6 +124,8 @@ class Edge(NamedTuple):
     read: Table
 
 
+REGISTRY = "customer_activity.streams.registry"
+
 _installed: dict[str, Spec] = {}
 
 
@@ -144,13 +147,9 @@ def install(found: Iterable[Spec]) -> None:
 
 
 def specs() -> tuple[Spec, ...]:
-    """Return the streams, a stream after all that it reads from.
-
-    Raises:
-        RuntimeError: none are installed.
-    """
+    """Return the streams, a stream after all that it reads from."""
     if not _installed:
-        raise RuntimeError("no streams are installed: import customer_activity.streams.registry")
+        import_module(REGISTRY)  # which installs them
     return tuple(_installed.values())
 
 

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console
 
 

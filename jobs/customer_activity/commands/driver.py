@@ -9,7 +9,6 @@ import typer
 
 from customer_activity import shown
 from customer_activity.errors import EXIT_CHECK_FAILED
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.supervision import driver as streams
 from customer_activity.supervision.driver import Driver
 from customer_activity.terminal import console

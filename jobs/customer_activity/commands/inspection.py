@@ -19,7 +19,6 @@ from customer_activity.inspection import status as current
 from customer_activity.inspection.doctor import diagnose
 from customer_activity.settings import PREFIX, Settings
 from customer_activity.storage import filesystem
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console, screens
 
 WATCH_SECONDS = 2.0  # slow enough to leave the processor to the streams

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from customer_activity.errors import EXIT_CHECK_FAILED
 from customer_activity.maintenance.maintenance import Tended
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console
 
 

@@ -8,7 +8,6 @@ import typer
 
 from customer_activity.operations.migration import Migrated, Step
 from customer_activity.operations.migration import migrate as bring_up
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console
 
 

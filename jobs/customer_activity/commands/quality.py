@@ -16,7 +16,6 @@ from customer_activity.quality.judging import Outcome
 from customer_activity.quality.rules import Severity
 from customer_activity.quality.run import Report, Verdict
 from customer_activity.quality.run import run as judge
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console
 
 NICE = 10  # the streams come first

@@ -11,7 +11,6 @@ from rich.table import Table
 from customer_activity.catalog import Reason
 from customer_activity.quarantine import contents
 from customer_activity.quarantine.contents import Selection
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console
 
 app = typer.Typer(no_args_is_help=True, help="Refused records: count them, look at them, bring them back.")

@@ -19,7 +19,6 @@ from customer_activity.rebuild.swap import Swapped, When
 from customer_activity.rebuild.swap import back as go_back
 from customer_activity.rebuild.swap import swap as build_and_swap
 from customer_activity.settings import Settings
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console
 
 Done = TypeVar("Done", Rebuilt, Swapped)

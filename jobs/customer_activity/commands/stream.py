@@ -16,7 +16,7 @@ def stream(
     stages: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STAGE]...", help="Streams of the hot path, each with those behind it; all when none is named."
+            metavar="STAGE", help="Streams of the hot path, each with those behind it; all when none is named."
         ),
     ] = None,
     *,

@@ -1,6 +1,6 @@
 """The streams, each after those whose tables it reads: adding one is a line here.
 
-Whoever imports this installs them, and from then on everybody finds the topology in `topology.py`.
+`topology.py` imports this by its name when somebody asks for the topology first.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from customer_activity.demo.run import live, local_airflow, parts, queries
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem
-from customer_activity.streams import registry as _registry  # noqa: F401 - installs the streams
 from customer_activity.terminal import console
 
 
