@@ -85,7 +85,7 @@ def test_a_checkpoint_is_written_anew_while_no_driver_can_start(lake: str, monke
     def note(*_: Any, **__: Any) -> None:
         seen.append(is_free(lake, Query.SILVER))
 
-    monkeypatch.setattr(audit, "note", note)
+    monkeypatch.setattr(audit, "append", note)
     recovery.recover(lake, Query.SILVER, "disk lost")
     assert seen == [False]
     assert is_free(lake, Query.SILVER)

@@ -22,7 +22,7 @@ from support.airflow import Deployment, until
 from support.broker import rows, send
 from support.records import profile, purchase
 
-pytestmark = pytest.mark.timeout(900)  # Airflow does it in its own time
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]  # Airflow does it in its own time
 KINDS = ("batch", "maintenance", "quality", "rebuild", "stream")
 
 
