@@ -161,7 +161,6 @@ def test_odd_records_land_alike_whichever_way_they_come(
 ) -> None:
     if way == "workers":
         monkeypatch.setattr(microbatch, "SMALL_BATCH_ROWS", 0)
-        monkeypatch.setattr("customer_activity.streams.bronze.stream.SMALL_BATCH_ROWS", 0)
     settings = settings.model_copy(update={"max_bad_share": 1.0})
     delta.ensure_tables(settings.lake)
     allow_any_timestamp(settings)

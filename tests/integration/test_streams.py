@@ -26,7 +26,7 @@ from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.transaction import Publisher
-from customer_activity.tables import Kept
+from customer_activity.tables import TABLES, Kept
 from customer_activity.verification.verify import verify
 from support.broker import assert_verified, drain, rows, send, view
 from support.records import Record, profile, purchase, tombstone
@@ -74,7 +74,8 @@ def test_always_on_the_hops_take_turns_and_the_tables_are_compacted_beside_them(
     monkeypatch.setattr(upkeep, "PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(maintenance, "SMALL_FILES", 3)
     monkeypatch.setattr(maintenance, "COMMITS_A_CHECKPOINT", 3)
-    monkeypatch.setattr(maintenance, "KEPT", dict.fromkeys(Table, Kept(3, 1)))
+    for table, declared in TABLES.items():
+        monkeypatch.setitem(TABLES, table, declared._replace(kept=Kept(3, 1)))
     hasty = settings.model_copy(update={"merge_seconds": 0.5})
     path = (Table.PURCHASE_EVENTS, Table.PURCHASES, Table.ACTIVITY_CHANGES)
     stopping = threading.Event()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from customer_activity.lake.microbatch import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS
+from customer_activity.lake import microbatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,8 +34,8 @@ def collected(frame: DataFrame, rows: int | None = None) -> pa.Table | None:
     if few:
         return frame.toArrow()
     if few is None:  # neither rows nor bytes are known: take one more than a small batch has
-        head = frame.limit(SMALL_BATCH_ROWS + 1).toArrow()
-        if head.num_rows <= SMALL_BATCH_ROWS:
+        head = frame.limit(microbatch.SMALL_BATCH_ROWS + 1).toArrow()
+        if head.num_rows <= microbatch.SMALL_BATCH_ROWS:
             return head
         for key, value in COMPILED.items():
             session.conf.set(key, value)
@@ -45,8 +45,8 @@ def collected(frame: DataFrame, rows: int | None = None) -> pa.Table | None:
 def _is_small(frame: DataFrame, rows: int | None) -> bool | None:
     """Whether a frame is small, from its row count or the size of its files; None when neither is known."""
     if rows is not None:
-        return rows <= SMALL_BATCH_ROWS
+        return rows <= microbatch.SMALL_BATCH_ROWS
     size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001
     if size >= UNKNOWN_BYTES:
         return None
-    return size <= SMALL_BATCH_BYTES
+    return size <= microbatch.SMALL_BATCH_BYTES

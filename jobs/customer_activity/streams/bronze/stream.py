@@ -19,7 +19,8 @@ from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.engine.observability import log
 from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
 from customer_activity.kafka import clients
-from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, SMALL_BATCH_ROWS, MicroBatch
+from customer_activity.lake import microbatch
+from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
 from customer_activity.streams.bronze.collecting import collected
@@ -111,7 +112,7 @@ def _landed(records: DataFrame, batch: MicroBatch, landing: Landing, fetcher: Fe
     """Land a batch's records the way that suits their number and size."""
     sizes = Sizes(0, 0)
     if fetcher is not None and batch.records is not None:
-        is_small = batch.records <= SMALL_BATCH_ROWS
+        is_small = batch.records <= microbatch.SMALL_BATCH_ROWS
         with batch.phase("read"):
             sizes = sizes if is_small else fetcher.sample(batch.ranges)
         if is_small or sizes.mean > LARGE_RECORD_BYTES:
