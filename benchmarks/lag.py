@@ -33,10 +33,10 @@ from benchmarks import environment
 from benchmarks.trial import say
 from benchmarks.usage import MEGABYTE, Sampler
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import history
 from customer_activity.maintenance.maintenance import COMMITS_A_CHECKPOINT
 from customer_activity.settings import PROJECT, Settings
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 CHECKPOINT_EVERY = 1_000  # commits: upkeep writes one after 100; each here has all files, which nobody has compacted

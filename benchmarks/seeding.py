@@ -37,13 +37,13 @@ from benchmarks.lag import run
 from benchmarks.trial import say
 from benchmarks.usage import Sampler
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.inspection import status
 from customer_activity.kafka import clients
 from customer_activity.lake import delta, deltalog, history
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import PROJECT, Settings
 from customer_activity.supervision import driver
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 from support.tables import append_table
 

@@ -17,12 +17,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost, ForeignCommit
 from customer_activity.lake import delta, feeds, microbatch, named_operations
 from customer_activity.lake.named_operations import Operation
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 from support.tables import append
 

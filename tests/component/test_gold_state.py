@@ -14,13 +14,13 @@ import pytest
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost, ForeignCommit
 from customer_activity.lake import delta, deltalog
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.streams.gold import state as gold_state
 from customer_activity.streams.gold.state import GoldState, latest, summarised, totalled, with_an_end
-from customer_activity.tables import arrow_schema
 from support.tables import append
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -13,9 +13,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyarrow import fs
 
 from customer_activity.catalog import Table, history_path, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import delta, history
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 from customer_activity.verification import lake as verified
 from support.streams import Query
 

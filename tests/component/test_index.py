@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import IndexDamaged
 from customer_activity.lake import delta
 from customer_activity.lake.datafiles import FileWriter
@@ -23,7 +24,6 @@ from customer_activity.state.index import Index
 from customer_activity.streams.silver import purchases
 from customer_activity.streams.silver.index import SilverIndex
 from customer_activity.streams.silver.purchases import First
-from customer_activity.tables import arrow_schema
 from support.tables import append
 
 WORDS = "CREATE TABLE IF NOT EXISTS word (text TEXT PRIMARY KEY);"

@@ -10,11 +10,11 @@ import pytest
 from deltalake import write_deltalake
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.demo.traffic import dataset
 from customer_activity.lake import delta
 from customer_activity.quality.run import run
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 
 
 def test_the_shares_of_the_real_data_set_are_those_of_pandas(settings: Settings, tmp_path: Path) -> None:

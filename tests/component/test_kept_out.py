@@ -13,6 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from customer_activity.catalog import Table, lease_id, lock_path, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lake import audit, delta, generations, layout
 from customer_activity.lease import lease
@@ -22,7 +23,6 @@ from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.rebuild import swap
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 # Locks of one process do not shut itself out, so the other side is a process of its own.

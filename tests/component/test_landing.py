@@ -13,6 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import datafiles, delta
 from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.microbatch import MicroBatch
@@ -20,7 +21,6 @@ from customer_activity.streams.bronze import landing as module
 from customer_activity.streams.bronze import numbering
 from customer_activity.streams.bronze.landing import Landing, land_here
 from customer_activity.streams.bronze.numbering import Numbering
-from customer_activity.tables import arrow_schema
 from support.kafka_batches import LANDED, PROFILES, PURCHASES, kafka_batch, profile, purchase, raw_purchase
 from support.streams import Query
 

@@ -15,6 +15,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import LeaseLost, TerminalError
 from customer_activity.lake import delta, deltalog, named_operations
 from customer_activity.lake.named_operations import Kind
@@ -24,7 +25,6 @@ from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import replay
 from customer_activity.rebuild import basis, building, comparison
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 from customer_activity.verification import lake as verifying
 from customer_activity.verification.order import Notes, compare, read
 from support.records import NOW_MS, PROFILES, profile

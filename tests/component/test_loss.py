@@ -14,13 +14,13 @@ from deltalake import CommitProperties, write_deltalake
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import loss
 from customer_activity.engine.loss import Lost
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.kafka import clients
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 BOUGHT, PEOPLE = "purchase-events", "customer-profile-state"

@@ -17,6 +17,7 @@ from customer_activity import cli
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import EXIT_CHECK_FAILED, QueryAlreadyRunning, SettingsError, TransientError
 from customer_activity.lake import delta
 from customer_activity.lease.lease import newest_epoch
@@ -24,7 +25,6 @@ from customer_activity.maintenance import maintenance_request, on_demand
 from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import running
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 DONE = [Tended("silver.purchases", files_before=3, bytes_before=300, files_after=1, bytes_after=100)]

@@ -17,11 +17,11 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.failpoints import FailPoint
+from customer_activity.contracts.tables import TABLES, Kept, arrow_schema
 from customer_activity.lake import delta
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import PROJECT
-from customer_activity.tables import TABLES, Kept, arrow_schema
 from customer_activity.verification import lake as verified
 from support.streams import Query
 

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import dataset, fs
 
 from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.inspection import show
 from customer_activity.lake import delta, footers, merging
 from customer_activity.lake.microbatch import MicroBatch
@@ -24,7 +25,6 @@ from customer_activity.quarantine import contents, replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
-from customer_activity.tables import arrow_schema
 from support.records import PURCHASES, purchase
 from support.streams import Query
 

@@ -12,14 +12,14 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.engine.stream import Context
-from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import delta, deltalog, feeds, history
+from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.current import activity, profiles, summaries
-from customer_activity.tables import arrow_schema
 from support import tables
 from support.streams import Query
 

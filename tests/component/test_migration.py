@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from customer_activity import application
 from customer_activity.catalog import Table, table_path
 from customer_activity.commands import migrate as command
+from customer_activity.contracts.tables import CURRENT
 from customer_activity.errors import EXIT_TERMINAL, LakeOfAnotherRelease, SettingsError
 from customer_activity.lake import delta, generations, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.operations import migration
 from customer_activity.operations.migration import migrate
 from customer_activity.settings import Settings
-from customer_activity.tables import CURRENT
 from customer_activity.verification import lake as reading
 from support import old_lake
 from support.streams import Query

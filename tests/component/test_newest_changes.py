@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.streams.current import profiles
-from customer_activity.tables import arrow_schema
 
 Place = tuple[int | None, int, int]  # landing, partition, offset
 

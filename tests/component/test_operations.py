@@ -11,12 +11,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from customer_activity.catalog import Table, lease_id, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import LeaseLost
 from customer_activity.lake import delta, named_operations
 from customer_activity.lake.named_operations import Kind, Operation, classify
 from customer_activity.lease import lease
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 TABLE = Table.PURCHASES

@@ -11,9 +11,9 @@ from typer.main import get_group
 from customer_activity import cli
 from customer_activity.catalog import Reason, Table
 from customer_activity.contracts import pages, schema
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.inspection import settings_page
 from customer_activity.settings import PREFIX, SECRETS, Settings
-from customer_activity.tables import arrow_schema
 
 DECIMAL = "decimal128(18, 2)"
 PROJECT = Path(__file__).parents[2]

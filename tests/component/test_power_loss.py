@@ -11,6 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TerminalError
 from customer_activity.lake import delta, deltalog
 from customer_activity.lake.datafiles import FileWriter
@@ -20,7 +21,6 @@ from customer_activity.quarantine.replay import replay
 from customer_activity.rebuild import building, moving
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem
-from customer_activity.tables import arrow_schema
 from support import tables
 from support.records import NOW_MS, PROFILES, profile
 from support.streams import Query

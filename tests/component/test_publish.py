@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Reason, Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.streams.publish import records, stream
-from customer_activity.tables import arrow_schema
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import delta, merging
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import PROJECT
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")

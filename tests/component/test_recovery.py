@@ -13,10 +13,10 @@ from deltalake import CommitProperties, write_deltalake
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange, State
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import CheckpointMismatch, SettingsError
 from customer_activity.lake import delta
 from customer_activity.operations import recovery
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 BEGIN = ['{"purchase-events":{"0":5},"customer-profile-state":{"0":1}}', None]

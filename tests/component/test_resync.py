@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TerminalError
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
@@ -19,7 +20,6 @@ from customer_activity.streams.publish import resync
 from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.records import records
 from customer_activity.streams.publish.resync import compared
-from customer_activity.tables import arrow_schema
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NO_LIMIT = 1 << 30

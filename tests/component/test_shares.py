@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from customer_activity.failpoints import FailPoint
+from customer_activity.lake.failpoints import FailPoint
 from support import shares
 from support import visits as counted
 from support.expected import Kind

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.state.profile_records import records
 from customer_activity.streams.silver import profiles, purchases, stream
-from customer_activity.tables import arrow_schema
 
 
 def at(second: int) -> datetime:

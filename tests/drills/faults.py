@@ -24,7 +24,7 @@ from benchmarks.pipelines import OURS, Pipeline, PipelineEnded, family
 from benchmarks.trial import Trial
 from customer_activity.demo.broker import process as broker
 from customer_activity.errors import EXIT_TRY_AGAIN
-from customer_activity.failpoints import ORDER, REACHED
+from customer_activity.lake.failpoints import ORDER, REACHED
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.settings import Settings
 from drills.others import Others

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity import application
 from customer_activity.catalog import Table, checkpoint_path, history_path
+from customer_activity.contracts.tables import CURRENT
 from customer_activity.errors import TerminalError
 from customer_activity.maintenance import maintenance
 from customer_activity.operations import recovery
@@ -19,7 +20,6 @@ from customer_activity.rebuild import candidate
 from customer_activity.rebuild.swap import When, swap_in
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
-from customer_activity.tables import CURRENT
 from customer_activity.verification.verify import verify
 from support.broker import assert_verified, drain, send
 from support.records import profile, purchase, tombstone

@@ -18,6 +18,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity import application
 from customer_activity.catalog import PROFILES_ROLE, Table, checkpoint_path, table_path
+from customer_activity.contracts.tables import TABLES, Kept
 from customer_activity.demo.traffic import poison
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
 from customer_activity.kafka import clients
@@ -26,7 +27,6 @@ from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.transaction import Publisher
-from customer_activity.tables import TABLES, Kept
 from customer_activity.verification.verify import verify
 from support.broker import assert_verified, drain, rows, send, view
 from support.records import Record, profile, purchase, tombstone

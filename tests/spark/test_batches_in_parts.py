@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.failpoints import FailPoint
 from customer_activity.lake import commits, delta, feeds
 from customer_activity.lake.datafiles import FileWriter
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.quality import accounting
 from customer_activity.settings import Settings

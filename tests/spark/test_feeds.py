@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake import feeds, microbatch
 from customer_activity.maintenance import maintenance
@@ -20,7 +21,6 @@ from customer_activity.streams.current import activity, profiles, summaries
 from customer_activity.streams.gold import stream as gold
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.silver import stream as silver
-from customer_activity.tables import arrow_schema
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
 from support.streams import Query

@@ -19,16 +19,16 @@ from pyspark.sql import SparkSession
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from customer_activity.catalog import Table, lock_path, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.session import JvmLock
 from customer_activity.errors import LeaseLost, QueryAlreadyRunning
-from customer_activity.failpoints import FailPoint
 from customer_activity.lake import commits, merging
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lease import lease as lease_module
 from customer_activity.lease.epochs import FROZEN, LOCKED, ProcessLock
 from customer_activity.lease.lease import LEASE_SECONDS, Lease
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 QUERY = Query.SILVER

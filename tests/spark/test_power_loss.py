@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
-from customer_activity.failpoints import FailPoint
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import commits, delta
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 from support.streams import Query
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from customer_activity.catalog import Table
-from customer_activity.failpoints import FailPoint
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.streams.publish import parts
 from support.pipeline import Pipeline
 from support.records import profile, tombstone

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
-from customer_activity.failpoints import FailPoint
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.quality import results
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import Report, run

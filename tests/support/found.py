@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from customer_activity.catalog import Reason
-from customer_activity.failpoints import FailPoint
+from customer_activity.lake.failpoints import FailPoint
 from support.lives import Crash, Event, Happening, Place, Send, Step, Take
 from support.records import Record, profile, purchase, tombstone
 from support.streams import Query

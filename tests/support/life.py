@@ -17,7 +17,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.errors import TerminalError
-from customer_activity.failpoints import FailPoint
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from support.expected import Expected, History, Kind, Landed, expected, meets

@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import delta
+from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
 from customer_activity.operations import recovery
 from customer_activity.streams.bronze.numbering import Numbering

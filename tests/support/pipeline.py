@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from customer_activity.catalog import Table
 from customer_activity.engine.stream import Context, Writer
-from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import delta, deltalog
+from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze import stream as bronze

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.tables import arrow_schema
+from customer_activity.contracts.tables import arrow_schema
 from support.streams import Query
 
 

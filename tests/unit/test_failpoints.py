@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity import failpoints, settings
+from customer_activity import settings
 from customer_activity.errors import SettingsError
-from customer_activity.failpoints import ORDER, REACHED, FailPoint
+from customer_activity.lake import failpoints
+from customer_activity.lake.failpoints import ORDER, REACHED, FailPoint
 from customer_activity.settings import Settings
 from support.streams import Query
 

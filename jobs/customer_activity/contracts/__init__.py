@@ -1,6 +1,7 @@
 """The record contracts. The JSON Schemas of this package are their one source; everything else is derived from them.
 
-`schema` reads them, `decoding` turns them into strict decoders, `pages` into tables for people.
+`schema` reads them, `decoding` turns them into strict decoders, `tables` into the columns of the Delta tables, and
+`pages` into tables for people.
 """
 
 from customer_activity.contracts.decoding import (

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints.resumption import Written
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.stream import Context, Merge, Opened, Steps, Writer
 from customer_activity.lake import commits, delta, deltalog, feeds, footers
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 from customer_activity.topology import Spec
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from customer_activity import failpoints, topology
+from customer_activity import topology
 from customer_activity.catalog import checkpoint_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
@@ -21,8 +21,9 @@ from customer_activity.engine.observability import HELD, QueryStatus, log
 from customer_activity.engine.stream import Opened
 from customer_activity.engine.turns import Turn, Turns
 from customer_activity.errors import CheckpointMismatch
-from customer_activity.failpoints import FailPoint
 from customer_activity.kafka import clients
+from customer_activity.lake import failpoints
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch
 from customer_activity.settings import Settings
 

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from customer_activity.catalog import Table
-from customer_activity.failpoints import FailPoint
 from customer_activity.lake import commits, merging
 from customer_activity.lake.datafiles import DataFile
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.topology import Spec

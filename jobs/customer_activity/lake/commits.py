@@ -19,8 +19,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.failpoints import FailPoint
 from customer_activity.lake.datafiles import DataFile, FileWriter
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.jvm import jvm
 from customer_activity.lease import lease
 from customer_activity.storage.filesystem import settle

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import TABLES, arrow_schema
 from customer_activity.storage.filesystem import filesystem, settle
-from customer_activity.tables import TABLES, arrow_schema
 
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 32 << 20  # of Arrow: a writer and a reader hold a row group whole

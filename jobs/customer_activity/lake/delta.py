@@ -14,11 +14,11 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import TABLES, arrow_schema
 from customer_activity.errors import SettingsError
 from customer_activity.lake import generations, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.storage.filesystem import filesystem, keep_private, settle
-from customer_activity.tables import TABLES, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

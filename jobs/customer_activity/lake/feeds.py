@@ -19,12 +19,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost, ForeignCommit
 from customer_activity.lake import deltalog, microbatch, named_operations
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.named_operations import Kind, Operation
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import arrow_schema
 
 SMALL_BATCH_FILES = 64
 # A part of a batch: what a hop works on at once. Some rows are a megabyte, and some commits have one row.

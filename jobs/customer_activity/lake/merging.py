@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.failpoints import FailPoint
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import deltalog, footers
 from customer_activity.lake.datafiles import in_parts
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lease import lease
-from customer_activity.tables import arrow_schema
 
 PART_ROWS = 500_000  # reduced at a time
 

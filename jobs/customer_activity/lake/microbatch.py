@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from customer_activity.catalog import Table, lease_id
-from customer_activity.failpoints import FailPoint, nowhere
+from customer_activity.lake.failpoints import FailPoint, nowhere
 
 SMALL_BATCH_ROWS = 50_000
 SMALL_BATCH_BYTES = 2 << 20  # of Parquet, where the size is known from the files

@@ -32,12 +32,12 @@ from pyarrow import fs
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
+from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import ActivityError
-from customer_activity.failpoints import FailPoint, nowhere
 from customer_activity.lake import deltalog, footers, history
 from customer_activity.lake.checksums import write_checksum
+from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import TABLES
 
 COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small log files at most
 SLICE_COMMITS = 500  # a log is shortened by at a time: a fraction of a second, some seconds on a disk that is busy

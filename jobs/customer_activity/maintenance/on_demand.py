@@ -13,6 +13,7 @@ from typing import NamedTuple
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
+from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import QueryAlreadyRunning, TransientError
 from customer_activity.lake import delta
 from customer_activity.lease.epochs import ProcessLock
@@ -21,7 +22,6 @@ from customer_activity.maintenance import maintenance, maintenance_request
 from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import running
-from customer_activity.tables import TABLES
 
 LOOK_SECONDS = 0.5
 SET_ASIDE_DAYS = 30  # a checkpoint that was replaced is for whoever looks into why; nothing reads it again

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from customer_activity import failpoints, topology
+from customer_activity import topology
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import TABLES
 from customer_activity.engine.observability import keep_log_short, log
 from customer_activity.engine.queries import RunningQuery
-from customer_activity.lake import delta
+from customer_activity.lake import delta, failpoints
 from customer_activity.maintenance import maintenance, maintenance_request
 from customer_activity.maintenance.maintenance import FAULTS, Tended
 from customer_activity.settings import Settings
-from customer_activity.tables import TABLES
 
 LOOK_SECONDS = 20.0  # from the end of one round over the tables to the next
 PAUSE_SECONDS = 2.0  # within a round, after a table that had something to do: what waited for it goes first

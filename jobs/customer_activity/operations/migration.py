@@ -16,12 +16,12 @@ from deltalake import CommitProperties, DeltaTable, Schema
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
 from customer_activity.lake import audit, deltalog, generations, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lease import lease
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import arrow_schema
 
 MIGRATE = "migrate"
 

@@ -17,11 +17,11 @@ from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.resumption import read_by
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError, TransientError
 from customer_activity.lake import deltalog, history
 from customer_activity.quality.snapshot import Relation, Relations, relation
 from customer_activity.settings import Settings
-from customer_activity.tables import arrow_schema
 
 Seen = topology.Edge
 """A table as a reader saw it: the reader, the table that tells by its commits, and the table that was read."""

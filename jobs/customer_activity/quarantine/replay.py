@@ -30,6 +30,7 @@ from customer_activity import topology
 from customer_activity.catalog import REPLAY, Reason, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import RULES
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TerminalError
 from customer_activity.lake import audit, delta, deltalog, footers, named_operations
 from customer_activity.lake.checksums import write_checksum
@@ -39,7 +40,6 @@ from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.numbering import BY_RULES, EPOCH, LANDING, MILLISECOND, Landing, Numbering
 from customer_activity.streams.bronze.parsing import parse_batch
-from customer_activity.tables import arrow_schema
 
 # Nothing about the record itself was wrong, or there is none.
 FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE)

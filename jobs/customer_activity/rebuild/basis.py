@@ -16,12 +16,12 @@ from deltalake.exceptions import DeltaError
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.resumption import read_by
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TransientError
 from customer_activity.lake import delta, feeds, history
 from customer_activity.quality.snapshot import Relation, Relations, relation
 from customer_activity.streams.gold.state import NAME as GOLD
 from customer_activity.streams.silver.index import NAME as SILVER
-from customer_activity.tables import arrow_schema
 
 LANDED_OF = {Table.PURCHASES: Table.PURCHASE_EVENTS, Table.PROFILE_CHANGES: Table.PROFILE_EVENTS}
 

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity import application
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import delta, deltalog
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
 from customer_activity.lake.named_operations import REBUILD
@@ -30,7 +31,6 @@ from customer_activity.settings import Settings
 from customer_activity.streams.gold.state import NAME as GOLD
 from customer_activity.streams.silver.index import NAME as SILVER
 from customer_activity.streams.silver.stream import SIDES
-from customer_activity.tables import arrow_schema
 
 BUILT = (SILVER, GOLD)
 IN_ORDER = 'ORDER BY landing NULLS FIRST, "partition", "offset"'

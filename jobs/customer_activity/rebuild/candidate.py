@@ -27,6 +27,7 @@ from customer_activity import topology
 from customer_activity.catalog import Reason, Table, checkpoint_path, history_path, lock_path, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import delta, generations
 from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.generations import Kept
@@ -43,7 +44,6 @@ from customer_activity.streams.gold.stream import ViewClock
 from customer_activity.streams.publish.records import as_on_topic, version_of
 from customer_activity.streams.silver.index import NAME as SILVER
 from customer_activity.streams.silver.stream import SIDES
-from customer_activity.tables import arrow_schema
 
 PLACE = ["partition", "offset"]
 

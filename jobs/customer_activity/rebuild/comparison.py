@@ -7,8 +7,8 @@ from typing import NamedTuple
 import duckdb
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.rebuild.basis import name_of
-from customer_activity.tables import arrow_schema
 
 EXAMPLES = 5
 

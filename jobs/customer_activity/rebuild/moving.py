@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import audit, deltalog, footers, generations
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.generations import CONFLICTS, NEXT, Kept, Step, Swap, folder, parts
@@ -25,7 +26,6 @@ from customer_activity.rebuild.candidate import PLACE, conflicts
 from customer_activity.settings import Settings
 from customer_activity.streams.silver.index import NAME as SILVER
 from customer_activity.streams.silver.stream import conflicting
-from customer_activity.tables import arrow_schema
 
 AFTER = {Step.OUT: Step.IN, Step.IN: Step.QUARANTINE, Step.QUARANTINE: Step.CLEAR}
 WHAT = "rebuild"  # what commits and audit entries call themselves

@@ -28,6 +28,7 @@ from pyarrow.fs import FileType
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import deltalog, feeds, history
 from customer_activity.lake.datafiles import in_parts
@@ -35,7 +36,6 @@ from customer_activity.lake.deltalog import Position
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.state.index import Index
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.tables import arrow_schema
 
 if TYPE_CHECKING:
     import duckdb

@@ -9,9 +9,9 @@ On restart what the newest commit notes as read is left out; a repeated merge wo
 from __future__ import annotations
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake.merging import newest
-from customer_activity.tables import arrow_schema
 from customer_activity.topology import Reads, Spec, Writes
 
 SPEC = Spec(

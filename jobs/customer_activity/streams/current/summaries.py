@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.merging import PART_ROWS
-from customer_activity.tables import arrow_schema
 from customer_activity.topology import Reads, Spec, Writes
 
 SPEC = Spec(

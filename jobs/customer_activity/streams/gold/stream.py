@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.lake import history
@@ -37,7 +38,6 @@ from customer_activity.streams.gold.state import (
     totalled,
     with_an_end,
 )
-from customer_activity.tables import arrow_schema
 from customer_activity.topology import Reads, Spec, Writes
 
 SPEC = Spec(

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import deltalog
 from customer_activity.lake.feeds import Added, Feed
 from customer_activity.storage.filesystem import filesystem
 from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.parts import VERSION, numbered
-from customer_activity.tables import arrow_schema
 
 RESYNC = "find out what removed it; `activity resync publish --reason …` sends what differs"
 TABLE = Table.ACTIVITY_CHANGES

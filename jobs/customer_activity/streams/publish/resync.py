@@ -18,6 +18,7 @@ from pyarrow import dataset
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import gate
 from customer_activity.errors import TerminalError
 from customer_activity.lake import audit, delta, deltalog
@@ -30,7 +31,6 @@ from customer_activity.streams.publish.parts import PART_BYTES, PART_RECORDS
 from customer_activity.streams.publish.records import Record, oversized, records, version_of
 from customer_activity.streams.publish.stream import COLUMNS
 from customer_activity.streams.publish.transaction import Publisher
-from customer_activity.tables import arrow_schema
 
 ROWS_AT_A_TIME = 10_000
 KEY_ROWS = 1_000_000  # of which the newest of each customer are found at a time

@@ -25,12 +25,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import PROGRESS_ROLE, VIEW_ROLE, Reason, Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import changes_of
 from customer_activity.engine.observability import log
 from customer_activity.engine.stream import Append, Context, Opened, Send, Steps, Writer
 from customer_activity.errors import ChangeFeedLost, TerminalError
-from customer_activity.failpoints import FailPoint
 from customer_activity.lake import delta, deltalog, feeds
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
@@ -39,7 +40,6 @@ from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, NAME, Mar
 from customer_activity.streams.publish.parts import ROW, VERSION, Part
 from customer_activity.streams.publish.records import FIELDS, Record, oversized, records, unlike
 from customer_activity.streams.publish.transaction import Publisher
-from customer_activity.tables import arrow_schema
 from customer_activity.topology import Reads, Spec, Topic, Writes
 
 if TYPE_CHECKING:

@@ -21,6 +21,14 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.contracts.tables import (
+    IS_TOMBSTONE,
+    POSITION,
+    PROFILE_FIELDS,
+    PURCHASE_FIELDS,
+    arrow_schema,
+    names,
+)
 from customer_activity.engine.changes import ChangeStream, Step
 from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
@@ -30,7 +38,6 @@ from customer_activity.settings import Settings
 from customer_activity.state.profile_records import records as records_of
 from customer_activity.streams.silver import profiles, purchases
 from customer_activity.streams.silver.index import NAME, SilverIndex
-from customer_activity.tables import IS_TOMBSTONE, POSITION, PROFILE_FIELDS, PURCHASE_FIELDS, arrow_schema, names
 from customer_activity.topology import Reads, Spec, Writes
 
 SPEC = Spec(
