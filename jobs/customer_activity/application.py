@@ -41,19 +41,6 @@ WATCH_SECONDS = 0.5  # status files are written at least once a second
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 
 
-def chosen(named: Sequence[str]) -> list[str]:
-    """Return the streams that run when somebody names parts of the hot path: those, and what follows each behind it.
-
-    Raises:
-        KeyError: a name is of no stream on the hot path.
-    """
-    path = [spec.name for spec in topology.hot_path()]
-    if unknown := [name for name in named if name not in path]:
-        raise KeyError(unknown[0])
-    wanted = {query for name in named or path for query in topology.with_followers(name)}
-    return [query for query in topology.names() if query in wanted]
-
-
 def leased(spark: SparkSession, settings: Settings, queries: Sequence[str], resources: ExitStack) -> Lease:
     """Take the queries for this driver.
 
@@ -131,19 +118,19 @@ def host(
         context = Context(spark, settings, {table: delta.table_id(settings.lake, table) for table in Table}, resources)
 
         def prepared(
-            query: str, until: threading.Event, turn: Turn | None = None, rounds: Turns | None = None
+            query: str, until: threading.Event, turn: Turn | None = None, turns: Turns | None = None
         ) -> RunningQuery:
             hold = partial(lease.hold, query)
-            return RunningQuery(query, partial(STREAMS[query].open, context), settings, until, turn, rounds, hold=hold)
+            return RunningQuery(query, partial(STREAMS[query].open, context), settings, until, turn, turns, hold=hold)
 
         if available_now:
             drain(queries, prepared, settings, stopping, check)
             return
         # What runs behind the path to the view has one turn between all: two cores are few.
         turn = Turn()
-        rounds = Turns(queries, stopping)
+        turns = Turns(queries, stopping)
         together = [
-            prepared(query, stopping, turn if topology.spec(query).is_behind else None, rounds) for query in queries
+            prepared(query, stopping, turn if topology.spec(query).is_behind else None, turns) for query in queries
         ]
         supervise(together, settings, stopping, available_now=False, check=check)
         # Told to stop: what is on the topic goes into the current rows, too, so that a lake at rest is whole.

@@ -7,7 +7,7 @@ plugin is: layers below the streams know of them by their specs alone, and impor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import NamedTuple
@@ -62,7 +62,7 @@ class Spec:
     Attributes:
         name: of its query, its checkpoint, its lease, and its label in logs and metrics.
         reads: its sources, in the order in which its checkpoint has their offsets.
-        writes: in the order in which a batch writes them.
+        writes: in no order: a batch writes to quarantine first.
         promises: what holds whatever happens, in words.
         is_behind: whether it is behind the hot path: it merges into a table of current rows.
         is_gated: whether its batches wait while quality holds publishing.
@@ -135,15 +135,17 @@ def install(found: Iterable[Spec]) -> None:
     Raises:
         ValueError: two have one name, or one reads what only a later one writes.
     """
-    _installed.clear()
+    specs_by_name: dict[str, Spec] = {}
     written: set[End] = set()
     for each in found:
-        if each.name in _installed:
+        if each.name in specs_by_name:
             raise ValueError(f"two streams are called {each.name}")
         if missing := [table.label for table in each.sources if table not in written]:
             raise ValueError(f"{each.name} reads {', '.join(missing)}, which no stream before it writes")
         written |= {write.target for write in each.writes}
-        _installed[each.name] = each
+        specs_by_name[each.name] = each
+    _installed.clear()
+    _installed.update(specs_by_name)
 
 
 def specs() -> tuple[Spec, ...]:
@@ -218,6 +220,12 @@ def publishing() -> Spec:
 def with_followers(name: str) -> list[str]:
     """Return a stream of the hot path with those behind it: what runs when somebody names that part of the path."""
     return [name, *(each.name for each in behind() if name in [above.name for above in upstream(each)])]
+
+
+def chosen(named: Sequence[str]) -> list[str]:
+    """Return the streams that run when some of the hot path are named, with what follows each; all without a name."""
+    wanted = {name for one in named or [each.name for each in hot_path()] for name in with_followers(one)}
+    return [name for name in names() if name in wanted]
 
 
 def reflected(role: str) -> dict[str, Table]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -198,6 +199,19 @@ def test_changes_that_leave_no_trace_leave_a_commit(
 
     take(settings, query, -1)
     assert commits(lake, query) == 1
+
+
+def test_a_part_that_comes_to_no_row_leaves_a_commit(settings: Settings, lake: str) -> None:
+    """A stream may leave rows out: without a commit the next start would miss what it has read."""
+    append(lake, Query.SUMMARIES, [bought("C-1", "1.10", 1)])
+    stream = replace(summaries.STREAM, reduce=lambda _: arrow_schema(Table.SUMMARIES).empty_table())
+    ids = {table: delta.table_id(lake, table) for table in (stream.source, stream.target)}
+    work = stream.open(Context(None, settings, ids)).work  # type: ignore[arg-type]
+    for _ in range(2):
+        work(None, MicroBatch(Query.SUMMARIES, "generation-1", 0, versions={stream.source: (-1, 1)}))  # type: ignore[arg-type]
+    assert commits(lake, Query.SUMMARIES) == 1
+    note = history.latest_metadata(lake, stream.target, Query.SUMMARIES)
+    assert deltalog.noted(note)[stream.source].version == 1
 
 
 @pytest.mark.usefixtures("a_version_a_part")

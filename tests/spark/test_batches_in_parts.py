@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import Table, checkpoint_path, table_path
+from customer_activity.catalog import Reason, Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.lake import commits, delta, feeds
 from customer_activity.lake.datafiles import FileWriter
@@ -154,6 +154,59 @@ def copied(pipeline: QuickPipeline, folder: Path) -> QuickPipeline:
 def closed(pipeline: QuickPipeline) -> None:
     pipeline.close()
     shutil.rmtree(Path(pipeline.settings.lake).parent)
+
+
+class Killed(Exception):
+    """Raised at a fail point, as if the process had ended there."""
+
+
+BEYOND = "9999999999999999.00"
+REFUSED = {
+    Query.SILVER: ([purchase("P-1")], [purchase("P-1", amount="2.00")], [purchase("P-1", amount="3.00")]),
+    Query.GOLD: (
+        [profile("C-1"), profile("C-2")],
+        [purchase("P-1", "C-1", BEYOND), purchase("P-2", "C-1", BEYOND)],
+        [purchase("P-3", "C-2", BEYOND), purchase("P-4", "C-2", BEYOND)],
+    ),
+}
+
+
+@pytest.mark.parametrize("query", REFUSED, ids=str)
+def test_what_is_in_quarantine_is_not_put_there_again_behind_a_checkpoint_that_was_recovered(
+    pipeline: QuickPipeline, query: Query
+) -> None:
+    """A recovered checkpoint repeats the batch before the one that a kill ended, which is then cut anew and longer."""
+
+    def killed(point: FailPoint) -> None:
+        if point is FailPoint.COMMITTED:  # of quarantine, which comes first
+            raise Killed
+
+    before = [Query.BRONZE] if query == Query.SILVER else [Query.BRONZE, Query.SILVER]
+    rounds = iter(REFUSED[query])
+    pipeline.send(*next(rounds))
+    for one in (*before, query):
+        pipeline.hop(one)
+    done = pipeline.batches[query][-1]
+    pipeline.send(*next(rounds))
+    for one in before:
+        pipeline.hop(one)
+    begun = dict(pipeline.cursors)
+    with pytest.raises(Killed):
+        pipeline.hop(query, killed)
+    pipeline.send(*next(rounds))
+    for one in before:
+        pipeline.hop(one)
+
+    pipeline.restart()
+    again = MicroBatch(query, done.generation, done.batch_id, versions=done.versions, cut=done.cut)
+    pipeline._write(query, again)
+    pipeline.cursors |= {key: upto for key, upto in begun.items() if key[0] == query}
+    pipeline.batches[query].pop()
+    pipeline.hop(query)
+
+    of_query = Reason.CONFLICTING_DUPLICATE if query == Query.SILVER else Reason.TOTAL_OUT_OF_RANGE
+    refused = [row for row in pipeline.rows(Table.QUARANTINE) if row["reason"] == of_query]
+    assert len(refused) == len({(row["key"], row["offset"]) for row in refused}) == 2
 
 
 @pytest.mark.timeout(600)

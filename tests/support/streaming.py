@@ -40,6 +40,7 @@ class StreamingPipeline(QuickPipeline):
 
     def publish(self) -> dict[str, dict[str, Any] | None]:
         """Publish what gold has; return what went out, by key."""
+        self.restart()  # a driver begins: another gold may have taken the place of the one before
         before, marker = len(self.view.records), self.view.marker
         if marker is not None and marker.table_id != delta.table_id(self.settings.lake, Table.ACTIVITY_CHANGES):
             self.cursors.pop((Query.PUBLISH, Table.ACTIVITY_CHANGES), None)  # a first batch begins with version 0

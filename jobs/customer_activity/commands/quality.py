@@ -117,7 +117,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "run_id": report.run_id,
         "ok": not any(verdict.holds for verdict in report.verdicts),
         "held": {rule: failure._asdict() for rule, failure in report.held.items()},
-        "overridden": list(report.overridden),
+        "let_be": list(report.overridden),
         "rules": [
             {
                 "rule": verdict.rule.rule,

@@ -7,8 +7,15 @@ from typing import Annotated
 
 import typer
 
+from customer_activity import topology
 from customer_activity.engine import observability
 from customer_activity.terminal import console
+
+
+def _refuse_unknown(stages: list[str]) -> None:
+    path = [spec.name for spec in topology.hot_path()]
+    if unknown := [name for name in stages if name not in path]:
+        raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(path)}")
 
 
 def stream(
@@ -34,14 +41,13 @@ def stream(
     """Run the streams in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
     observability.configure_logging()
     settings = console.settings_of(ctx)
+    if stages:  # before a JVM is started for nothing
+        _refuse_unknown(stages)
     from customer_activity.engine import session  # noqa: PLC0415 - brings pyspark, which few commands need
 
     with ThreadPoolExecutor(max_workers=1) as aside:
         aside.submit(session.launch, settings)  # where it fails, so does the session's start, which says why
         from customer_activity import application  # noqa: PLC0415 - takes the half second in which the JVM starts
 
-        try:
-            wanted = application.chosen(stages or [])
-        except KeyError as unknown:
-            raise typer.BadParameter(f"there is no stream {unknown} on the hot path") from None
+        wanted = topology.chosen(stages or [])
         application.run(settings, wanted, available_now=available_now, create_topics=create_topics, attended=attended)

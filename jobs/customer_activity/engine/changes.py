@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints.resumption import Written
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.stream import Context, Merge, Opened, Steps, Writer
 from customer_activity.lake import commits, delta, deltalog, feeds, footers
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.microbatch import MicroBatch, number_of
 from customer_activity.settings import Settings
 from customer_activity.topology import Spec
 
@@ -83,11 +82,15 @@ class _Worker:
         self.lake = context.settings.lake
         self.columns = stream.columns
         self.ids = {table: context.ids[table] for table in spec.sources}
-        self.made = {edge.read: edge.made for edge in topology.edges() if edge.stream == spec.name}
+        self.made = {
+            read.source: read.progress
+            for read in spec.reads
+            if isinstance(read.source, Table) and isinstance(read.progress, Table)
+        }
         self.written = Written(self.lake, spec.name, spec.telling, self.ids)
         self.writer = Writer(spec, context.spark, self.lake)
         self.refuses = Table.QUARANTINE in spec.tables
-        self.of_refused = spec.sources_of(Table.QUARANTINE) if self.refuses else None
+        self.of_refused = (spec.sources_of(Table.QUARANTINE) if self.refuses else None) or list(self.columns)
         self.step = stream.prepare(context)
         self.is_sure = False  # that nothing of a part is written whose commits do not tell it
         for table in spec.tables if spec.is_behind else ():
@@ -107,15 +110,17 @@ class _Worker:
             # Of a part that a crash ended, rows may be in quarantine already: then it is the same part once more.
             looks = self.refuses and not self.is_sure
             stop = commits.newest(self.lake, Table.QUARANTINE, batch, self.of_refused) if looks else None
-        self.is_sure = False
-        for part, of_part in batch.parts(feed.parts(stop=stop, of=self.of_refused or list(self.columns))):
+        was_sure, self.is_sure = self.is_sure, False
+        for part, of_part in batch.parts(feed.parts(stop=stop, of=self.of_refused)):
             if part.files:
                 self._note(part, of_part)
                 self.writer.make_all(self.step(part, of_part), of_part)
                 for table in self.written.read:
                     self.written.note(table, part.versions)
                 batch.progress(_how_far(part, batch))
-        self.is_sure = True
+        # A batch that ends before what quarantine has (a recovered checkpoint repeats one) has not come to it yet.
+        end = number_of(batch.versions[table][1] for table in self.of_refused)
+        self.is_sure = was_sure or stop is None or end >= stop
 
     def _note(self, part: Feed, batch: MicroBatch) -> None:
         """Have the part's commits note up to where each source is read, and which landings that includes."""

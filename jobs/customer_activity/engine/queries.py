@@ -44,20 +44,20 @@ class RunningQuery:
         settings: Settings,
         stopping: threading.Event,
         turn: Turn | None = None,
-        rounds: Turns | None = None,
+        turns: Turns | None = None,
         *,
         hold: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Bind a query to what opens its stream, when it starts. Its batches wait for `turn` when there is one.
 
-        With `rounds` a batch ends when the next one may be cut. `hold` tells the epoch of the driver's lease.
+        With `turns` a batch ends when the next one may be cut. `hold` tells the epoch of the driver's lease.
         """
         self.query = query
         self.spec = topology.spec(query)
         self.open_stream = open_stream
         self.settings = settings
         self.turn = turn
-        self.rounds = rounds
+        self.turns = turns
         self.hold = hold
         self.stopping = stopping
         self.status = QueryStatus(query)
@@ -86,7 +86,7 @@ class RunningQuery:
         self.status.moved("begins")
         if self.spec.is_gated:
             self._pass_gate()
-        through = self.rounds.begin(self.query, self.status.moved) if self.rounds is not None else 0
+        through = self.turns.begin(self.query, self.status.moved) if self.turns is not None else 0
         with self._in_turn(), self.at_work:
             if self.stopping.is_set():
                 raise Stopping
@@ -119,9 +119,9 @@ class RunningQuery:
             self.status.finished(batch_id, batch.rows, time.monotonic() - started, batch.phases)
             if batch.rows > SMALL_BATCH_ROWS:
                 pa.default_memory_pool().release_unused()  # Arrow would keep what a large batch took
-        if self.rounds is not None:
+        if self.turns is not None:
             ended = time.monotonic()
-            self.rounds.finish(self.query, through, self.status.moved)
+            self.turns.finish(self.query, through, self.status.moved)
             waited = round((time.monotonic() - ended) * 1000, 1)
             self.status.phases = {**self.status.phases, "turn": waited}
 

@@ -17,7 +17,7 @@ A write that fails is raised at its `yield`, so the state takes back what it too
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -140,27 +140,28 @@ class Writer:
         Raises:
             LeaseLost: another driver has taken over.
         """
-        try:
-            write = next(steps)
-            while True:
-                try:
-                    version = self.make(write, batch)
-                except BaseException as error:
+        write = next(steps, None)
+        while write is not None:
+            try:
+                version = self.make(write, batch)
+            except BaseException as error:
+                with suppress(StopIteration):  # a step takes back what it took for the write, and cannot let it pass
                     steps.throw(error)
-                    raise
+                raise
+            try:
                 write = steps.send(version)
-        except StopIteration:
-            return
+            except StopIteration:
+                return
 
     def make(self, write: Write, batch: MicroBatch) -> int | None:
-        """Make one write; return the version that came of it, None where it had been made before."""
+        """Make one write; return a table's version that came of it, None where it had been made before."""
         if isinstance(write, Send):
             self._send(write, batch)
             return None
         sources = self.spec.sources_of(write.table)
         with batch.phase("commit"):
             if isinstance(write, Merge):
-                merging.merge(
+                return merging.merge(
                     write.rows,
                     self.lake,
                     write.table,
@@ -169,7 +170,6 @@ class Writer:
                     update=write.update,
                     delete_when=write.delete_when,
                 )
-                return None
             owner = write.by or batch
             if write.rows is not None:
                 return commits.append(self.spark, self.lake, write.table, write.rows, owner, sources)

@@ -47,7 +47,7 @@ class _Java(NamedTuple):
 
 @cache
 def _java(java: JVMView) -> _Java:
-    # By JVM, not by session: every micro-batch comes with a session object of its own.
+    # By JVM, not by session: a session may be one of several of the same JVM.
     package = java.org.apache.spark.sql.delta
     return _Java(
         package.DeltaLog,

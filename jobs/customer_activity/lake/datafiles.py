@@ -166,7 +166,7 @@ def in_parts(batches: Iterable[pa.RecordBatch], rows: int, most_bytes: int = UNB
 
 
 def pieces(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """OffsetRange a batch into pieces of at most so many bytes or one row; nothing is copied."""
+    """Cut a batch into pieces of at most so many bytes or one row; nothing is copied."""
     if batch.num_rows <= 1 or batch.nbytes <= most_bytes:
         yield batch
         return

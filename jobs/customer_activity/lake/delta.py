@@ -40,7 +40,7 @@ PRIVATE_FOLDERS = ("_index", "_checkpoints", "_history", "_audit")
 INSTEAD_OF = "instead_of"  # in a table's description
 
 # A hop that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most. A limit may
-# end inside a version, which is then read to its end (checkpoints.OffsetRange.versions).
+# end inside a version, which is then read to its end (checkpoint.OffsetRange.versions).
 MOST_BYTES_A_BATCH = 512 << 20  # of Parquet: some eight million purchases
 MOST_FILES_A_BATCH = 8_192  # of small commits, worked on in parts: before it begins, Spark reads each of them twice
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.table import TableMerger
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
@@ -63,8 +64,10 @@ def merge(
     key: Sequence[str],
     update: Mapping[str, str] | None = None,
     delete_when: str | None = None,
-) -> None:
-    """Merge one source row a key into a table, once for this batch.
+) -> int | None:
+    """Merge one source row a key into a table, once for this batch; without a row the commit carries its notes alone.
+
+    Table and checkpoint are compared at every start, so each batch with changes leaves a commit.
 
     Args:
         source: `s` in the expressions; one row a key.
@@ -74,12 +77,15 @@ def merge(
         key: the columns that tell one row from another.
         update: new value by column, all columns of the source's when not given.
         delete_when: condition on the source for a delete; such a row is never inserted.
+
+    Returns:
+        The new version; None when the batch is in the table already.
     """
     target = DeltaTable(table_path(lake, table))
     application, number = batch.transaction(table)
     written = target.transaction_version(application)
-    if not source.num_rows or (written is not None and written >= number):
-        return
+    if written is not None and written >= number:
+        return None
     batch.commits += 1
     transactions = [Transaction(application, number)]
     if (epoch := batch.hold()) is not None:
@@ -87,8 +93,33 @@ def merge(
             raise lease.lost(batch.query, epoch)
         transactions.append(Transaction(batch.lease_id, epoch))
     properties = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": batch.metadata()})
-    columns = {name: f"s.{name}" for name in arrow_schema(table).names}
     before = target.version()
+    merger = _merger(target, source, key, update, delete_when, properties)
+    batch.reach(FailPoint.STAGED)
+    if source.num_rows:
+        merger.execute()
+    if target.version() == before:  # no row differs (customers who came and went): delta-rs commits nothing
+        target.create_write_transaction(
+            [], mode="append", schema=target.schema(), partition_by=None, commit_properties=properties
+        )
+        target.update_incremental()
+    batch.reach(FailPoint.COMMITTED)
+    footers.mend_commit(lake, table, target.version())
+    deltalog.settle(lake, table, target.version())
+    batch.rows += source.num_rows
+    return target.version()
+
+
+def _merger(
+    target: DeltaTable,
+    source: pa.Table,
+    key: Sequence[str],
+    update: Mapping[str, str] | None,
+    delete_when: str | None,
+    properties: CommitProperties,
+) -> TableMerger:
+    """Say what is merged how; nothing is done yet."""
+    columns = {field.name: f"s.{field.name}" for field in target.schema().fields}
     merger = target.merge(
         source,
         " AND ".join(f"t.{name} = s.{name}" for name in key),
@@ -99,17 +130,4 @@ def merge(
     if delete_when is not None:
         merger = merger.when_matched_delete(delete_when)
     merger = merger.when_matched_update(dict(update or columns))
-    merger = merger.when_not_matched_insert(columns, predicate=f"NOT ({delete_when})" if delete_when else None)
-    batch.reach(FailPoint.STAGED)
-    merger.execute()
-    if target.version() == before:
-        # No row differs (customers who came and went), and delta-rs commits nothing. Table and checkpoint are compared
-        # at every start, so each batch with changes leaves a commit.
-        target.create_write_transaction(
-            [], mode="append", schema=target.schema(), partition_by=None, commit_properties=properties
-        )
-        target.update_incremental()
-    batch.reach(FailPoint.COMMITTED)
-    footers.mend_commit(lake, table, target.version())
-    deltalog.settle(lake, table, target.version())
-    batch.rows += source.num_rows
+    return merger.when_not_matched_insert(columns, predicate=f"NOT ({delete_when})" if delete_when else None)

@@ -202,7 +202,7 @@ def fenced(lake: str, operation: Operation, tables: Sequence[Table], reason: str
     Raises:
         QueryAlreadyRunning: a driver is at work on one of their writers.
     """
-    queries = list(dict.fromkeys(query for table in tables for query in topology.writers(table)))
+    queries = [query for query in topology.names() if any(query in topology.writers(table) for table in tables)]
     with lease.kept_out(lake, queries) as held:
         run = uuid.uuid4().hex
         named = [table.label for table in tables]

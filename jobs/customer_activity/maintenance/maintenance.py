@@ -5,7 +5,8 @@ feed sees it. It commits to a table that the driver's JVM also commits to, and o
 are not safe from each other (ADR 4): the caller holds the table's writers while it runs.
 
 Whoever looks for news lists a table's whole log, several times a batch: at a commit a second it would be slower every
-minute. So a log keeps little more than `KEPT` says; what its older commits said goes to the table's history.
+minute. So a log keeps little more than the table's declaration says; what its older commits said goes to the table's
+history.
 
 What a compaction has replaced is still what a reader reads that has not come so far. So nothing is removed, no file and
 no log entry, that one of the table's readers may still need, and one that has not begun needs all of it.
@@ -165,7 +166,7 @@ def vacuum(
     Args:
         lake: where the table is.
         table: which one.
-        retention: how old what is removed must be at least; as `KEPT` says when not given.
+        retention: how old what is removed must be at least; as its declaration says when not given.
         reach: called when half of it is removed.
     """
     retention = timedelta(hours=TABLES[table].kept.files_hours) if retention is None else retention

@@ -155,5 +155,7 @@ def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery
     here = {query.query: query for query in running}
     writers = {table: topology.writers(table) for table in Table}
     return {
-        table: [here[query] for query in queries] for table, queries in writers.items() if set(queries) <= set(here)
+        table: [here[query] for query in queries]
+        for table, queries in writers.items()
+        if queries and set(queries) <= set(here)
     }

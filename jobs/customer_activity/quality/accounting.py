@@ -85,7 +85,7 @@ def relations(settings: Settings, pins: Pins) -> Relations:
 
 
 def _seen(pins: Pins, made: Table) -> int:
-    """Return up to which version silver had read the landed records that it judged."""
+    """Return up to which version a table of judged records had read the landed ones, which are its one source."""
     return next(version for seen, version in pins.seen.items() if seen.made is made)
 
 

@@ -182,9 +182,11 @@ def make_gold(
     building.add(beside, Table.ACTIVITY_CHANGES, written, _as_last_batch(shadow))
     shutil.rmtree(f"{shadow}/gold")
     Path(beside, "gold").rename(f"{shadow}/gold")
-    for query in (topology.publishing().name, *topology.writers(Table.ACTIVITY)):  # they read or wrote the former ones
-        shutil.rmtree(checkpoint_path(shadow, query), ignore_errors=True)
-    for table in (Table.ACTIVITY_CHANGES, Table.ACTIVITY):
+    former = {table for table in Table if table.value.startswith("gold/")}
+    for spec in topology.specs():
+        if former & {*spec.sources, *spec.tables} and spec.name != GOLD:  # it read or wrote the former ones
+            shutil.rmtree(checkpoint_path(shadow, spec.name), ignore_errors=True)
+    for table in former:
         shutil.rmtree(history_path(shadow, table), ignore_errors=True)
 
 

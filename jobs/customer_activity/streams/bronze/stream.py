@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 # Of larger records a few come at a time, to this process: Spark's workers and its consumers hold many of them each.
 LARGE_RECORD_BYTES = 8_192
 
-# Profiles first: silver may cut its batch between the two, and a purchase without a profile shows nothing.
 COORDINATES = ("topic", "partition", "offset")
+# Profiles first: silver may cut its batch between the two, and a purchase without a profile shows nothing.
 ORDER = (Table.QUARANTINE, Table.PROFILE_EVENTS, Table.PURCHASE_EVENTS)
 
 

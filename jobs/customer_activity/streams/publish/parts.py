@@ -43,7 +43,7 @@ class Part(NamedTuple):
 def parts(
     feed: Iterable[pa.Table], begin: Marker, *, records: int = PART_RECORDS, size: int = PART_BYTES
 ) -> Iterator[Part]:
-    """OffsetRange a feed into parts.
+    """Cut a feed into parts.
 
     Args:
         feed: rows with `_commit_version` and `_row`, in the order of both.

@@ -1,0 +1,79 @@
+"""The topology is what the streams declare: derived in one place, refused where it contradicts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from customer_activity import topology
+from customer_activity.catalog import Table
+from customer_activity.streams.registry import ALL
+from customer_activity.topology import Reads, Spec, Topic, Writes
+from support.streams import Query
+
+UNREAD = Spec(
+    "unread",
+    reads=(Reads(Table.ACTIVITY_CHANGES, progress=Table.ACTIVITY),),
+    writes=(Writes(Table.ACTIVITY, key=("customer_id",)),),
+    promises="none",
+)
+
+
+@pytest.fixture(autouse=True)
+def whole() -> Iterator[None]:
+    """Leave the streams as they are."""
+    yield
+    topology.install(stream.spec for stream in ALL)
+
+
+def test_the_streams_are_those_that_the_tests_name() -> None:
+    assert topology.names() == list(Query)
+    assert [spec.name for spec in topology.behind()] == [query for query in Query if query.is_behind]
+
+
+def test_a_stream_comes_after_those_whose_tables_it_reads() -> None:
+    for number, spec in enumerate(topology.specs()):
+        above = {each.name for each in topology.upstream(spec)}
+        assert above <= set(topology.names()[:number])
+
+
+@pytest.mark.parametrize(
+    ("specs", "words"),
+    [
+        pytest.param([ALL[0].spec, ALL[0].spec], "two streams are called bronze", id="one name twice"),
+        pytest.param([ALL[0].spec, UNREAD], "unread reads gold.activity_changes", id="a source that nobody writes"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_and_changes_nothing(specs: list[Spec], words: str) -> None:
+    before = topology.names()
+    with pytest.raises(ValueError, match=words):
+        topology.install(specs)
+    assert topology.names() == before
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        pytest.param([], list(Query), id="all without a name"),
+        pytest.param(["silver"], ["silver", "summaries", "profiles"], id="with what follows it"),
+        pytest.param(["gold", "bronze"], ["bronze", "gold", "activity"], id="in their own order"),
+    ],
+)
+def test_who_runs_when_some_are_named(named: list[str], expected: list[str]) -> None:
+    assert topology.chosen(named) == expected
+
+
+def test_what_shows_how_far_an_input_has_come() -> None:
+    assert topology.reflected("purchases") == {
+        "bronze": Table.PURCHASE_EVENTS,
+        "silver": Table.PURCHASES,
+        "gold": Table.ACTIVITY_CHANGES,
+        "summaries": Table.SUMMARIES,
+        "activity": Table.ACTIVITY,
+    }
+
+
+def test_one_lands_and_one_publishes() -> None:
+    assert (topology.landing().name, topology.publishing().name) == ("bronze", "publish")
+    assert topology.publishing().reads == (Reads(Table.ACTIVITY_CHANGES, progress=Topic("progress")),)
