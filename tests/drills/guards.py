@@ -251,6 +251,20 @@ GUARDS = (
         (*PARTS, "-k", "crash and gold"),
     ),
     Guard(
+        "a batch with nothing left to write tells nothing of the next one",
+        "engine/changes.py",
+        "was_sure or stop is None or end >= stop",
+        "True",
+        (*PARTS, "-k", "recovered"),
+    ),
+    Guard(
+        "a write that fails ends the batch whatever the step says",
+        "engine/stream.py",
+        "                    steps.throw(error)\n                raise\n",
+        "                    steps.throw(error)\n",
+        ("tests/unit/test_steps.py",),
+    ),
+    Guard(
         "silver's index is brought to where its table is",
         "streams/silver/stream.py",
         "        index.catch_up(Table.PURCHASES, batch.progress)\n",
