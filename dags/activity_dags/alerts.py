@@ -37,13 +37,13 @@ def alert(context: Any, *, name: str) -> None:
     try:
         connection = BaseHook.get_connection(name)
     except AirflowNotFoundException:
-        log.info("Nobody is told: there is no such connection", connection=name)
+        log.info("No alert is sent: there is no such connection", connection=name)
         return
     try:
         send(connection, *words(context))
     except Exception as error:  # noqa: BLE001 - the task has failed, and that is what counts
         # Not the error itself: it may name the webhook, secret and all.
-        log.error("Nobody could be told", connection=name, why=type(error).__name__)  # noqa: TRY400
+        log.error("The alert could not be sent", connection=name, why=type(error).__name__)  # noqa: TRY400
 
 
 def words(context: Any) -> tuple[str, str]:

@@ -87,7 +87,7 @@ def declared() -> list[Pipeline]:
 
 
 def named(name: str) -> Pipeline:
-    """Return a pipeline by its name: what a trigger is made anew from."""
+    """Return a pipeline by its name: as a trigger is recreated from its arguments."""
     folder = os.environ.get(FOLDER)
     return Pipeline(name, Path(folder, f"{name}.env") if folder else None)
 

@@ -76,7 +76,7 @@ class Context:
     """What a stream is opened with.
 
     Attributes:
-        spark: the session; None where nothing is planned (a test without a JVM).
+        spark: the session, which plans batches and commits appends.
         settings: which lake, which broker.
         ids: of all tables.
         resources: closes with the query.
