@@ -24,8 +24,8 @@ def serve(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
     """Stand in for a broker with one partition that gives these answers, then none."""
     coming = iter(answers)
     consumer = SimpleNamespace(assign=lambda _: None, poll=lambda _: next(coming, None), close=lambda: None)
-    monkeypatch.setattr(clients, "reader", lambda _: consumer)
-    monkeypatch.setattr(clients, "offset_range", lambda *_: {0: (0, 9)})
+    monkeypatch.setattr(clients, "reader", lambda _, **__: consumer)
+    monkeypatch.setattr(clients, "ranges_seen_by", lambda *_: {0: (0, 9)})
 
 
 def test_the_last_value_of_each_key_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

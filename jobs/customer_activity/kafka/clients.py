@@ -23,6 +23,8 @@ from customer_activity.settings import Settings
 
 CREATE_TOPICS = "`activity broker start` creates the topics of infra/kafka/topics.yaml"
 SILENCE_SECONDS = 60.0  # longer than any election
+# The broker tells a reader of the end of a partition when it has waited so long for more: half a second by default.
+END_WAIT_MS = 10
 METADATA_TIMEOUT_SECONDS = 10.0  # a healthy broker answers in milliseconds; ten seconds covers its election
 ASK_SECONDS = 0.5  # before the first look whether the client was turned away
 
@@ -235,16 +237,25 @@ def offset_range(settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
     """
     consumer = reader(settings)
     try:
-        ranges = {}
-        for partition in partitions(settings, topic):
-            place = TopicPartition(topic, partition)
-            ranges[partition] = AGAIN(consumer.get_watermark_offsets, place, timeout=METADATA_TIMEOUT_SECONDS)
-    except KafkaException as error:
-        raise unavailable(settings, error) from None
-    else:
-        return ranges
+        return ranges_seen_by(consumer, settings, topic)
     finally:
         consumer.close()
+
+
+def ranges_seen_by(consumer: Consumer, settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
+    """Return what `offset_range` returns, by a client that reads the topic afterwards.
+
+    A client that has not asked about a topic before it is assigned to it may find the leaders only when it looks for
+    news of all topics: once a second.
+    """
+    try:
+        places = (TopicPartition(topic, partition) for partition in partitions(settings, topic))
+        return {
+            place.partition: AGAIN(consumer.get_watermark_offsets, place, timeout=METADATA_TIMEOUT_SECONDS)
+            for place in places
+        }
+    except KafkaException as error:
+        raise unavailable(settings, error) from None
 
 
 def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
@@ -254,10 +265,10 @@ def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
         BrokerUnavailable: Kafka does not answer, or falls silent before the end: half of a topic is no answer.
         TopicMismatch: there is no such topic.
     """
-    consumer = reader(settings)
+    consumer = reader(settings, fetch_wait_max_ms=END_WAIT_MS)
     values: dict[bytes, bytes | None] = {}
     try:
-        for partition, (low, high) in offset_range(settings, topic).items():
+        for partition, (low, high) in ranges_seen_by(consumer, settings, topic).items():
             if low == high:
                 continue
             consumer.assign([TopicPartition(topic, partition, low)])

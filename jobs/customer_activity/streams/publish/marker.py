@@ -149,9 +149,9 @@ def has_records(settings: Settings, topic: str) -> bool:
         BrokerUnavailable: Kafka does not answer.
         TopicMismatch: there is no such topic.
     """
-    consumer = clients.reader(settings)
+    consumer = clients.reader(settings, fetch_wait_max_ms=clients.END_WAIT_MS)
     try:
-        for partition, (low, high) in clients.offset_range(settings, topic).items():
+        for partition, (low, high) in clients.ranges_seen_by(consumer, settings, topic).items():
             if low == high:
                 continue
             consumer.assign([TopicPartition(topic, partition, low)])
