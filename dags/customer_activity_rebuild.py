@@ -1,25 +1,24 @@
-"""Builds silver and gold from bronze once more, beside the live ones, compares them row by row, swaps them if asked.
+"""Builds silver and gold from bronze once more, beside the live ones, compares row by row, corrects them if asked.
 
 ### Reads
 Bronze at the version that gold has seen; silver and gold at the versions that follow from it. The streams go on. With
-`swap` or `back`: all that bronze has; **pause `customer_activity_stream` first** and wait until its driver has stopped,
-because a swap refuses to begin beside it.
+`apply` or `undo`: all that bronze has; **pause `customer_activity_stream` first** and wait until its driver has
+stopped, because a correction refuses to begin beside it.
 
 ### Output
 The task's log: rows that only one side has, columns with other values and how often, a few keys. Nothing live changes,
-unless `swap` says so: then what was rebuilt takes the place of the live silver and gold, the former generation is kept
-under the name in the last line, and publish sends the rows that differ when the stream goes on. `back` brings a kept
-generation back in the same way.
+unless `apply` says so: then the rows that differ are replaced, in one commit a table, and publish sends those of gold
+when the stream goes on. The last line names the correction; `undo` takes it back in the same way.
 
 ### Impact of failure
 A failed `compare` whose last line counts rows says that silver or gold is not what bronze gives with the code that is
-installed: somebody changed a table, or a rule was changed since. With `if-equal` nothing was swapped then. A swap that
-was interrupted keeps the streams from starting: clear the task, and it is finished. Anything else is said in words.
+installed: somebody changed a table, or a rule was changed since. A correction that was interrupted keeps the streams
+from starting: clear the task, and it is finished. Anything else is said in words.
 
 ### Runbook
 `activity show CUSTOMER` tells what is known of a key; `activity quality` which rule it breaks; `activity verify` what
-Kafka says. `activity rebuild --list` names the generations that are kept, `--drop` removes one. Symptoms and what to
-do: docs/OPERATIONS.md.
+Kafka says. `activity rebuild --list` names the corrections that are kept, `--drop` removes what is kept of one.
+Symptoms and what to do: docs/OPERATIONS.md.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from activity_dags.rebuilding import RebuildOperator, form
 for pipeline in declared():
     with DAG(
         dag_id=pipeline.id("rebuild"),
-        description="Builds silver and gold once more beside the live ones, compares row by row, swaps if asked",
+        description="Builds silver and gold once more beside the live ones, compares row by row, corrects if asked",
         schedule=None,
         max_active_runs=1,
         catchup=False,

@@ -9,8 +9,6 @@ from airflow.sdk import Param
 
 from activity_dags.command import ActivityOperator
 
-NEVER = "never"
-
 
 def optional(description: str, **schema: Any) -> Param:
     """Return a field for a text that may be left empty."""
@@ -25,13 +23,12 @@ def form() -> dict[str, Param]:
         ),
         "since": optional("Only customers with a record from then on.", format="date-time"),
         "until": optional("Only customers with a record before then.", format="date-time"),
-        "swap": Param(
-            NEVER,
-            type="string",
-            enum=[NEVER, "if-equal", "always"],
-            description="When what was rebuilt takes the place of what is live: everybody's, with the stream paused.",
+        "apply": Param(
+            default=False,
+            type="boolean",
+            description="Replace the rows that differ: everybody's, with the stream paused.",
         ),
-        "back": optional("Instead: a kept generation that takes its place again (`activity rebuild --list`)."),
+        "undo": optional("Instead: a correction that is undone (`activity rebuild --list`), with the stream paused."),
     }
 
 
@@ -51,5 +48,5 @@ class RebuildOperator(ActivityOperator):
 def options(params: Mapping[str, Any]) -> list[str]:
     """Return the command's options for a run's params. Each is one word: a value may begin with a dash."""
     customers = [f"--customer={customer}" for customer in params["customers"] or []]
-    chosen = [*customers, *(f"--{name}={params[name]}" for name in ("since", "until", "back") if params[name])]
-    return chosen if params["swap"] == NEVER else [*chosen, f"--swap={params['swap']}"]
+    chosen = [*customers, *(f"--{name}={params[name]}" for name in ("since", "until", "undo") if params[name])]
+    return [*chosen, "--apply"] if params["apply"] else chosen

@@ -11,9 +11,10 @@
     │   ├── BadShareExceeded      too many bad records: a bad deploy upstream
     │   ├── CheckpointMismatch    table and checkpoint contradict each other
     │   ├── LakeOfAnotherRelease  the lake's tables are of an older or a newer release
-    │   ├── SwapUnfinished        a swap of generations was interrupted
+    │   ├── CorrectionUnfinished  a correction was interrupted
     │   ├── OffsetsLost           Kafka no longer has records that were never landed
     │   ├── ChangeFeedLost        files are gone that a query still has to read
+    │   │   └── Corrected             rows that it has read were retracted since
     │   └── ForeignCommit         a table of the path was changed by something else than the pipeline
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
@@ -90,8 +91,8 @@ class LakeOfAnotherRelease(TerminalError):
     """Raised when a lake's tables are not of the layout that this release works on."""
 
 
-class SwapUnfinished(TerminalError):
-    """Raised while a lake's tables may be of two generations: a swap was interrupted and has to be finished."""
+class CorrectionUnfinished(TerminalError):
+    """Raised while some of a lake's tables are corrected and others not: the correction has to be finished first."""
 
 
 class OffsetsLost(TerminalError):
@@ -100,6 +101,10 @@ class OffsetsLost(TerminalError):
 
 class ChangeFeedLost(TerminalError):
     """Raised when files of a table's change feed are gone that a query still has to read."""
+
+
+class Corrected(ChangeFeedLost):
+    """Raised when a correction lies between what was read of a table and what is wanted: its feed does not go on."""
 
 
 class ForeignCommit(TerminalError):

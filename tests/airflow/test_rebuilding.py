@@ -41,9 +41,8 @@ def filled(dag: DAG, entered: dict[str, Any]) -> dict[str, Any]:
             ["--since=2026-11-01T00:00:00+01:00", "--until=2026-11-02T00:00:00Z"],
             id="a time",
         ),
-        pytest.param({"swap": "if-equal"}, ["--swap=if-equal"], id="a swap of what is equal"),
-        pytest.param({"swap": "always"}, ["--swap=always"], id="a swap of whatever comes"),
-        pytest.param({"back": "20261122T101500Z"}, ["--back=20261122T101500Z"], id="a generation that was kept"),
+        pytest.param({"apply": True}, ["--apply"], id="a correction"),
+        pytest.param({"undo": "20261122T101500Z"}, ["--undo=20261122T101500Z"], id="a correction that was kept"),
     ],
 )
 def test_the_form_becomes_options(dag: DAG, entered: dict[str, Any], expected: list[str]) -> None:
@@ -55,7 +54,7 @@ def test_the_form_becomes_options(dag: DAG, entered: dict[str, Any], expected: l
     [
         pytest.param({"customers": "C-1"}, id="customers that are no list"),
         pytest.param({"since": 20261101}, id="a time that is a number"),
-        pytest.param({"swap": "maybe"}, id="a swap that is neither"),
+        pytest.param({"apply": "maybe"}, id="a correction that is neither"),
     ],
 )
 def test_what_is_no_choice_is_refused(dag: DAG, entered: dict[str, Any]) -> None:

@@ -128,9 +128,7 @@ def check(lake: Lake) -> None:
         pytest.param((Table.SUMMARIES,), (), "purchase_summaries lacks .*activity recover summ", id="summaries"),
         pytest.param((Table.PROFILES,), (), "silver.customer_profiles lacks .*activity recover prof", id="profiles"),
         pytest.param((Table.ACTIVITY,), (), "gold.customer_activity lacks .*activity recover activity", id="activity"),
-        pytest.param(
-            (*SILVER, *GOLD, *CURRENT), (), "silver.purchases lacks .*rebuild --swap always", id="all but bronze"
-        ),
+        pytest.param((*SILVER, *GOLD, *CURRENT), (), "silver.purchases lacks .*rebuild --apply", id="all but bronze"),
         pytest.param((), tuple(WRITES), "knows of none after 1", id="checkpoints"),
         pytest.param((), (Query.SUMMARIES,), "summaries: .*knows of none after 1", id="a checkpoint"),
         pytest.param((*BRONZE, *SILVER, *GOLD, *CURRENT), tuple(WRITES), None, id="all of one moment"),
@@ -188,7 +186,7 @@ def test_gold_put_back_alone_lacks_what_it_has_read(tmp_path: Path) -> None:
     backup = lake.backup()
     lake.day()
     lake.put_back(backup, GOLD)
-    with pytest.raises(CheckpointMismatch, match=r"(?s)gold.activity_changes lacks .*rebuild --swap always"):
+    with pytest.raises(CheckpointMismatch, match=r"(?s)gold.activity_changes lacks .*rebuild --apply"):
         check(lake)
 
 
@@ -207,7 +205,7 @@ def test_gold_put_back_to_before_this_release_wrote_to_it_lacks_what_it_has_read
         lake.batch(query)
     check(lake)
     lake.put_back(backup, GOLD)
-    with pytest.raises(CheckpointMismatch, match=r"(?s)gold.activity_changes lacks .*rebuild --swap always"):
+    with pytest.raises(CheckpointMismatch, match=r"(?s)gold.activity_changes lacks .*rebuild --apply"):
         check(lake)
 
 

@@ -18,17 +18,19 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import ChangeFeedLost, ForeignCommit
+from customer_activity.errors import ChangeFeedLost, Corrected, ForeignCommit
 from customer_activity.lake import delta, feeds, microbatch, named_operations
 from customer_activity.lake.named_operations import Operation
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
+from support.corrections import correct
 from support.streams import Query
 from support.tables import append
 
 BOUGHT, PROFILES = Table.PURCHASES, Table.PROFILE_CHANGES
 COLUMNS = {BOUGHT: ["purchase_id", "amount"], PROFILES: ["customer_id", "is_tombstone"]}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = ("purchase_id",)
 VERSIONS = 5  # with rows; version 0 is the empty table
 
 
@@ -50,9 +52,10 @@ def lake(settings: Settings) -> str:
     return settings.lake
 
 
-def read(lake: str, *tables: Table, after: int = -1, upto: int = VERSIONS) -> feeds.Feed:
+def read(lake: str, *tables: Table, after: int = -1, upto: int = VERSIONS, even_retracted: bool = False) -> feeds.Feed:
     chosen = tables or tuple(COLUMNS)
-    return feeds.read(lake, {table: COLUMNS[table] for table in chosen}, dict.fromkeys(chosen, (after, upto)))
+    columns = {table: COLUMNS[table] for table in chosen}
+    return feeds.read(lake, columns, dict.fromkeys(chosen, (after, upto)), even_retracted=even_retracted)
 
 
 def keys(feed: feeds.Feed) -> list[str]:
@@ -292,8 +295,37 @@ def operated(request: pytest.FixtureRequest, lake: str) -> tuple[str, Operation]
 def test_a_named_operation_is_skipped_or_says_how_to_go_on(operated: tuple[str, Operation]) -> None:
     lake, operation = operated
     newest = DeltaTable(table_path(lake, BOUGHT)).version()
-    if operation is Operation.CORRECTION:
-        with pytest.raises(ForeignCommit, match=rf"version {newest - 1} is a correction[\s\S]*rebuild --swap"):
-            read(lake, BOUGHT, after=VERSIONS, upto=newest)
+    if operation is Operation.CORRECTION:  # one that does not note which rows it added
+        for even_retracted in (False, True):
+            with pytest.raises(Corrected, match=rf"version {newest - 1} is a correction[\s\S]*rebuild --apply"):
+                read(lake, BOUGHT, after=VERSIONS, upto=newest, even_retracted=even_retracted)
         return
     assert keys(read(lake, BOUGHT, after=VERSIONS, upto=newest)) == ["P-99"]
+
+
+def test_what_a_correction_adds_is_appended_and_what_it_retracts_ends_the_feed(lake: str) -> None:
+    correct(lake, BOUGHT, KEY, [], [bought(70), bought(71)])
+    append(lake, BOUGHT, bought(99))
+    newest = DeltaTable(table_path(lake, BOUGHT)).version()
+    assert keys(read(lake, BOUGHT, after=VERSIONS, upto=newest)) == ["P-70", "P-71", "P-99"]
+
+    correct(lake, BOUGHT, KEY, [bought(70)], [bought(72)])
+    with pytest.raises(Corrected, match=rf"version {newest + 1} is a correction[\s\S]*rebuild --apply"):
+        read(lake, BOUGHT, after=newest, upto=newest + 1)
+    found = read(lake, BOUGHT, after=newest, upto=newest + 1, even_retracted=True)
+    assert (keys(found), [file.rows for file in found.corrections]) == (["P-72"], [1])
+    assert keys(read(lake, BOUGHT, after=newest + 1, upto=newest + 1)) == []
+
+
+def test_what_a_correction_put_right_is_refused_no_more(lake: str) -> None:
+    somebodys_insert(DeltaTable(table_path(lake, BOUGHT)))
+    correct(lake, BOUGHT, KEY, [bought(99)], [])
+    newest = DeltaTable(table_path(lake, BOUGHT)).version()
+    for even_retracted in (False, True):
+        with pytest.raises(Corrected):
+            read(lake, BOUGHT, after=VERSIONS, upto=newest, even_retracted=even_retracted)
+    append(lake, BOUGHT, bought(100))
+    assert keys(read(lake, BOUGHT, after=newest, upto=newest + 1)) == ["P-100"]
+    somebodys_insert(DeltaTable(table_path(lake, BOUGHT)))
+    with pytest.raises(ForeignCommit):
+        read(lake, BOUGHT, after=newest, upto=newest + 2)

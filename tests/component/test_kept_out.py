@@ -15,13 +15,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from customer_activity.catalog import Table, lease_id, lock_path, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import QueryAlreadyRunning
-from customer_activity.lake import audit, delta, generations, layout
+from customer_activity.lake import audit, corrections, delta, layout
 from customer_activity.lease import lease
 from customer_activity.lease.epochs import LOCKED
 from customer_activity.operations import migration, recovery
 from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
-from customer_activity.rebuild import swap
+from customer_activity.rebuild import repair
 from customer_activity.settings import Settings
 from support.streams import Query
 
@@ -101,14 +101,14 @@ def test_a_replay_waits_for_no_driver_and_a_rehearsal_disturbs_none(
         assert replay.replay(settings, Selection(), "mended", dry_run=True).accepted == {}
 
 
-def test_a_swap_begins_beside_no_driver(settings: Settings, lake: str) -> None:
+def test_a_correction_begins_beside_no_driver(settings: Settings, lake: str) -> None:
     with (
         driver(lake, Query.PUBLISH),
-        pytest.raises(QueryAlreadyRunning, match="swapped while no stream runs") as refused,
+        pytest.raises(QueryAlreadyRunning, match="corrected while no stream runs") as refused,
     ):
-        swap.swap(settings, swap.When.ALWAYS)
+        repair.apply(settings)
     assert "pause customer_activity_stream" in refused.value.remedy
-    assert generations.kept(lake) == []
+    assert corrections.kept(lake) == []
 
 
 @pytest.mark.parametrize("query", list(Query))

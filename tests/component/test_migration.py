@@ -18,7 +18,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.commands import migrate as command
 from customer_activity.contracts.tables import CURRENT
 from customer_activity.errors import EXIT_TERMINAL, LakeOfAnotherRelease, SettingsError
-from customer_activity.lake import delta, generations, layout
+from customer_activity.lake import delta, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.operations import migration
 from customer_activity.operations.migration import migrate
@@ -167,15 +167,6 @@ def test_an_interrupted_migration_is_finished_by_the_next(
     migrate(before)
     delta.ensure_tables(before)
     test_checksums_stay_right(before)
-
-
-def test_kept_generations_come_up_with_it(before: str) -> None:
-    kept = generations.folder(before, "20260101T000000Z")
-    shutil.copytree(Path(before) / "silver", kept / "silver")
-    told = {"name": kept.name, "taken_out": "2026-01-01T00:00:00+00:00", "reason": "", "versions": {}, "landed": {}}
-    (kept / "generation.json").write_text(json.dumps(told))
-    migrate(before)
-    assert columns_of(str(kept), Table.PURCHASES)[-1] == "landing"
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from customer_activity.demo.commands import traffic
 from customer_activity.inspection.doctor import Finding
 from customer_activity.inspection.show import Customer
 from customer_activity.lake.bucket import Trait
-from customer_activity.lake.generations import Kept
 from customer_activity.maintenance.maintenance import Tended
 from customer_activity.maintenance.on_demand import Maintained
 from customer_activity.operations.migration import Migrated, Step
@@ -32,6 +31,7 @@ from customer_activity.terminal import console
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report as Proof
 from support import run_reports
+from support.corrections import correction_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WORD = "_".join(["a_word_that_fits_no_terminal"] * 9)
@@ -137,8 +137,8 @@ CASES = {
         Rebuilt({WORD: 1}, 1, {WORD: 1}, [Compared(WORD, 1, 1, 0, 0, 1, {WORD: 1}, [WORD])], 1.0),
         (f"{WORD}: other values in {WORD} (1)", f"for one, {WORD}", f"compared at {WORD} 1"),
     ),
-    "generations": Case(
-        ("rebuild", "--list"), "commands.rebuild.generations.kept", [Kept(WORD, NOON, SENTENCE, {}, {})]
+    "corrections": Case(
+        ("rebuild", "--list"), "commands.rebuild.corrections.kept", [correction_of({}, run=WORD, reason=SENTENCE)]
     ),
     "maintain": Case(
         ("maintain",),
@@ -149,7 +149,7 @@ CASES = {
     "migrate": Case(
         ("migrate",),
         "commands.migrate.bring_up",
-        Migrated(WORD, 1, [Step(WORD, Table.PURCHASES, 1, (SENTENCE,))], True),
+        Migrated(WORD, 1, [Step(Table.PURCHASES, 1, (SENTENCE,))], True),
     ),
     "bucket": Case(("lake", "check"), "commands.lake.bucket.check", [Trait(WORD, False, SENTENCE)]),
     "broker": Case(

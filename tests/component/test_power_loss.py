@@ -18,10 +18,11 @@ from customer_activity.lake.datafiles import FileWriter
 from customer_activity.maintenance import maintenance
 from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import replay
-from customer_activity.rebuild import building, moving
+from customer_activity.rebuild import building
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem
 from support import tables
+from support.corrections import correct
 from support.records import NOW_MS, PROFILES, profile
 from support.streams import Query
 
@@ -89,16 +90,13 @@ def test_what_a_rebuild_commits_is_brought_to_the_disk(lake: str, settled: list[
     assert f"{1:020}.json" in settled
 
 
-def test_what_a_swap_does_to_quarantine_is_brought_to_the_disk(
-    settings: Settings, lake: str, settled: list[str]
-) -> None:
-    place = {"partition": 0, "offset": 5}
-    tables.append(lake, Table.PURCHASE_EVENTS, {"purchase_id": "P-1"} | place, query=Query.BRONZE)
-    wanted = pa.Table.from_pylist([place], pa.schema([("partition", pa.int32()), ("offset", pa.int64())]))
-    settled.clear()
-    moving.settle(settings, wanted, "run")
-    assert f"{1:020}.json" in settled
-    moving.settle(settings, wanted.slice(1), "run")
+def test_what_a_correction_commits_is_brought_to_the_disk(lake: str, settled: list[str]) -> None:
+    rows = [{"purchase_id": "P-1"}]
+    correct(lake, TABLE, ("purchase_id",), [], rows)
+    assert next(at for at, name in enumerate(settled) if name.endswith("added.parquet")) < settled.index(
+        f"{1:020}.json"
+    )
+    correct(lake, TABLE, ("purchase_id",), rows, [])
     assert f"{2:020}.json" in settled
 
 

@@ -1,4 +1,4 @@
-"""Publishing goes on where it was: behind the marker, after another gold has come, and not on a gold of before."""
+"""Publishing goes on where it was: behind the marker, over a correction of gold, and not on a gold of before."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts, stream
 from customer_activity.streams.publish.marker import Marker, parse
 from support import tables
+from support.corrections import correct
 from support.streams import Query
 
 GOLD = Table.ACTIVITY_CHANGES
-FORMER = Marker("the gold before", 12)
 NO_CHANGES: Any = None  # asked for Spark's session alone, where a row is too large
 
 
@@ -74,43 +74,54 @@ def add(settings: Settings, *rows: dict[str, Any]) -> None:
     tables.append(settings.lake, GOLD, *rows, query=Query.GOLD)
 
 
-def publish(settings: Settings, view: View, instead_of: Iterable[str] = ()) -> None:
+def publish(settings: Settings, view: View) -> None:
     newest = DeltaTable(table_path(settings.lake, GOLD)).version()
     batch = MicroBatch(Query.PUBLISH, "g", 0, versions={GOLD: (-1, newest)})
-    feed = feeds.read(settings.lake, {GOLD: stream.COLUMNS}, batch.versions)
+    feed = feeds.read(settings.lake, {GOLD: stream.COLUMNS}, batch.versions, even_retracted=True)
     steps = stream.step(
         feed,
         batch,
         settings=settings,
         publisher=view,  # type: ignore[arg-type]
         table_id=delta.table_id(settings.lake, GOLD),
-        instead_of=list(instead_of),
     )
     Writer(stream.SPEC, None, settings.lake, view).make_all(steps, batch)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("crash_after", range(5))
-def test_another_gold_sends_what_differs_once_and_is_marked_with_the_last(settings: Settings, crash_after: int) -> None:
+@pytest.mark.parametrize("crash_after", range(3))
+def test_of_a_correction_what_the_topic_has_otherwise_is_sent_once(settings: Settings, crash_after: int) -> None:
     add(settings, *changes(5, "A", "B", "C", "D"))
-    add(settings, *changes(6, "E", "F"))
-    before = View()
-    publish(settings, before)
-    add(settings, *changes(7, "G", "A", address="2 New Street"))
-    alike = {key: value for key, value in before.values.items() if key in (b"B", b"E")}
-    view = View(FORMER, values=alike, left=crash_after)
-    if crash_after < 4:
+    view = View()
+    publish(settings, view)
+    right = [*changes(7, "A", "D", address="2 New Street"), *changes(5, "B", "C")]  # B and C were right on the topic
+    correct(settings.lake, GOLD, ("customer_id", "view_version"), changes(5, "A", "B", "C", "D"), right)
+    add(settings, *changes(8, "E"))
+    view.sent.clear()
+    view.left = crash_after
+    if crash_after < 2:
         with pytest.raises(Crash):
-            publish(settings, view, [FORMER.table_id])
-        assert set(view.markers) <= {FORMER}
+            publish(settings, view)
         view.left = 1_000
-    publish(settings, view, [FORMER.table_id])
+    publish(settings, view)
 
-    assert sorted(set(view.sent)) == [b"A", b"C", b"D", b"F", b"G"]
-    assert len(view.sent) == len(set(view.sent)) + 1  # A has changed in between
+    assert sorted(view.sent) == [b"A", b"D", b"E"]
     assert b"2 New Street" in (view.values[b"A"] or b"")
     assert view.marker is not None
-    assert view.marker.table_id == delta.table_id(settings.lake, GOLD)
-    assert all(marker == FORMER for marker in view.markers[:-1])
+    assert view.marker.version == 3
+
+
+def test_what_is_retracted_and_was_never_out_does_not_go_out(settings: Settings) -> None:
+    add(settings, *changes(5, "A", "B", "C"))
+    view = View()
+    publish(settings, view)
+    add(settings, *changes(6, "A", "D", address="Nowhere"))
+    correct(settings.lake, GOLD, ("customer_id", "view_version"), changes(6, "A", "D"), changes(7, "D"))
+    correct(settings.lake, GOLD, ("customer_id", "view_version"), [], changes(8, "B", address="Nowhere"))
+    correct(settings.lake, GOLD, ("customer_id", "view_version"), changes(8, "B"), [])
+    view.sent.clear()
+    publish(settings, view)
+    assert view.sent == [b"D"]
+    assert not any(b"Nowhere" in (value or b"") for value in view.values.values())
 
 
 def test_the_marker_names_the_commit_of_its_version(settings: Settings) -> None:

@@ -14,10 +14,10 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.engine.observability import QueryStatus
 from customer_activity.inspection import status, topics
 from customer_activity.inspection.topics import Topic
-from customer_activity.lake import generations
-from customer_activity.lake.generations import Step, Swap
+from customer_activity.lake import corrections
 from customer_activity.settings import Settings
 from customer_activity.terminal import screens
+from support.corrections import correction_of
 from support.inspected import NO_PROCESS, NOON, catch_up, delta_offset, of, text, write_batch, write_status, write_times
 from support.streams import Query
 
@@ -156,6 +156,6 @@ class TestStatus:
             entry.write_text("{")
         assert any("silver.purchases cannot be read" in note for note in status.report(settings).notes)
 
-    def test_a_swap_that_is_not_through_is_a_note(self, settings: Settings) -> None:
-        generations.set_to_work(settings.lake, Swap(Step.IN, "20261122T101500Z", "", "--swap always"))
-        assert any("a swap of generations is at work" in note for note in status.report(settings).notes)
+    def test_a_correction_that_is_not_through_is_a_note(self, settings: Settings) -> None:
+        corrections.begin(settings.lake, correction_of({}))
+        assert any("correction 20261122T101500Z is at work" in note for note in status.report(settings).notes)

@@ -16,7 +16,6 @@ import pytest
 
 from customer_activity.catalog import Table
 from customer_activity.demo.run import local_airflow
-from customer_activity.lake import generations
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes
 from customer_activity.supervision.driver import State
@@ -193,23 +192,23 @@ def test_maintenance_is_done_by_the_driver_while_it_streams(running: Deployment)
 
 
 @pytest.mark.nightly
-def test_a_rebuild_takes_the_place_of_what_is_live_while_the_stream_is_paused(running: Deployment) -> None:
+def test_a_rebuild_corrects_what_is_live_while_the_stream_is_paused(running: Deployment) -> None:
     a_purchase_arrives(running.settings)
     rebuild = "customer_activity_rebuild"
-    early = running.run(rebuild, conf={"swap": "if-equal"})
+    early = running.run(rebuild, conf={"apply": True})
     assert early["state"] == "failed"
-    assert "swapped while no stream runs" in running.log(rebuild, early["dag_run_id"], "compare")
+    assert "corrected while no stream runs" in running.log(rebuild, early["dag_run_id"], "compare")
     running.pause(is_paused=True)
     try:
         until(lambda: _has_stopped(running), 120)
         before = sorted(rows(running.settings, Table.ACTIVITY), key=itemgetter("customer_id"))
-        swapped = running.run(rebuild, conf={"swap": "if-equal"})
-        assert swapped["state"] == "success", running.log(rebuild, swapped["dag_run_id"], "compare")
+        done = running.run(rebuild, conf={"apply": True})
+        log = running.log(rebuild, done["dag_run_id"], "compare")
+        assert done["state"] == "success", log
         assert sorted(rows(running.settings, Table.ACTIVITY), key=itemgetter("customer_id")) == before
-        (kept,) = generations.kept(running.settings.lake)
     finally:
         running.pause(is_paused=False)
-    assert kept.name in running.log(rebuild, swapped["dag_run_id"], "compare")
+    assert "equal: nothing to correct" in log
     running.is_streaming()
     a_purchase_arrives(running.settings)
 

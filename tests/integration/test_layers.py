@@ -14,10 +14,10 @@ from customer_activity import application
 from customer_activity.catalog import Table, checkpoint_path, history_path
 from customer_activity.contracts.tables import CURRENT
 from customer_activity.errors import TerminalError
+from customer_activity.lake.jvm import jvm
 from customer_activity.maintenance import maintenance
 from customer_activity.operations import recovery
-from customer_activity.rebuild import candidate
-from customer_activity.rebuild.swap import When, swap_in
+from customer_activity.rebuild.repair import apply_in
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
 from customer_activity.verification.verify import verify
@@ -47,8 +47,8 @@ def recover(*queries: Query) -> Remedy:
 
 
 def rebuild(spark: SparkSession, settings: Settings) -> None:
-    """Do `activity rebuild --swap always`, in the session that there is."""
-    assert swap_in(spark, settings, When.ALWAYS).kept
+    """Do `activity rebuild --apply`, in the session that there is."""
+    assert apply_in(spark, settings).correction
 
 
 def stream(*queries: Query) -> Remedy:
@@ -77,7 +77,7 @@ def put_back(backup: Path, lake: str, parts: Sequence[str], spark: SparkSession)
         shutil.rmtree(Path(lake, part), ignore_errors=True)
         if (backup / part).exists():
             shutil.copytree(backup / part, Path(lake, part))
-    candidate.forget_tables(spark)  # as a driver that starts
+    jvm(spark).org.apache.spark.sql.delta.DeltaLog.clearCache()  # as a driver that starts
 
 
 def two_days(spark: SparkSession, settings: Settings, backup: Path, *, until_short: bool = False) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity.catalog import Reason, Table
+from customer_activity.catalog import REPLAY, Reason, Table
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lease import epochs, lease
 from customer_activity.lease.epochs import ProcessLock
@@ -17,6 +18,7 @@ from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem, s3
+from support import tables
 from support.broker import rows, send, view
 from support.records import Record, profile, purchase, tombstone
 from support.s3_server import KEYS
@@ -37,6 +39,7 @@ def test_every_command_works_on_a_lake_on_s3(on_s3: Settings, tmp_path: Path, mo
         the_pipeline_starts_again(on_s3, activity, monkeypatch)
         it_is_judged_and_shown(activity)
         it_is_rebuilt(activity)
+        it_is_corrected(on_s3, activity)
         nobody_is_told_the_secret(activity)
     assert SECRET not in errors.read_text(encoding="utf-8")
     what_was_refused_is_brought_back(on_s3)
@@ -126,6 +129,24 @@ def it_is_judged_and_shown(activity: Shell) -> None:
 def it_is_rebuilt(activity: Shell) -> None:
     code, printed = activity.run("rebuild", "--json")
     assert code == 0, printed
+
+
+def it_is_corrected(settings: Settings, activity: Shell) -> None:
+    """A purchase that bronze does not know is counted, taken out, put back, and taken out again."""
+    (row,) = (row for row in rows(settings, Table.PURCHASES) if row["purchase_id"] == "P-4")
+    wrong = row | {"purchase_id": "P-X", "amount": Decimal("100.00"), "offset": 10_000}
+    tables.append(settings.lake, Table.PURCHASES, wrong, query=REPLAY)  # as one of the pipeline's own commits
+    done = activity.report("rebuild", "--apply")
+    assert {table["table"]: (table["retracted"], table["added"]) for table in done["correction"]["tables"]} == {
+        "bronze.quarantine": (0, 0),
+        "silver.purchases": (1, 0),
+        "silver.profile_changes": (0, 0),
+        "gold.activity_changes": (1, 0),  # nothing of it was on the topic
+    }
+    back = activity.report("rebuild", "--undo", done["correction"]["run"])
+    assert activity.report("rebuild", "--undo", back["correction"]["run"])["passed_over"] == 0
+    assert activity.run("stream", "--available-now") == (0, "")
+    activity.report("verify")
 
 
 def nobody_is_told_the_secret(activity: Shell) -> None:

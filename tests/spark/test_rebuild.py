@@ -64,6 +64,9 @@ def test_an_intact_lake_is_equal_and_stays_as_it_is(spark: SparkSession, setting
         "silver.purchases": (5, 5),
         "silver.profile_changes": (3, 3),
         "gold.activity_changes": (3, 3),
+        "silver.purchase_summaries": (3, 3),
+        "silver.customer_profiles": (3, 3),
+        "gold.customer_activity": (3, 3),
     }
     assert versions(settings) == before
     assert sorted(path.name for path in Path(settings.lake).iterdir()) == there

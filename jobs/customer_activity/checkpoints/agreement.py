@@ -16,7 +16,7 @@ Releases before noted offsets alone, so of their commits the versions are compar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
@@ -28,12 +28,12 @@ from customer_activity.checkpoints.checkpoint import State
 from customer_activity.lake import deltalog, history
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, metadata_of
-from customer_activity.lake.named_operations import Kind, classify
+from customer_activity.lake.named_operations import Kind, Operation, classify
 
 QUARANTINE = Table.QUARANTINE
 NEWEST_COMMITS = 1_000  # of a table whose log is kept for a reader: no start looks through all of it
 TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
-ANEW = "`activity rebuild --swap always` rebuilds silver and gold from bronze"
+ANEW = "`activity rebuild --apply` puts silver and gold right from bronze"
 
 RESYNC = (
     "let gold read on to where it was (`activity stream bronze silver gold --available-now`), then "
@@ -68,7 +68,7 @@ def find(lake: str, query: str, state: State | None, ids: Mapping[Table, str]) -
         return Fault(what, _own_remedy(query))
     if topology.spec(query).topics and state is not None and (what := _lack_of_events(lake, query, state, notes)):
         return Fault(what, OF_BRONZE)
-    if query in topology.writers(QUARANTINE) and (what := _lack_of_quarantine(lake, query, notes, ids)):
+    if query in topology.writers(QUARANTINE) and (what := _lack_of_quarantine(lake, query, notes)):
         return Fault(what, TOGETHER)
     return None
 
@@ -97,21 +97,14 @@ def _lack_of_events(lake: str, query: str, state: State, notes: Mapping[Table, M
     return ""
 
 
-def _lack_of_quarantine(lake: str, query: str, tables: Iterable[Table], ids: Mapping[Table, str]) -> str:
+def _lack_of_quarantine(lake: str, query: str, tables: Iterable[Table]) -> str:
     """Say what a query's newest commits count as quarantined and quarantine does not have; empty when it has.
 
-    No query reads quarantine's feed, so no position tells. A batch writes there first: its commit must be there, unless
-    it was made on another lake, beside this one, as a rebuild's are: that one read other tables.
+    No query reads quarantine's feed, so no position tells. A batch writes there first: its commit must be there.
+    What was quarantined before a correction is as that left it.
     """
-
-    def is_of_here(note: Mapping[str, Any]) -> bool:
-        return all(position.table_id == ids[table] for table, position in _noted(query, note).items())
-
     batches = (
-        next(
-            (_batch(note) for note in _newest_notes(lake, table, query) if _quarantined(note) and is_of_here(note)),
-            None,
-        )
+        next((_batch(note) for note in _since_correction(lake, table, query) if _quarantined(note)), None)
         for table in tables
         if table is not QUARANTINE
     )
@@ -147,6 +140,10 @@ def _newest_notes(lake: str, table: Table, query: str) -> Iterator[Mapping[str, 
     said = history.log_entries(lake, table, deltalog.newest_version(lake, table))
     notes = (metadata_of(commit.get("userMetadata")) for commit in islice(said, NEWEST_COMMITS))
     return (note for note in notes if note.get("query") == query)
+
+
+def _since_correction(lake: str, table: Table, query: str) -> Iterator[Mapping[str, Any]]:
+    return takewhile(lambda note: note.get("operation") != Operation.CORRECTION, _newest_notes(lake, table, query))
 
 
 def _batch(note: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -33,12 +33,11 @@ def lines(done: Migrated) -> list[str]:
     """Say what was done, or is to be done."""
     if not done.steps:
         return [f"{done.lake} is of this release (layout version {done.version}): nothing to do"]
-    said = [_said(done.lake, step, done.version) for step in done.steps]
+    said = [_said(step, done.version) for step in done.steps]
     ending = "done; the streams may start" if done.is_done else "nothing was done: this was a dry run"
     return [f"{done.lake}: layout version {done.version}", *said, ending]
 
 
-def _said(lake: str, step: Step, version: int) -> str:
-    of = "" if step.place == lake else f" of generation {step.place.rpartition('/')[2]}"
+def _said(step: Step, version: int) -> str:
     columns = f"add {', '.join(step.columns)} (null in earlier rows), then " if step.columns else ""
-    return f"  {step.table.label}{of}: {columns}note version {version}"
+    return f"  {step.table.label}: {columns}note version {version}"

@@ -1,4 +1,4 @@
-"""`activity rebuild`: rebuild silver and gold from bronze beside the live ones, compare, and swap."""
+"""`activity rebuild`: rebuild silver and gold from bronze beside the live ones, compare, and correct what differs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import typer
 from rich.table import Table
 
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
-from customer_activity.lake import generations
+from customer_activity.lake import corrections
+from customer_activity.lake.corrections import Correction
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
+from customer_activity.rebuild.repair import Applied
+from customer_activity.rebuild.repair import apply as build_and_apply
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.rebuild.run import rebuild as build
-from customer_activity.rebuild.swap import Swapped, When
-from customer_activity.rebuild.swap import back as go_back
-from customer_activity.rebuild.swap import swap as build_and_swap
+from customer_activity.rebuild.undoing import undo as take_back
 from customer_activity.settings import Settings
 from customer_activity.terminal import console
 
-Done = TypeVar("Done", Rebuilt, Swapped)
+Done = TypeVar("Done", Rebuilt, Applied)
 
 TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]  # UTC unless it says otherwise
 
@@ -38,35 +39,38 @@ def rebuild(
     until: Annotated[
         datetime | None, typer.Option(formats=TIMES, help="Only customers with a record before this time.")
     ] = None,
-    swap: Annotated[
-        When, typer.Option(help="Swap the rebuilt tables with the live ones; the streams must be stopped.")
-    ] = When.NEVER,
-    list_: Annotated[bool, typer.Option("--list", help="List kept generations.")] = False,
-    back: Annotated[
-        str | None, typer.Option(metavar="GENERATION", help="Swap a kept generation back; the streams must be stopped.")
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Replace the rows that differ; the streams must be stopped.")
+    ] = False,
+    undo: Annotated[
+        str | None, typer.Option(metavar="CORRECTION", help="Undo a correction; the streams must be stopped.")
     ] = None,
-    drop: Annotated[str | None, typer.Option(metavar="GENERATION", help="Remove a kept generation.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the corrections that are kept.")] = False,
+    drop: Annotated[
+        str | None, typer.Option(metavar="CORRECTION", help="Remove what is kept to undo a correction.")
+    ] = None,
     json: console.JsonOption = False,
 ) -> None:
     """Rebuild silver and gold from bronze beside the live ones, and compare them row by row. The streams may run.
 
-    With --swap or --back, an interrupted swap is finished first, and then nothing else is done.
+    With --apply the rows that differ are replaced, and nothing else. With --apply or --undo, a correction that was
+    interrupted is finished first, and then nothing else is done.
 
-    Exit 0: equal, or swapped. Exit 1: there are differences; the table says where, with a few keys.
+    Exit 0: equal, or corrected. Exit 1: there are differences; the table says where, with a few keys.
     """
     settings = console.settings_of(ctx)
     choice = Choice(customer or (), _utc(since), _utc(until))
-    _refuse_contradictions({"--swap": swap is not When.NEVER, "--list": list_, "--back": back, "--drop": drop}, choice)
+    _refuse_contradictions({"--apply": apply, "--undo": undo, "--list": list_, "--drop": drop}, choice)
     if list_:
         show_kept(settings, as_json=json)
     elif drop is not None:
-        generations.drop(settings.lake, drop)
-        console.out.print(f"generation {drop} is gone", highlight=False)
-    elif back is not None:
-        name = back
-        _report_swap(_working(lambda on_step: go_back(settings, name, on_step)), as_json=json)
-    elif swap is not When.NEVER:
-        _report_swap(_working(lambda on_step: build_and_swap(settings, swap, on_step)), as_json=json)
+        corrections.drop(settings.lake, drop)
+        console.out.print(f"what was kept of correction {drop} is gone", highlight=False)
+    elif undo is not None:
+        run = undo
+        _report_applied(_working(lambda on_step: take_back(settings, run, on_step)), as_json=json)
+    elif apply:
+        _report_applied(_working(lambda on_step: build_and_apply(settings, on_step)), as_json=json)
     else:
         _report(_working(lambda on_step: build(settings, choice, on_step)), as_json=json)
 
@@ -103,40 +107,65 @@ def _report(done: Rebuilt, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _report_swap(done: Swapped, *, as_json: bool) -> None:
+def _report_applied(done: Applied, *, as_json: bool) -> None:
     if as_json:
-        told = as_data(done.rebuilt) if done.rebuilt else {}
-        console.print_json({**told, "swapped": bool(done.kept), "kept": done.kept or None})
-    else:
-        if done.rebuilt is not None:
-            show(done.rebuilt)
-        style = "bold green" if done.kept else "bold red"
-        console.out.print(_outcome(done), style=style, highlight=False, soft_wrap=True)
-    if not done.kept:
-        raise typer.Exit(EXIT_CHECK_FAILED)
+        compared = as_data(done.rebuilt) if done.rebuilt else {}
+        corrected = None if done.correction is None else _correction_as_data(done.correction)
+        console.print_json({**compared, "correction": corrected, "passed_over": done.passed_over})
+        return
+    if done.rebuilt is not None:
+        show(done.rebuilt)
+    for line in _outcome(done):
+        console.out.print(line, style="bold green", highlight=False, soft_wrap=True)
 
 
-def _outcome(done: Swapped) -> str:
-    """Say what came of a swap, in one line."""
-    if done.rebuilt is None:
-        return f"finished the swap that was interrupted; the former generation is kept as {done.kept}"
-    differ = f"{done.rebuilt.differences:,} rows differ" if done.rebuilt.differences else "equal"
-    return f"{differ}: swapped, the former generation is kept as {done.kept}" if done.kept else f"{differ}: not swapped"
+def _outcome(done: Applied) -> list[str]:
+    """Say what came of it."""
+    if done.correction is None:
+        return ["equal: nothing to correct"]
+    rows = [
+        f"  {label}: {change.retracted.rows:,} rows retracted, {change.added.rows:,} added"
+        for label, change in done.correction.changes.items()
+        if change.retracted.rows or change.added.rows
+    ]
+    if done.passed_over:
+        rows.append(f"  {done.passed_over:,} keys have changed since, and stay as they are")
+    run = done.correction.run
+    return [*rows, f"corrected; `activity rebuild --undo {run}` undoes it"]
 
 
 def show_kept(settings: Settings, *, as_json: bool) -> None:
-    """Print the generations that are kept, the oldest first."""
-    found = [(kept, generations.size(settings.lake, kept.name)) for kept in generations.kept(settings.lake)]
+    """Print the corrections that are kept, the oldest first."""
+    found = corrections.kept(settings.lake)
     if as_json:
-        console.print_json(
-            [{**kept._asdict(), "taken_out": kept.taken_out.isoformat(), "bytes": size} for kept, size in found]
-        )
+        console.print_json([_correction_as_data(correction) for correction in found])
         return
-    grid = Table("generation", "taken out", "by", box=None, pad_edge=False)
-    grid.add_column("MB", justify="right")
-    for kept, size in found:
-        grid.add_row(kept.name, f"{kept.taken_out:%Y-%m-%d %H:%M:%S}", console.cell(kept.reason), f"{size / 1e6:,.1f}")
-    console.out.print(grid if found else "no generation is kept")
+    grid = Table("correction", "at", "by", box=None, pad_edge=False)
+    for column in ("retracted", "added", "MB"):
+        grid.add_column(column, justify="right")
+    for correction in found:
+        changes = correction.changes.values()
+        figures = (sum(change.retracted.rows for change in changes), sum(change.added.rows for change in changes))
+        size = sum(rows.size for change in changes for rows in (change.retracted, change.added))
+        at = f"{correction.at:%Y-%m-%d %H:%M:%S}"
+        grid.add_row(
+            correction.run, at, correction.reason, *(f"{figure:,}" for figure in figures), f"{size / 1e6:,.1f}"
+        )
+    console.out.print(grid if found else "no correction is kept")
+
+
+def _correction_as_data(correction: Correction) -> dict[str, Any]:
+    """Return what a correction did for machines."""
+    return {
+        "run": correction.run,
+        "at": correction.at.isoformat(),
+        "reason": correction.reason,
+        "undoes": correction.undoes or None,
+        "tables": [
+            {"table": label, "retracted": change.retracted.rows, "added": change.added.rows}
+            for label, change in correction.changes.items()
+        ],
+    }
 
 
 def as_data(done: Rebuilt) -> dict[str, Any]:

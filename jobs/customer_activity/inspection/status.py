@@ -22,7 +22,7 @@ from customer_activity.engine import gate
 from customer_activity.engine.observability import HELD
 from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
 from customer_activity.inspection import tables, topics
-from customer_activity.lake import generations
+from customer_activity.lake import corrections
 from customer_activity.settings import Settings
 from customer_activity.topology import Spec
 
@@ -132,8 +132,8 @@ def report(settings: Settings) -> Report:
             published = _published(settings, spec, progress)
     if holding := gate.holding(settings.lake):
         notes.append(f"publishing is held by quality: {gate.describe(holding)}")
-    if (swap := generations.at_work(settings.lake)) is not None:
-        notes.append(f"a swap of generations is at work, or was interrupted (next step: {swap.step})")
+    if (correction := corrections.at_work(settings.lake)) is not None:
+        notes.append(f"correction {correction.run} is at work, or was interrupted")
     held = {table: found for table in Table if (found := _contents(settings, table, notes)) is not None}
     newest = {table: contents.newest for table, contents in held.items()}
     current: dict[str, bool] = {}

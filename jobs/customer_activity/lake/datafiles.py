@@ -43,12 +43,12 @@ class DataFile(NamedTuple):
 class FileWriter:
     """Writes one Parquet file of a table, batch by batch; the file belongs to the table once it is committed."""
 
-    def __init__(self, lake: str, table: Table) -> None:
-        """Open nothing yet: no rows, no file."""
+    def __init__(self, lake: str, table: Table, path: str = "") -> None:
+        """Open nothing yet: no rows, no file. Without a path below the table the file has a name of its own."""
         self.files, self.folder = filesystem(table_path(lake, table))
         self.table = table
         self.schema = arrow_schema(table)
-        self.path = f"part-{uuid.uuid4()}.snappy.parquet"
+        self.path = path or f"part-{uuid.uuid4()}.snappy.parquet"
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_rows = 0
         self.waiting_bytes = 0
@@ -143,6 +143,17 @@ def write_at_once(batches: Iterator[pa.RecordBatch], lake: str, table: Table) ->
     with ThreadPoolExecutor(cores, thread_name_prefix="write") as pool:
         files = [working.result() for working in [pool.submit(write) for _ in range(cores)]]
     return [file for file in files if file is not None]
+
+
+def whole(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give rows all columns of a schema; those that they lack are null."""
+    for batch in batches:
+        there = dict(zip(batch.schema.names, batch.columns, strict=True))
+        columns = [
+            there[field.name].cast(field.type) if field.name in there else pa.nulls(batch.num_rows, field.type)
+            for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def in_parts(batches: Iterable[pa.RecordBatch], rows: int, most_bytes: int = UNBOUNDED_BYTES) -> Iterator[pa.Table]:

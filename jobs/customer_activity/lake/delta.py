@@ -5,8 +5,7 @@ What is written is in `commits.py` (appends) and `merging.py` (current rows), ea
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from pyarrow.fs import FileType
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import TABLES, arrow_schema
 from customer_activity.errors import SettingsError
-from customer_activity.lake import generations, layout
+from customer_activity.lake import corrections, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.storage.filesystem import filesystem, keep_private, settle
 
@@ -35,9 +34,7 @@ PROPERTIES = {
 
 # The tables are for everyone with access to the lake. The indexes have names and addresses by customer, outside of any
 # table's rights, and the others are the driver's alone.
-PRIVATE_FOLDERS = ("_index", "_checkpoints", "_history", "_audit")
-
-INSTEAD_OF = "instead_of"  # in a table's description
+PRIVATE_FOLDERS = ("_index", "_checkpoints", "_history", "_audit", "_corrections")
 
 # A hop that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most. A limit may
 # end inside a version, which is then read to its end (checkpoint.OffsetRange.versions).
@@ -51,10 +48,10 @@ def ensure_tables(lake: str) -> None:
     What lies beside them on a local lake is readable by its owner alone from then on.
 
     Raises:
-        SwapUnfinished: some may be on their way.
+        CorrectionUnfinished: a correction was interrupted.
         LakeOfAnotherRelease: those that are there are not of this release.
     """
-    generations.refuse_unfinished(lake)
+    corrections.refuse_unfinished(lake)
     layout.refuse_others(lake)
     for folder in PRIVATE_FOLDERS if "://" not in lake else ():
         keep_private(Path(lake, folder))
@@ -63,14 +60,13 @@ def ensure_tables(lake: str) -> None:
             create(lake, table)
 
 
-def create(lake: str, table: Table, instead_of: Sequence[str] = ()) -> None:
-    """Create a table; with `instead_of`, the ids of those whose place it takes, the latest last."""
+def create(lake: str, table: Table) -> None:
+    """Create a table."""
     path = table_path(lake, table)
     DeltaTable.create(
         path,
         schema=arrow_schema(table),
         mode="ignore",
-        description=json.dumps({INSTEAD_OF: list(instead_of)}) if instead_of else None,
         configuration={
             **PROPERTIES,
             "delta.dataSkippingStatsColumns": ",".join(TABLES[table].statistics),
@@ -84,24 +80,15 @@ def create(lake: str, table: Table, instead_of: Sequence[str] = ()) -> None:
     settle(f"{path}/_delta_log/{0:020}.json")
 
 
-def instead_of(lake: str, table: Table) -> list[str]:
-    """Return the ids of the tables whose place a table has taken, the latest last."""
-    try:
-        told = json.loads(DeltaTable(table_path(lake, table)).metadata().description or "null")
-    except ValueError:  # somebody's own words
-        return []
-    return list(told.get(INSTEAD_OF, [])) if isinstance(told, dict) else []
-
-
 def require_tables(lake: str) -> None:
     """Make sure that there is a lake, and that its tables belong together.
 
     Raises:
         SettingsError: there is none.
-        SwapUnfinished: a swap of generations was interrupted.
+        CorrectionUnfinished: a correction was interrupted.
         LakeOfAnotherRelease: the lake is not of this release.
     """
-    generations.refuse_unfinished(lake)
+    corrections.refuse_unfinished(lake)
     layout.refuse_others(lake)
     if not DeltaTable.is_deltatable(table_path(lake, Table.PURCHASE_EVENTS)):
         raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")

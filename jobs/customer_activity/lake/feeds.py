@@ -3,7 +3,7 @@
 Spark plans which versions a batch has, and notes them in the checkpoint. The tables of the path are only appended to,
 so the change feed of some versions is what their commits added: the files that `_delta_log/<version>.json` names. A
 compaction's files are none of them (`dataChange` is false). What is no append of ours is a named operation, which
-`named_operations.py` tells how to read, or is refused.
+`named_operations.py` tells how to read, or is refused. The rows that a correction adds are in a file of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import ChangeFeedLost, ForeignCommit
+from customer_activity.errors import ChangeFeedLost, Corrected, ForeignCommit
 from customer_activity.lake import deltalog, microbatch, named_operations
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.named_operations import Kind, Operation
@@ -47,10 +47,17 @@ class Added(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a commit tells of itself: its own id, and the landing where it is one of bronze's."""
+    """What a commit tells of itself.
+
+    Attributes:
+        commit: its own id.
+        landing: which one it is, of bronze's.
+        retracted: the file with the rows that it retracts, of a correction's; it may have none.
+    """
 
     commit: str
     landing: int | None
+    retracted: Added | None = None
 
 
 class Feed:
@@ -89,6 +96,12 @@ class Feed:
         """Whether they are few and short."""
         files = self.files
         return len(files) <= SMALL_BATCH_FILES and sum(file.size for file in files) <= microbatch.SMALL_BATCH_BYTES
+
+    @property
+    def corrections(self) -> list[Added]:
+        """The files with the rows that corrections among it retract, in the order of versions."""
+        told = (told for of_table in self.commits.values() for told in of_table.values())
+        return [each.retracted for each in told if each.retracted is not None]
 
     def end(self, table: Table, table_id: str) -> Position:
         """Return the place of the last version of a table."""
@@ -174,29 +187,36 @@ class Feed:
         )
 
 
-def read(lake: str, columns: Mapping[Table, Sequence[str]], versions: Versions) -> Feed:
+def read(
+    lake: str, columns: Mapping[Table, Sequence[str]], versions: Versions, *, even_retracted: bool = False
+) -> Feed:
     """Return what was appended to some tables.
 
     Args:
         lake: where they are.
         columns: what to read of each; one that a file lacks is null in its rows.
         versions: by table, the version that was read last (-1: none) and the newest that is wanted.
+        even_retracted: give rows, too, that a correction among these versions retracts: `Feed.corrections` has them.
 
     Raises:
         ChangeFeedLost: an entry of a log is gone.
+        Corrected: a correction has retracted rows, or has put right what a foreign commit changed.
         ForeignCommit: a commit changed rows and is none of the pipeline's.
     """
     added: dict[Table, Sequence[Added]] = {}
     commits: dict[Table, Mapping[int, Told]] = {}
     for table in columns:
-        added[table], commits[table] = _added(lake, table, *versions[table])
+        added[table], commits[table] = _added(lake, table, *versions[table], even_retracted=even_retracted)
     return Feed(lake, columns, versions, added, commits)
 
 
-def _added(lake: str, table: Table, after: int, upto: int) -> tuple[list[Added], dict[int, Told]]:
+def _added(
+    lake: str, table: Table, after: int, upto: int, *, even_retracted: bool
+) -> tuple[list[Added], dict[int, Told]]:
     """List the files that commits added, and what the commits tell of themselves."""
     added: list[Added] = []
     commits: dict[int, Told] = {}
+    refused: ForeignCommit | None = None
     wanted = range(after + 1, upto + 1)
     for version, found in zip(wanted, deltalog.entries(lake, table, wanted), strict=True):
         if found is None:
@@ -208,15 +228,26 @@ def _added(lake: str, table: Table, after: int, upto: int) -> tuple[list[Added],
         commit = named_operations.classify(found.actions)
         commits[version] = Told(found.commit, commit.note.get("landing"))
         if commit.kind is Kind.FOREIGN:
-            raise foreign(table, version, commit.described_by)
-        if commit.operation is Operation.CORRECTION:
-            raise ForeignCommit(
-                f"{table.label}: version {version} is a correction, which this release does not follow",
-                remedy="build what comes after it again from the tables: `activity rebuild --swap always`",
-            )
-        if commit.kind is Kind.APPEND:
+            refused = refused or foreign(table, version, commit.described_by)
+        elif commit.operation is Operation.CORRECTION:
+            coming, going = (_kept(version, commit.note.get(what)) for what in ("added", "retracted"))
+            if refused is not None or coming is None or going is None or (going.rows and not even_retracted):
+                raise Corrected(
+                    f"{table.label}: version {version} is a correction of rows that had been read already",
+                    remedy="`activity rebuild --apply` has all that is made from this table follow it",
+                )
+            commits[version] = commits[version]._replace(retracted=going)
+            added += [coming] if coming.rows else []
+        elif commit.kind is Kind.APPEND:
             added += [_file(version, action) for action in commit.adds]
+    if refused is not None:
+        raise refused
     return added, commits
+
+
+def _kept(version: int, noted: Mapping[str, Any] | None) -> Added | None:
+    """Return the file with rows of a correction that its commit notes; None where it notes none."""
+    return None if noted is None else Added(version, str(noted["path"]), int(noted["size"]), int(noted["rows"]))
 
 
 def foreign(table: Table, version: int, described_by: str) -> ForeignCommit:
@@ -224,8 +255,8 @@ def foreign(table: Table, version: int, described_by: str) -> ForeignCommit:
     return ForeignCommit(
         f"{table.label}: version {version} was not written by the pipeline ({described_by}), and changes its rows; "
         "nothing of it was counted",
-        remedy="put the table back from a backup of before it; or, where bronze is whole, build silver and gold again "
-        "from bronze: `activity rebuild --swap always`",
+        remedy="put the table back from a backup of before it; or, where bronze is whole, correct silver and gold from "
+        "it: `activity rebuild --apply`",
     )
 
 

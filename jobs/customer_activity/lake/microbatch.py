@@ -23,6 +23,7 @@ SMALL_BATCH_BYTES = 2 << 20  # of Parquet, where the size is known from the file
 
 READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE = "read", "accepted", "quarantined", "duplicate", "stale"
 REPLAYED, REMOVED = "replayed", "removed"  # from quarantine: appended to bronze, and taken out there
+COUNTED = "counted"  # in a correction's note: what a table's batches have counted by then, in place of their own notes
 
 
 class HasVersions(Protocol):
@@ -125,7 +126,7 @@ class MicroBatch:
         if not self.versions:
             return application, self.batch_id
         read = self.versions if sources is None else {source: self.versions[source] for source in sources}
-        # Versions start at 0 again where another table is read: a kept generation that catches up reads a lake beside.
+        # Versions start at 0 again where another table is read, one that was put back.
         names = ":".join(self.ids.get(source, "")[:8] for source in read)
         return f"{application}:{names}", number_of(upto for _, upto in read.values())
 

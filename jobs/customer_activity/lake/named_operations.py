@@ -6,12 +6,13 @@ the table's writers as transaction ids; the lake's `_audit` folder has who did i
 reader does when it meets one:
 
     reader                    correction                  erasure        archiving
-    silver, gold              recomputes what it changed  skips it       skips it
-    publish, current rows     recompute what it changed   skip it        skip it
+    silver, gold, current     begin behind it             skip it        skip it
+    publish                   sends the rows it added     skips it       skips it
     indexes                   are built again             stay           stay
     verify, quality, rebuild  take the table as it is     as it is       as it is
 
-- correction: rows are replaced by what they should have been; results follow.
+- correction: rows are replaced by what they should have been, in all tables of silver and gold by one run, which also
+  writes the checkpoints of those who read them (`rebuild/repair.py`). Where it only adds rows, they are appended ones.
 - erasure: rows of a person are removed or blanked in every layer by one run, so no layer has anything to follow.
 - archiving: old rows are moved to another place; what was computed from them stays.
 
@@ -134,7 +135,7 @@ def _shown(text: str) -> str:
 
 
 class Fence(NamedTuple):
-    """What one run of a named operation commits with.
+    """What one run of a named operation commits with, once a table.
 
     Attributes:
         operation: which.
@@ -162,9 +163,17 @@ class Fence(NamedTuple):
         """
         note = {**details, "operation": self.operation.value, "id": self.run, "reason": self.reason}
         return CommitProperties(
-            app_transactions=epochs_of(self.lake, table, self.hold),
+            app_transactions=[Transaction(self._id, 1), *epochs_of(self.lake, table, self.hold)],
             custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)},
         )
+
+    def is_in(self, table: Table) -> bool:
+        """Whether a table has the run's commit."""
+        return DeltaTable(table_path(self.lake, table)).transaction_version(self._id) is not None
+
+    @property
+    def _id(self) -> str:
+        return f"{self.operation}:{self.run}"
 
 
 def epochs_of(lake: str, table: Table, hold: Callable[[str], int]) -> list[Transaction]:

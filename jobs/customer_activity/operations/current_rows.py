@@ -1,14 +1,18 @@
-"""Make a table of current rows anew from all of the table that it follows.
+"""Make a table of current rows say what all of the table that it follows comes to.
 
-For one that was put back from a backup when the log of its source no longer reaches back so far, or that follows a
-source which was put back itself. Readers see the old rows until one commit replaces them.
+For one that was damaged, that was put back from a backup when the log of its source no longer reaches back so far, or
+whose source was corrected or put back itself. Only the rows that differ are replaced, in one commit.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
+from collections.abc import Sequence
 
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+import duckdb
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
@@ -16,13 +20,15 @@ from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.replacing import replace
+from customer_activity.operations import differences
 from customer_activity.streams.registry import STREAMS
 
 FIRST = 1  # the batch that it is: the one before would have read nothing
 
 
-def make(lake: str, query: str, epoch: int) -> Table:
-    """Replace the rows of a query's table, and write its checkpoint as if one batch had read all; return the table.
+def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = None) -> Table:
+    """Replace the rows that differ, and write the query's checkpoint as if one batch had read all; return the table.
 
     There must be no checkpoint, and no driver. After a crash the table has what its newest commit says, as ever.
 
@@ -30,21 +36,59 @@ def make(lake: str, query: str, epoch: int) -> Table:
         lake: whose table.
         query: one that merges into a table of current rows.
         epoch: of its lease, which this process holds.
+        note: what else the commit notes.
     """
+    stream = stream_of(query)
+    table, key = stream.target, stream.spec.key_of(stream.target)
+    source = DeltaTable(table_path(lake, stream.source))
+    rows = rows_at(stream, source)
+    batch = as_read(lake, query, str(uuid.uuid4()))
+    with duckdb.connect(":memory:") as database:
+        keys, coming = _differing(database, key, rows, _held(lake, table, rows.schema))
+        transactions = [Transaction(*batch.transaction(table)), Transaction(lease_id(query), epoch)]
+        told = json.dumps({**json.loads(batch.metadata()), **(note or {})}, sort_keys=True)
+        properties = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": told})
+        replace(lake, table, key, keys.to_batches(), coming.to_batches(), properties)
+    checkpoint.write(lake, query, batch.generation, FIRST, OffsetRange(**batch.cut), is_committed=True)
+    return table
+
+
+def stream_of(query: str) -> CurrentRows:
+    """Return the stream of a query that merges into a table of current rows."""
     stream = STREAMS[query]
     if not isinstance(stream, CurrentRows):
         raise TypeError(f"{query} has no table of current rows")
-    table, source = stream.target, stream.source
-    opened = DeltaTable(table_path(lake, source))
-    rows = stream.rows(opened.to_pyarrow_dataset().to_batches(columns=stream.columns))
-    end = [checkpoint.after(str(opened.metadata().id), opened.version())]
-    cut = OffsetRange(end, end)
-    batch = MicroBatch(query, str(uuid.uuid4()), FIRST, cut=cut._asdict())
-    read = deltalog.position(lake, source, str(opened.metadata().id), opened.version())
-    batch.extra[deltalog.READ] = deltalog.as_note({source: read})
-    transactions = [Transaction(*batch.transaction(table)), Transaction(lease_id(query), epoch)]
-    note = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": batch.metadata()})
-    write_deltalake(table_path(lake, table), rows, mode="overwrite", commit_properties=note)
-    deltalog.settle(lake, table, DeltaTable(table_path(lake, table)).version())
-    checkpoint.write(lake, query, batch.generation, FIRST, cut, is_committed=True)
-    return table
+    return stream
+
+
+def rows_at(stream: CurrentRows, source: DeltaTable) -> pa.Table:
+    """Return the current rows that all of a source comes to, as it was opened."""
+    return stream.rows(source.to_pyarrow_dataset().to_batches(columns=list(stream.columns)))
+
+
+def as_read(lake: str, query: str, generation: str) -> MicroBatch:
+    """Return the batch that a query would have made, had it read all that its sources have: its first one."""
+    sources = STREAMS[query].spec.sources
+    ids = {table: str(DeltaTable(table_path(lake, table)).metadata().id) for table in sources}
+    newest = {table: deltalog.newest_version(lake, table) for table in sources}
+    end = [checkpoint.after(ids[table], newest[table]) for table in sources]
+    batch = MicroBatch(query, generation, FIRST, cut=OffsetRange(end, end)._asdict())
+    read = {table: deltalog.position(lake, table, ids[table], newest[table]) for table in sources}
+    batch.extra |= {deltalog.READ: deltalog.as_note(read)} | {table.label: newest[table] for table in sources}
+    return batch
+
+
+def _held(lake: str, table: Table, schema: pa.Schema) -> pa.Table:
+    return DeltaTable(table_path(lake, table)).to_pyarrow_dataset().to_table(columns=schema.names).cast(schema)
+
+
+def _differing(
+    database: duckdb.DuckDBPyConnection, key: Sequence[str], rows: pa.Table, held: pa.Table
+) -> tuple[pa.Table, pa.Table]:
+    """Return the keys of which the table does not hold the right rows, and these."""
+    database.execute("SET TimeZone = 'UTC'")
+    database.register("right_rows", rows)
+    database.register("held", held)
+    differences.find(database, "rows", key, "held", "right_rows")
+    coming = database.sql(differences.of_keys("right_rows", "rows_keys", key))
+    return database.table("rows_keys").to_arrow_table(), coming.to_arrow_table().cast(rows.schema)

@@ -2,7 +2,7 @@
 
 Each step is one commit of a table's metadata: no file is rewritten, rows of before have nulls in the new columns, and
 the streams go on from their checkpoints. A table says its new version last, so a migration that was interrupted
-is finished by the next one. Generations that are kept beside the live one come up with it.
+is finished by the next one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
-from customer_activity.lake import audit, deltalog, generations, layout
+from customer_activity.lake import audit, corrections, deltalog, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lease import lease
 from customer_activity.storage.filesystem import filesystem
@@ -30,13 +30,11 @@ class Step(NamedTuple):
     """What one table needs.
 
     Attributes:
-        place: the lake, or the folder of a kept generation.
         table: which one.
         version: that it says.
         columns: that it lacks, in the order in which they are added.
     """
 
-    place: str
     table: Table
     version: int
     columns: tuple[str, ...]
@@ -67,11 +65,11 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
 
     Raises:
         SettingsError: there is no lake.
-        SwapUnfinished: a swap of generations was interrupted.
+        CorrectionUnfinished: a correction was interrupted.
         LakeOfAnotherRelease: the lake is of a newer release.
         QueryAlreadyRunning: a driver is at work.
     """
-    generations.refuse_unfinished(lake)
+    corrections.refuse_unfinished(lake)
     found = dict(layout.versions(lake))
     if not found:
         raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")
@@ -83,49 +81,42 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
             now = datetime.now(UTC)
             done = [{"table": step.table.label, "columns": step.columns, "from": step.version} for step in steps]
             audit.append(lake, now, MIGRATE, topology.landing().name, f"layout version {layout.CURRENT}", steps=done)
-            for place in _places(lake):
-                finish_checksums(place)
+            finish_checksums(lake)
             for step in steps:
-                take(step)
+                take(lake, step)
     return Migrated(lake, layout.CURRENT, steps, is_done=bool(steps) and not dry_run)
 
 
 def plan(lake: str) -> Iterator[Step]:
     """Yield what each table needs that needs something."""
-    for place in _places(lake):
-        for table, version in layout.versions(place):
-            there = {field.name for field in DeltaTable(table_path(place, table)).schema().fields}
-            columns = tuple(name for name in arrow_schema(table).names if name not in there)
-            if columns or version < layout.CURRENT:
-                yield Step(place, table, version, columns)
+    for table, version in layout.versions(lake):
+        there = {field.name for field in DeltaTable(table_path(lake, table)).schema().fields}
+        columns = tuple(name for name in arrow_schema(table).names if name not in there)
+        if columns or version < layout.CURRENT:
+            yield Step(table, version, columns)
 
 
-def _places(lake: str) -> list[str]:
-    """Return where there are tables: in the lake, and in the generations that are kept."""
-    return [lake, *(str(generations.folder(lake, kept.name)) for kept in generations.kept(lake))]
-
-
-def take(step: Step) -> None:
+def take(lake: str, step: Step) -> None:
     """Do what a table needs: its columns, then the version that it says."""
-    path = table_path(step.place, step.table)
+    path = table_path(lake, step.table)
     log = DeltaTable(path)
     note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": MIGRATE})})
     if step.columns:
         fields = [field for field in Schema.from_arrow(arrow_schema(step.table)).fields if field.name in step.columns]
         log.alter.add_columns(fields, commit_properties=note)
         write_checksum(path, log.version())
-        deltalog.settle(step.place, step.table, log.version())
+        deltalog.settle(lake, step.table, log.version())
     if step.version < layout.CURRENT:
         properties = {layout.PROPERTY: str(layout.CURRENT)}
         log.alter.set_table_properties(properties, raise_if_not_exists=False, commit_properties=note)
         write_checksum(path, log.version())
-        deltalog.settle(step.place, step.table, log.version())
+        deltalog.settle(lake, step.table, log.version())
 
 
-def finish_checksums(place: str) -> None:
+def finish_checksums(lake: str) -> None:
     """Write the newest versions' checksums where an interruption left them out: the next ones follow from them."""
-    for table, _ in layout.versions(place):
-        path = table_path(place, table)
+    for table, _ in layout.versions(lake):
+        path = table_path(lake, table)
         newest = DeltaTable(path).version()
         files, folder = filesystem(path)
         if newest and not files.get_file_info(f"{folder}/_delta_log/{newest:020}.crc").is_file:

@@ -1,7 +1,8 @@
 """What the batches counted in their own pass, added up from what their commits tell: nothing is scanned for it.
 
 A batch writes several commits, each with the counts known by then, and counts only grow: of each the greatest is the
-batch's. Commits that a log has no longer are in the lake's `_history`.
+batch's. Commits that a log has no longer are in the lake's `_history`. A correction tells the counts of all that it
+found, so what was told before it does not count.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from customer_activity import topology
-from customer_activity.catalog import REPLAY, Table
+from customer_activity.catalog import REPLAY, Table, table_path
 from customer_activity.lake import history
 from customer_activity.lake.microbatch import (
     ACCEPTED,
+    COUNTED,
     DUPLICATE,
     QUARANTINED,
     READ,
@@ -30,7 +32,7 @@ from customer_activity.quality.pins import Pins
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
 
-COUNTED = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES)
+TABLES = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES)
 
 LANDING = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
 
@@ -45,7 +47,7 @@ class Told(NamedTuple):
     """What the commits of a table tell.
 
     Attributes:
-        is_whole: whether log and history go back to the first.
+        is_whole: whether log and history go back to the first, or to the newest correction.
         batches: the counts of each batch, by topic and outcome, as its commit to this table has them.
         versions: the version of that commit.
     """
@@ -57,7 +59,7 @@ class Told(NamedTuple):
 
 def relations(settings: Settings, pins: Pins) -> Relations:
     """Return `accounting.topics` and `accounting.rows`; without rows where the commits are not all there any more."""
-    told = {table: _told(settings.lake, table, pins.tables[table]) for table in COUNTED}
+    told = {table: _told(settings.lake, table, pins.tables[table]) for table in TABLES}
     if not all(found.is_whole for found in told.values()):
         return {"accounting.topics": TOPICS_SCHEMA.empty_table(), "accounting.rows": ROWS_SCHEMA.empty_table()}
     sides = (
@@ -130,17 +132,28 @@ def _told(lake: str, name: Table, table: DeltaTable) -> Told:
         said["version"]: said
         for said in (*history.log_entries(lake, name, newest), *history.archived_entries(lake, name))
     }
-    is_whole = all(version in commits for version in range(newest + 1))
+    notes = {version: metadata_of(said.get("userMetadata")) for version, said in commits.items() if version <= newest}
+    first = max((version for version, note in notes.items() if COUNTED in note), default=0)
+    is_whole = all(version in commits for version in range(first, newest + 1))
     batches: dict[BatchKey, dict[str, Counter[str]]] = {}
     versions: dict[BatchKey, int] = {}
-    for version in sorted(version for version in commits if version <= newest):
-        note = metadata_of(commits[version].get("userMetadata"))
+    for version in sorted(version for version in notes if version >= first):
+        note = notes[version]
         if "batch_id" not in note:
             continue
         # What reads change feeds works in parts, which count by themselves.
         key = (str(note["query"]), str(note.get("generation")), int(note["batch_id"]), int(note.get("upto", 0)))
         versions.setdefault(key, version)
         of_batch = batches.setdefault(key, {})
-        for topic, counts in note.get("counts", {}).items():
+        for topic, counts in note.get(COUNTED, note.get("counts", {})).items():
             of_batch[topic] = of_batch.get(topic, Counter[str]()) | Counter[str](counts)
     return Told(is_whole, batches, versions)
+
+
+def counted(lake: str, table: Table) -> dict[str, dict[str, int]]:
+    """Return what all batches of a table of judged records have counted, by topic and outcome."""
+    total: dict[str, Counter[str]] = defaultdict(Counter)
+    for of_batch in _told(lake, table, DeltaTable(table_path(lake, table))).batches.values():
+        for topic, counts in of_batch.items():
+            total[topic] += counts
+    return {topic: dict(counts) for topic, counts in total.items()}

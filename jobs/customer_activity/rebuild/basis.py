@@ -7,23 +7,34 @@ gold, whatever the streams do meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.resumption import read_by
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine.changes import CurrentRows
 from customer_activity.errors import TransientError
 from customer_activity.lake import delta, feeds, history
+from customer_activity.operations import current_rows
 from customer_activity.quality.snapshot import Relation, Relations, relation
 from customer_activity.streams.gold.state import NAME as GOLD
 from customer_activity.streams.silver.index import NAME as SILVER
 
 LANDED_OF = {Table.PURCHASES: Table.PURCHASE_EVENTS, Table.PROFILE_CHANGES: Table.PROFILE_EVENTS}
+
+
+class Current(NamedTuple):
+    """A table of current rows, and the one that it follows as far as it has read that; None: nothing of it."""
+
+    stream: CurrentRows
+    table: DeltaTable
+    source: DeltaTable | None
 
 
 class Basis(NamedTuple):
@@ -32,15 +43,17 @@ class Basis(NamedTuple):
     Attributes:
         landed: bronze's tables of events as silver had read them.
         live: silver's tables as gold had read them, and gold's changes.
+        current: the tables of current rows.
     """
 
     landed: Mapping[Table, DeltaTable | None]
     live: Mapping[Table, DeltaTable | None]
+    current: Sequence[Current]
 
     @property
     def versions(self) -> dict[str, int]:
         """Version by table, for whoever wants to look at the same."""
-        both = {**self.landed, **self.live}
+        both = {**self.landed, **self.live, **{each.stream.target: each.table for each in self.current}}
         return {table.label: opened.version() for table, opened in both.items() if opened is not None}
 
     def landed_relations(self) -> Relations:
@@ -67,11 +80,11 @@ def find(lake: str) -> Basis:
     for table, events in LANDED_OF.items():
         live[table] = _as_gold_read(lake, table, int(pair.get(table.label, 0)))
         landed[events] = _at(lake, events, _read_by_silver(lake, events, _note(lake, table, live[table])))
-    return Basis(landed, live)
+    return Basis(landed, live, [_as_noted(lake, spec.name) for spec in topology.behind()])
 
 
 def at_rest(lake: str) -> Basis:
-    """Open the newest of everything, which belongs together where silver and gold have read all and nobody writes.
+    """Open the newest of silver and gold, which belongs together where they have read all and nobody writes.
 
     Raises:
         TransientError: they have not.
@@ -86,14 +99,29 @@ def at_rest(lake: str) -> Basis:
                     f"{query} has not read all of {table.label}: versions {versions[0] + 1} to {versions[1]}",
                     remedy="a driver has run in between: stop it, and try again",
                 )
-    return newest(lake)
+    return newest(lake)._replace(current=[_as_noted(lake, spec.name) for spec in topology.behind()])
 
 
 def newest(lake: str) -> Basis:
     """Open the newest of everything, whether it belongs together or not."""
     landed = {table: _at(lake, table, DeltaTable(table_path(lake, table)).version()) for table in LANDED_OF.values()}
     live = {table: _at(lake, table, DeltaTable(table_path(lake, table)).version()) for table in LANDED_OF}
-    return Basis(landed, {Table.ACTIVITY_CHANGES: DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES)), **live})
+    live[Table.ACTIVITY_CHANGES] = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
+    streams = (current_rows.stream_of(spec.name) for spec in topology.behind())
+    current = [
+        Current(stream, DeltaTable(table_path(lake, stream.target)), DeltaTable(table_path(lake, stream.source)))
+        for stream in streams
+    ]
+    return Basis(landed, live, current)
+
+
+def _as_noted(lake: str, query: str) -> Current:
+    """Open a table of current rows, and its source at the version that its newest commit notes as read."""
+    stream = current_rows.stream_of(query)
+    table = DeltaTable(table_path(lake, stream.target))
+    note = history.latest_metadata(lake, stream.target, query, table.version())
+    read = read_by(note, {stream.source: delta.table_id(lake, stream.source)}).get(stream.source, 0)
+    return Current(stream, table, _at(lake, stream.source, read))
 
 
 def _as_gold_read(lake: str, table: Table, version: int) -> DeltaTable | None:

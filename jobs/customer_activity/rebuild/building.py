@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import duckdb
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
@@ -24,7 +23,7 @@ from customer_activity import application
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import delta, deltalog
-from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
+from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts, whole
 from customer_activity.lake.named_operations import REBUILD
 from customer_activity.rebuild.basis import name_of
 from customer_activity.settings import Settings
@@ -116,7 +115,7 @@ def land(database: duckdb.DuckDBPyConnection, lake: str, table: Table, which: st
     columns = ", ".join(f'"{column}"' for column in SIDES[table])
     found = database.sql(f"SELECT {columns} FROM landed.{name_of(table)} {which} {IN_ORDER}")
     rows = 0
-    for part in in_parts(whole(found.to_arrow_reader(ROWS_AT_A_TIME), table), FILE_ROWS):
+    for part in in_parts(whole(found.to_arrow_reader(ROWS_AT_A_TIME), arrow_schema(table)), FILE_ROWS):
         writer = FileWriter(lake, table)
         writer.write(part)
         if file := writer.close():
@@ -128,18 +127,6 @@ def land(database: duckdb.DuckDBPyConnection, lake: str, table: Table, which: st
 def said(table: Table) -> CommitProperties:
     """Return what tells readers that a commit's rows are the pipeline's."""
     return CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": REBUILD, "table": table.label})})
-
-
-def whole(batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
-    """Give rows all columns of a table; those that were not read are null."""
-    schema = arrow_schema(table)
-    for batch in batches:
-        there: Mapping[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
-        columns = [
-            there[field.name].cast(field.type) if field.name in there else pa.nulls(batch.num_rows, field.type)
-            for field in schema
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def add(lake: str, table: Table, files: Sequence[DataFile], properties: CommitProperties | None = None) -> None:

@@ -1,13 +1,17 @@
-"""Hold rebuilt tables against the live ones: every row, every column but `view_version`, which counts changes."""
+"""Hold rebuilt tables against the live ones: every row, every column that does not depend on how batches were cut."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import duckdb
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine.changes import CurrentRows
+from customer_activity.operations import differences
+from customer_activity.operations.differences import listed
 from customer_activity.rebuild.basis import name_of
 
 EXAMPLES = 5
@@ -18,17 +22,22 @@ class Side(NamedTuple):
 
     Attributes:
         table: whose rows.
-        columns_of: the table that has just the columns that are compared.
-        key: the column that names a row.
+        columns: that are compared.
+        key: the columns that name a row.
         rows: the condition that leaves a key's current row, in DuckDB's words; empty where every row is one.
         but: the clause that leaves out customers whose row depends on how batches were cut; it is told the schema.
     """
 
     table: Table
-    columns_of: Table
-    key: str
+    columns: Sequence[str]
+    key: tuple[str, ...]
     rows: str = ""
     but: str = ""
+
+    @property
+    def name(self) -> str:
+        """What its tables in the database begin with."""
+        return name_of(self.table)
 
 
 def _newest(order: str, ended: str) -> str:
@@ -41,18 +50,30 @@ FITTING = (
     "USING (customer_id)"
 )
 
-# Current rows follow from changes: how many steps led to one depends on how the batches were cut.
-SIDES = (
-    Side(Table.PURCHASES, Table.PURCHASES, "purchase_id"),
-    Side(
-        Table.PROFILE_CHANGES,
-        Table.PROFILES,
-        "customer_id",
-        _newest('landing DESC NULLS LAST, "partition" DESC, "offset" DESC', "is_tombstone"),
-    ),
-    Side(Table.ACTIVITY_CHANGES, Table.ACTIVITY, "customer_id", _newest("view_version DESC", "is_gone"), FITTING),
+# Current rows follow from changes: how many steps led to one depends on how the batches were cut. So does
+# `view_version`, which counts them.
+PURCHASES = Side(Table.PURCHASES, arrow_schema(Table.PURCHASES).names, ("purchase_id",))
+PROFILES = Side(
+    Table.PROFILE_CHANGES,
+    arrow_schema(Table.PROFILES).names,
+    ("customer_id",),
+    _newest('landing DESC NULLS LAST, "partition" DESC, "offset" DESC', "is_tombstone"),
 )
-NOT_COMPARED = ("view_version",)
+ACTIVITY = Side(
+    Table.ACTIVITY_CHANGES,
+    [name for name in arrow_schema(Table.ACTIVITY).names if name != "view_version"],
+    ("customer_id",),
+    _newest("view_version DESC", "is_gone"),
+    FITTING,
+)
+OF_SILVER = (PURCHASES, PROFILES)
+SIDES = (*OF_SILVER, ACTIVITY)
+
+
+def side_of(stream: CurrentRows) -> Side:
+    """Return how a table of current rows is compared with what its source comes to."""
+    table = stream.target
+    return Side(table, arrow_schema(table).names, stream.spec.key_of(table))
 
 
 class Compared(NamedTuple):
@@ -83,41 +104,43 @@ class Compared(NamedTuple):
 
 
 def compare(database: duckdb.DuckDBPyConnection, side: Side, *, is_everybody: bool) -> Compared:
-    """Compare the rows in `live` with those in `rebuilt`: all there are, or those of who is `chosen`."""
+    """Compare the rows in `live` with those in `rebuilt`: all there are, or those of who is `chosen`.
+
+    What differs is in tables of the database afterwards, as `differences.find` makes them.
+    """
     of_whom = "" if is_everybody else "SEMI JOIN chosen USING (customer_id)"
-    columns = [name for name in arrow_schema(side.columns_of).names if name not in NOT_COMPARED]
-    listed = ", ".join(f'"{column}"' for column in columns)
     counts = []
     for schema in ("live", "rebuilt"):
         database.execute(
-            f"CREATE OR REPLACE TEMP TABLE {schema}_rows AS SELECT {listed} FROM "
-            f"(SELECT * FROM {schema}.{name_of(side.table)} {of_whom} {side.but.format(schema=schema)} {side.rows})"
+            f"CREATE OR REPLACE TEMP TABLE {schema}_rows AS SELECT {listed(side.columns)} FROM "
+            f"(SELECT * FROM {schema}.{side.name} {of_whom} {side.but.format(schema=schema)} {side.rows})"
         )
-        counts.append(_count(database, f"{schema}_rows"))
-    for name, these, others in (("gone", "live", "rebuilt"), ("come", "rebuilt", "live")):
-        database.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {these}_rows EXCEPT ALL FROM {others}_rows")
-    both = f"gone JOIN come USING ({side.key})"
-    keys = f"SELECT {side.key} FROM gone INTERSECT SELECT {side.key} FROM come"
-    different = _count(database, f"({keys})")
-    of_columns = ", ".join(
-        f'count(DISTINCT {side.key}) FILTER (gone."{c}" IS DISTINCT FROM come."{c}")' for c in columns
-    )
-    (unequal,) = database.execute(f"SELECT {of_columns} FROM {both}").fetchall()
-    examples = database.execute(
-        f"SELECT DISTINCT {side.key} FROM (SELECT {side.key} FROM gone UNION ALL SELECT {side.key} FROM come) "
-        f"ORDER BY {side.key} LIMIT {EXAMPLES}"
-    ).fetchall()
+        counts.append(differences.count(database, f"{schema}_rows"))
+    differences.find(database, side.name, side.key, "live_rows", "rebuilt_rows")
+    gone, come, key = f"{side.name}_gone", f"{side.name}_come", listed(side.key)
+    both = f"SELECT {key} FROM {gone} INTERSECT SELECT {key} FROM {come}"
+    different = differences.count(database, f"({both})")
+    examples = database.execute(f"SELECT * FROM {side.name}_keys ORDER BY ALL LIMIT {EXAMPLES}").fetchall()
     return Compared(
         table=side.table.label,
         live=counts[0],
         rebuilt=counts[1],
-        only_live=_count(database, "gone") - different,
-        only_rebuilt=_count(database, "come") - different,
+        only_live=differences.count(database, gone) - different,
+        only_rebuilt=differences.count(database, come) - different,
         different=different,
-        columns={column: count for column, count in zip(columns, unequal, strict=True) if count},
-        examples=[str(key) for (key,) in examples],
+        columns=_unequal(database, side),
+        examples=[" ".join(map(str, values)) for values in examples],
     )
 
 
-def _count(database: duckdb.DuckDBPyConnection, relation: str) -> int:
-    return int(database.execute(f"SELECT count(*) FROM {relation}").fetchall()[0][0])
+def _unequal(database: duckdb.DuckDBPyConnection, side: Side) -> dict[str, int]:
+    """Count by column the keys whose rows are on both sides and differ in it."""
+    key = listed(side.key)
+    of_columns = ", ".join(
+        f'count(DISTINCT ({key})) FILTER (gone."{name}" IS DISTINCT FROM come."{name}") AS "{name}"'
+        for name in side.columns
+    )
+    (counts,) = database.execute(
+        f"SELECT {of_columns} FROM {side.name}_gone AS gone JOIN {side.name}_come AS come USING ({key})"
+    ).fetchall()
+    return {name: count for name, count in zip(side.columns, counts, strict=True) if count}

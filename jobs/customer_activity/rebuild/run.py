@@ -1,4 +1,7 @@
-"""`activity rebuild`: from bronze as gold has seen it, beside the streams; nothing live is touched."""
+"""`activity rebuild`: from bronze as gold has seen it, beside the streams; nothing live is touched.
+
+The tables of current rows are compared with what the tables that they follow come to, as far as they have read those.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,14 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import session
 from customer_activity.errors import SettingsError, TransientError
 from customer_activity.lake import delta
+from customer_activity.operations import current_rows
 from customer_activity.quality import snapshot
 from customer_activity.rebuild import basis, building, comparison
-from customer_activity.rebuild.basis import Basis
+from customer_activity.rebuild.basis import Basis, Current
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.settings import Settings
@@ -114,8 +119,21 @@ def compared(
     """
     snapshot.add(database, {f"rebuilt.{basis.name_of(table)}": _rows(shadow, table) for table in found.live})
     tables = [comparison.compare(database, side, is_everybody=is_everybody) for side in comparison.SIDES]
+    tables += [_compared_current(database, current, is_everybody=is_everybody) for current in found.current]
     records = {table.label: count for table, count in taken.items()}
     return Rebuilt(found.versions, customers, records, tables, time.monotonic() - started)
+
+
+def _compared_current(database: duckdb.DuckDBPyConnection, current: Current, *, is_everybody: bool) -> Compared:
+    """Compare a table of current rows with what its source comes to."""
+    side = comparison.side_of(current.stream)
+    if not is_everybody and "customer_id" not in side.columns:  # its rows are of nobody, so of nobody that is chosen
+        return Compared(side.table.label, 0, 0, 0, 0, 0, {}, [])
+    made = arrow_schema(side.table).empty_table()
+    if current.source is not None:
+        made = current_rows.rows_at(current.stream, current.source)
+    snapshot.add(database, {f"live.{side.name}": snapshot.relation(current.table), f"rebuilt.{side.name}": made})
+    return comparison.compare(database, side, is_everybody=is_everybody)
 
 
 @contextmanager

@@ -228,7 +228,7 @@ def compare_accounting(
     cleaned = [f"{table.label} begins at version {first}" for table, (first, _) in commits.items() if first]
     if cleaned:
         return Check(name, wanted, {}, 0, impossible=f"the log was cleaned: {', '.join(cleaned)}")
-    # What silver judged is told by its own tables: in quarantine there are commits of former generations of it, too.
+    # What silver judged is told by its own tables: quarantine's commits tell it, too, also of what was retracted since.
     told = [
         metadata
         for table, (_, all_metadata) in commits.items()

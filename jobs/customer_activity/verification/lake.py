@@ -162,7 +162,7 @@ def commits(lake: str, name: Table, table: DeltaTable) -> Commits:
     first = table.version() + 1
     while first - 1 in said:
         first -= 1
-    metadata = []
+    metadata, versions = [], []
     for commit in said.values():
         try:
             parsed = json.loads(commit.get("userMetadata") or "null")
@@ -170,7 +170,22 @@ def commits(lake: str, name: Table, table: DeltaTable) -> Commits:
             continue
         if isinstance(parsed, dict):
             metadata.append(parsed)
-    return Commits(first, metadata)
+            versions.append(commit["version"])
+    return _since_correction(Commits(first, metadata), versions)
+
+
+def _since_correction(commits: Commits, versions: list[int]) -> Commits:
+    """Leave out what was told before the newest correction: it tells what all batches had counted by then."""
+    counted = [version for version, note in zip(versions, commits.metadata, strict=True) if "counted" in note]
+    if not counted:
+        return commits
+    newest = max(counted)
+    metadata = [
+        {**note, "counts": note.get("counted", note.get("counts", {}))}
+        for version, note in zip(versions, commits.metadata, strict=True)
+        if version >= newest
+    ]
+    return Commits(0 if commits.first_version <= newest else commits.first_version, metadata)
 
 
 def _log(lake: str, name: Table, newest: int) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,7 @@ from customer_activity.streams.publish.parts import VERSION, numbered
 
 RESYNC = "find out what removed it; `activity resync publish --reason …` sends what differs"
 TABLE = Table.ACTIVITY_CHANGES
+KEY = ("customer_id", "view_version")
 SMALL_BYTES = 1 << 20  # files up to this size are read whole
 TOGETHER_FILES = 256
 TOGETHER_BYTES = 4 << 20  # of Parquet
@@ -41,6 +42,27 @@ def rows(feed: Feed, columns: Sequence[str]) -> Iterator[pa.Table]:
     files, folder = filesystem(table_path(feed.lake, TABLE))
     schema = pa.schema([arrow_schema(TABLE).field(name) for name in columns])
     return numbered(_read(files, folder, feed.added[TABLE], schema))
+
+
+def standing(changes: Iterable[pa.Table], feed: Feed) -> Iterator[pa.Table]:
+    """Leave out the changes that a later correction in the feed retracts.
+
+    Raises:
+        ChangeFeedLost: what was kept of a correction is gone.
+    """
+    retracted: dict[tuple[str | None, int | None], int] = {}
+    files, folder = filesystem(table_path(feed.lake, TABLE))
+    schema = pa.schema([arrow_schema(TABLE).field(name) for name in KEY])
+    for file in feed.corrections:
+        for rows in _read(files, folder, [file] if file.rows else [], schema):
+            retracted |= dict.fromkeys(zip(*(rows.column(name).to_pylist() for name in KEY), strict=True), file.version)
+    for rows in changes:
+        if not retracted:
+            yield rows
+            continue
+        told = zip(*(rows.column(name).to_pylist() for name in (*KEY, VERSION)), strict=True)
+        stands = [retracted.get((customer, version), -1) <= commit for customer, version, commit in told]
+        yield rows.filter(pa.array(stands, pa.bool_()))
 
 
 def named(feed: Feed, marker: Marker) -> Marker:

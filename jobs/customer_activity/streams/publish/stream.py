@@ -7,13 +7,13 @@ Grain      one record per customer_id that changed in the part: its newest row, 
 On restart what the marker covers is out already and is left out; so is what was put into quarantine, by the position
            in gold that its commit carries as txnVersion
 
-Where a rebuilt gold has taken the place of the one that the marker names, its first batch is all of it: what the topic
-has already is left out, and the marker stays the former one's until all of it is out.
+Beside a correction of gold, rows that it retracts are left out, and rows that the topic has already: gold was wrong
+then, and not the topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -129,7 +129,6 @@ def step(
     settings: Settings,
     publisher: Publisher,
     table_id: str,
-    instead_of: Collection[str] = (),
 ) -> Steps:
     """Publish one batch with its marker, part by part; a batch that changes nothing sends nothing.
 
@@ -139,28 +138,24 @@ def step(
         settings: which lake, which topic.
         publisher: knows the marker.
         table_id: gold's.
-        instead_of: ids of the gold tables whose place it has taken.
     """
     known = publisher.marker
     begin = known if known is not None and known.table_id == table_id else Marker(table_id, BEFORE_THE_FIRST)
-    former = known if known is not None and known.table_id in instead_of else None
-    on_topic: Mapping[bytes, bytes | None] | None = None
-    rows_read = reading.rows(feed, COLUMNS)
-    for part, is_last in with_last(parts.parts(rows_read, begin, records=parts.PART_RECORDS, size=parts.PART_BYTES)):
+    on_topic = publisher.on_topic() if feed.corrections else None
+    rows_read = reading.standing(reading.rows(feed, COLUMNS), feed)
+    for part in parts.parts(rows_read, begin, records=parts.PART_RECORDS, size=parts.PART_BYTES):
         with batch.phase("compute"):
             rows = net_changes(part.rows)
-            if former is not None:
-                on_topic = publisher.on_topic() if on_topic is None else on_topic
+            if on_topic is not None:
                 rows = unlike(rows, on_topic)
             too_large = oversized(rows, publisher.max_bytes)
         if too_large:
             # Before the transaction: once its marker is out, these rows are not looked at again.
             yield from keep(settings, batch, part, rows.take(list(too_large)), publisher.max_bytes)
             rows = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
-        marker = reading.named(feed, part.marker) if former is None or is_last else former
-        # The marker says that those in quarantine are done with, too, and that another gold is on the topic.
-        if rows.num_rows or too_large or (former is not None and is_last):
-            yield Send(halfway(records(rows), rows.num_rows, batch), marker)
+        # The marker says that those in quarantine are done with, too.
+        if rows.num_rows or too_large:
+            yield Send(halfway(records(rows), rows.num_rows, batch), reading.named(feed, part.marker))
         batch.progress(f"gold up to version {part.marker.version} of {batch.versions[Table.ACTIVITY_CHANGES][1]}")
 
 
@@ -175,17 +170,6 @@ def resync_mends() -> Iterator[None]:
         yield
     except ChangeFeedLost as error:
         raise ChangeFeedLost(error.what, remedy=reading.RESYNC) from error
-
-
-def with_last(found: Iterable[Part]) -> Iterator[tuple[Part, bool]]:
-    """Yield parts, and whether each is the last."""
-    before: Part | None = None
-    for part in found:
-        if before is not None:
-            yield before, False
-        before = part
-    if before is not None:
-        yield before, True
 
 
 def keep(settings: Settings, batch: MicroBatch, part: Part, rows: pa.Table, max_bytes: int) -> Steps:
@@ -221,13 +205,12 @@ def worker(context: Context, publisher: Publisher) -> Callable[[DataFrame, Micro
     """Return what does a batch, by a publisher that has read the marker."""
     lake = context.settings.lake
     table_id = context.ids[Table.ACTIVITY_CHANGES]
-    former = delta.instead_of(lake, Table.ACTIVITY_CHANGES)
     writer = Writer(SPEC, context.spark, lake, publisher)
 
     def work(_changes: DataFrame, batch: MicroBatch) -> None:
         with batch.phase("read"), resync_mends():
-            feed = feeds.read(lake, {Table.ACTIVITY_CHANGES: COLUMNS}, batch.versions)
-        steps = step(feed, batch, settings=context.settings, publisher=publisher, table_id=table_id, instead_of=former)
+            feed = feeds.read(lake, {Table.ACTIVITY_CHANGES: COLUMNS}, batch.versions, even_retracted=True)
+        steps = step(feed, batch, settings=context.settings, publisher=publisher, table_id=table_id)
         writer.make_all(steps, batch)
 
     return work
@@ -241,8 +224,7 @@ class Publish:
     def open(self, context: Context) -> Opened:
         """Open it for a driver: fence the publisher before this one, and read the marker."""
         table_id = context.ids[Table.ACTIVITY_CHANGES]
-        former = delta.instead_of(context.settings.lake, Table.ACTIVITY_CHANGES)
-        publisher = context.resources.enter_context(Publisher(context.settings, [table_id, *former]))
+        publisher = context.resources.enter_context(Publisher(context.settings, [table_id]))
         first = begins(context.settings, publisher)
         source = partial(changes_of, context.spark, context.settings.lake, first)
         return Opened(SPEC, source, worker(context, publisher), first)

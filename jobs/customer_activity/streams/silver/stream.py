@@ -199,7 +199,7 @@ def conflicting(lake: str, places: pa.Table) -> Iterator[pa.Table]:
     is_among = pc.field("offset").isin(places.column("offset").unique())
     found = events.to_batches(filter=is_among, batch_size=CONFLICTS_AT_A_TIME, batch_readahead=1, fragment_readahead=1)
     for batch in found:
-        raw = _at(pa.Table.from_batches([batch]), places)
+        raw = at(pa.Table.from_batches([batch]), places)
         values = {
             "reason": pa.repeat(Reason.CONFLICTING_DUPLICATE.value, raw.num_rows),
             "detail": pa.repeat("$.purchaseId: counted before with other content", raw.num_rows),
@@ -210,11 +210,11 @@ def conflicting(lake: str, places: pa.Table) -> Iterator[pa.Table]:
         yield raw
 
 
-def _at(rows: pa.Table, places: pa.Table) -> pa.Table:
-    """Keep the rows at these coordinates."""
+def at(rows: pa.Table, places: pa.Table) -> pa.Table:
+    """Keep the rows at some coordinates (partition, offset)."""
     wanted = set(zip(*(column.to_pylist() for column in places.columns), strict=True))
     found = zip(*(rows.column(name).to_pylist() for name in places.column_names), strict=True)
-    return rows.filter(pa.array([at in wanted for at in found], pa.bool_()))
+    return rows.filter(pa.array([place in wanted for place in found], pa.bool_()))
 
 
 def _count(verdicts: list[str], topic: str, batch: MicroBatch) -> None:

@@ -1,0 +1,187 @@
+"""Corrections of a lake: what each one changed, kept so that it can be finished and undone.
+
+    <lake>/_corrections/<run>.json                         when, why, and what it changes in which table
+    <lake>/_corrections/at-work                            names the one that has begun and is not through
+    <lake>/<table>/_corrections/<run>.added.parquet        rows that come into a table
+    <lake>/<table>/_corrections/<run>.retracted.parquet    rows that go from there
+
+All of it is written before the first commit. So whatever interrupts a correction, it can be finished from there; and
+who reads a table's changes finds the rows that it added. Delta's readers and VACUUM pass such folders over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.errors import CorrectionUnfinished, SettingsError
+from customer_activity.lake.datafiles import FileWriter
+from customer_activity.storage.filesystem import filesystem, read_whole, write_whole
+
+FOLDER = "_corrections"
+AT_WORK = "at-work"
+TIME = "%Y%m%dT%H%M%S%fZ"  # a run is called by its time, so that names are in the order of time
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Rows in a file of a table's folder that is no part of the table; no path where there are none."""
+
+    path: str = ""
+    size: int = 0
+    rows: int = 0
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a correction does to a table.
+
+    Attributes:
+        key: the columns that name the rows that it replaces.
+        retracted: the rows that go.
+        added: the rows that come.
+    """
+
+    key: tuple[str, ...]
+    retracted: Rows
+    added: Rows
+
+
+class Correction(msgspec.Struct, frozen=True):
+    """A correction.
+
+    Attributes:
+        run: its name.
+        at: when it was begun.
+        reason: what asked for it.
+        undoes: the run that it undoes; empty where it undoes none.
+        changes: by label of a table.
+        generations: of the checkpoints that are written with it, by query.
+        landed: by label of a table of events, the newest landing that is in it.
+        counted: what silver's batches have counted when it is through, by label of a table, topic and outcome.
+        counted_before: the same before it.
+    """
+
+    run: str
+    at: datetime
+    reason: str
+    undoes: str
+    changes: dict[str, Change]
+    generations: dict[str, str]
+    landed: dict[str, int]
+    counted: dict[str, dict[str, dict[str, int]]]
+    counted_before: dict[str, dict[str, dict[str, int]]]
+
+
+def new_run(now: datetime) -> str:
+    """Return a name for a run."""
+    return f"{now:{TIME}}"
+
+
+def keep(lake: str, table: Table, run: str, what: str, batches: Iterable[pa.RecordBatch]) -> Rows:
+    """Write rows that a correction adds or retracts beside a table."""
+    files, folder = filesystem(table_path(lake, table))
+    if isinstance(files, fs.LocalFileSystem):
+        files.create_dir(f"{folder}/{FOLDER}", recursive=True)
+    writer = FileWriter(lake, table, f"{FOLDER}/{run}.{what}.parquet")
+    for batch in batches:
+        writer.write(batch)
+    file = writer.close()
+    return Rows() if file is None else Rows(file.path, file.size, file.rows)
+
+
+def read(lake: str, table: Table, rows: Rows, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield such rows."""
+    if not rows.rows:
+        return
+    files, folder = filesystem(table_path(lake, table))
+    with pq.ParquetFile(f"{folder}/{rows.path}", filesystem=files) as file:
+        yield from file.iter_batches(columns=columns and list(columns))
+
+
+def begin(lake: str, correction: Correction) -> None:
+    """Note that a correction has begun: until it is through nothing else runs on the lake."""
+    write_whole(_path(lake, f"{correction.run}.json"), msgspec.json.format(msgspec.json.encode(correction)))
+    write_whole(_path(lake, AT_WORK), correction.run.encode())
+
+
+def at_work(lake: str) -> Correction | None:
+    """Return the correction that has begun and is not through; None when there is none."""
+    run = read_whole(_path(lake, AT_WORK))
+    return find(lake, run.decode()) if run else None
+
+
+def finish(lake: str) -> None:
+    """Note that it is through."""
+    files, path = filesystem(_path(lake, AT_WORK))
+    files.delete_file(path)
+
+
+def refuse_unfinished(lake: str) -> None:
+    """Make sure that all tables of a lake are corrected, or none is.
+
+    Raises:
+        CorrectionUnfinished: a correction was interrupted.
+    """
+    if (correction := at_work(lake)) is not None:
+        raise CorrectionUnfinished(
+            f"{lake}: correction {correction.run} was interrupted, and some tables may have it and others not; "
+            "nothing may run before it is through",
+            remedy="`activity rebuild --apply` finishes it; nothing is built again for that",
+        )
+
+
+def kept(lake: str) -> list[Correction]:
+    """Return the corrections that are kept, the oldest first."""
+    files, folder = filesystem(_path(lake, ""))
+    found = files.get_file_info(fs.FileSelector(folder.rstrip("/"), allow_not_found=True))
+    names = sorted(entry.base_name for entry in found if entry.base_name.endswith(".json"))
+    return [_read(lake, name) for name in names]
+
+
+def find(lake: str, run: str) -> Correction:
+    """Return a correction.
+
+    Raises:
+        SettingsError: there is none of that name.
+    """
+    found = {correction.run: correction for correction in kept(lake)}
+    if run not in found:
+        listed = ", ".join(found) or "none"
+        raise SettingsError(f"no correction {run} is kept at {lake}", remedy=f"there are: {listed}")
+    return found[run]
+
+
+def drop(lake: str, run: str) -> None:
+    """Remove what is kept of a correction: it cannot be undone any more.
+
+    Raises:
+        SettingsError: there is none of that name.
+        CorrectionUnfinished: one is at work.
+    """
+    refuse_unfinished(lake)
+    for label, change in find(lake, run).changes.items():
+        files, folder = filesystem(table_path(lake, Table.labelled(label)))
+        for rows in (change.added, change.retracted):
+            if rows.path and files.get_file_info(f"{folder}/{rows.path}").type != fs.FileType.NotFound:
+                files.delete_file(f"{folder}/{rows.path}")
+    files, path = filesystem(_path(lake, f"{run}.json"))
+    files.delete_file(path)
+
+
+def noted(change: Change) -> Mapping[str, Any]:
+    """Return what the commit of a change notes, for those who read the table's changes (`feeds.py`)."""
+    return {"added": msgspec.to_builtins(change.added), "retracted": msgspec.to_builtins(change.retracted)}
+
+
+def _read(lake: str, name: str) -> Correction:
+    return msgspec.json.decode(read_whole(_path(lake, name)) or b"", type=Correction)
+
+
+def _path(lake: str, name: str) -> str:
+    return f"{lake}/{FOLDER}/{name}"

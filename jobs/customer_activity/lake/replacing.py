@@ -1,0 +1,88 @@
+"""Replace rows of a table by their keys, in one commit: what is wrong goes, and what is right comes.
+
+delta-rs merges it in this process. The commit's change feed has exactly these rows, whatever files it rewrites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.lake import deltalog, footers
+from customer_activity.lake.checksums import write_checksum
+from customer_activity.lake.datafiles import whole
+
+GOES = "goes"  # a column of what is merged: the row is the key of rows that go
+NULLS = {pa.string(): "''", pa.int32(): "-1", pa.int64(): "-1"}  # what no key of a valid row is
+
+
+def replace(
+    lake: str,
+    table: Table,
+    key: Sequence[str],
+    going: Iterable[pa.RecordBatch],
+    coming: Iterable[pa.RecordBatch],
+    properties: CommitProperties,
+) -> int:
+    """Remove all rows with some keys and add others; without either the commit carries its note alone.
+
+    Args:
+        lake: where the table is.
+        table: which one.
+        key: the columns that name what goes; a null equals a null.
+        going: each key once.
+        coming: rows with all columns of the table.
+        properties: what the commit carries.
+
+    Returns:
+        The new version.
+    """
+    target = DeltaTable(table_path(lake, table))
+    before = target.version()
+    schema = arrow_schema(table)
+    source = pa.RecordBatchReader.from_batches(
+        schema.append(pa.field(GOES, pa.bool_())), _marked(schema, going, coming)
+    )
+    columns = {name: f"s.{_quoted(name)}" for name in schema.names}
+    is_same = (f"{_held('t', name, schema)} = {_held('s', name, schema)}" for name in key)
+    merger = target.merge(
+        source,
+        " AND ".join([f"s.{GOES}", *is_same]),
+        source_alias="s",
+        target_alias="t",
+        commit_properties=properties,
+    )
+    merger.when_matched_delete().when_not_matched_insert(columns, predicate=f"NOT s.{GOES}").execute()
+    if target.version() == before:  # nothing goes and nothing comes: delta-rs commits nothing
+        target.create_write_transaction(
+            [], mode="append", schema=target.schema(), partition_by=None, commit_properties=properties
+        )
+        target.update_incremental()
+    footers.mend_commit(lake, table, target.version())
+    write_checksum(table_path(lake, table), target.version())
+    deltalog.settle(lake, table, target.version())
+    return target.version()
+
+
+def _marked(
+    schema: pa.Schema, going: Iterable[pa.RecordBatch], coming: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Give rows the columns of the table, as far as they have them, and say of each whether it goes."""
+    marked = schema.append(pa.field(GOES, pa.bool_()))
+    for batches, goes in ((going, True), (coming, False)):
+        for batch in whole(batches, schema):
+            marks = pa.repeat(pa.scalar(goes), batch.num_rows)
+            yield pa.RecordBatch.from_arrays([*batch.columns, marks], schema=marked)
+
+
+def _held(alias: str, name: str, schema: pa.Schema) -> str:
+    return f"coalesce({alias}.{_quoted(name)}, {NULLS[schema.field(name).type]})"
+
+
+def _quoted(name: str) -> str:
+    """Have DataFusion take a name as it is: some are words of SQL."""
+    return f'"{name}"'

@@ -1,0 +1,142 @@
+"""What a correction changes: the rows that the comparison has found to differ, and what is right in their place.
+
+- silver.purchases: all rows of a purchase id that differs, by those that were rebuilt.
+- silver.profile_changes: all changes of a customer whose current profile differs, by those that were rebuilt.
+- gold.activity_changes: the right row of a customer that differs is added. It has a greater `view_version` than any
+  before, so that whoever reads the view takes it for the newer. Where the view topic has the right row already, it has
+  the version that it has there, and rows go that would be newer: they never were on the topic.
+- bronze.quarantine: repeats with other content that silver refuses now, or does no longer.
+
+The tables of current rows follow from those, so nothing is kept of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.lake import corrections
+from customer_activity.lake.corrections import Change, Rows
+from customer_activity.lake.datafiles import whole
+from customer_activity.operations.differences import of_keys
+from customer_activity.rebuild import comparison
+from customer_activity.rebuild.basis import name_of
+from customer_activity.rebuild.building import ROWS_AT_A_TIME
+from customer_activity.rebuild.comparison import Side
+from customer_activity.streams.gold.stream import ViewClock
+from customer_activity.streams.publish.records import as_on_topic, version_of
+from customer_activity.streams.silver.stream import at, conflicting
+
+PLACE = ("partition", "offset")
+OnTopic = Mapping[bytes, bytes | None]
+
+
+def of_silver(database: duckdb.DuckDBPyConnection, lake: str, run: str, side: Side) -> Change:
+    """Keep the rows of a table of silver's that go, and those that come."""
+    rows = {
+        what: _kept(
+            database, lake, run, side.table, what, of_keys(f"{schema}.{side.name}", f"{side.name}_keys", side.key)
+        )
+        for what, schema in (("retracted", "live"), ("added", "rebuilt"))
+    }
+    return Change(side.key, **rows)
+
+
+def of_gold(database: duckdb.DuckDBPyConnection, lake: str, run: str, on_topic: OnTopic) -> Change:
+    """Keep the rows of gold's changes that go, and those that come; who is in one of both alone begins or ends."""
+    version = ViewClock(max(ViewClock.of(lake).newest, *map(version_of, on_topic.values()), 0)).next()
+    for schema in ("live", "rebuilt"):
+        database.execute(
+            f"CREATE OR REPLACE TEMP TABLE {schema}_newest AS FROM {schema}.activity_changes "
+            "SEMI JOIN activity_changes_keys USING (customer_id) "
+            "QUALIFY row_number() OVER (PARTITION BY customer_id ORDER BY view_version DESC) = 1"
+        )
+    columns = [*comparison.ACTIVITY.columns]
+    built = ", ".join(f"built.{name}" for name in columns)
+    nothing = {
+        "purchase_count": "0",
+        "total_amount": "0",
+        "currency": "known.currency",
+        "customer_id": "known.customer_id",
+    }
+    ended = ", ".join(nothing.get(name, "NULL") for name in columns)
+    right = database.sql(
+        f"""
+        SELECT {built}, coalesce(NOT known.is_gone, false) AS existed, false AS is_gone, {version} AS view_version
+        FROM rebuilt_newest AS built LEFT JOIN live_newest AS known USING (customer_id) WHERE NOT built.is_gone
+        UNION ALL
+        SELECT {ended}, true, true, {version}
+        FROM live_newest AS known ANTI JOIN (FROM rebuilt_newest WHERE NOT is_gone) USING (customer_id)
+        WHERE NOT known.is_gone
+        """
+    )
+    schema = arrow_schema(Table.ACTIVITY_CHANGES)
+    coming = pa.Table.from_batches(whole(right.to_arrow_reader(ROWS_AT_A_TIME), schema), schema)
+    database.register("coming", as_on_topic(coming, on_topic))
+    same = " AND ".join(f"live.{name} IS NOT DISTINCT FROM coming.{name}" for name in columns)
+    database.execute(
+        f"CREATE OR REPLACE TEMP TABLE there AS SELECT customer_id, view_version FROM live.activity_changes AS live "
+        f"JOIN coming USING (customer_id, view_version) GROUP BY ALL HAVING bool_and({same})"
+    )
+    # Beside a newer row the right one would not be the newest.
+    going = """
+        SELECT live.* FROM live.activity_changes AS live LEFT JOIN coming USING (customer_id)
+        WHERE live.view_version > coming.view_version
+           OR live.view_version = coming.view_version AND NOT EXISTS (FROM there WHERE customer_id = live.customer_id)
+           OR live.customer_id IS NULL AND EXISTS (FROM activity_changes_keys WHERE customer_id IS NULL)
+    """
+    retracted = _kept(database, lake, run, Table.ACTIVITY_CHANGES, "retracted", going)
+    added = _kept(
+        database, lake, run, Table.ACTIVITY_CHANGES, "added", "FROM coming ANTI JOIN there USING (customer_id)"
+    )
+    return Change(("customer_id", "view_version"), retracted, added)
+
+
+def of_quarantine(lake: str, run: str, wanted: pa.Table) -> Change:
+    """Keep what makes quarantine's conflicting repeats those at some coordinates (partition, offset)."""
+    quarantine = DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset()
+    held = quarantine.to_table(filter=pc.field("reason") == Reason.CONFLICTING_DUPLICATE.value)
+    schema = arrow_schema(Table.QUARANTINE)
+    surplus = _without(held.select(PLACE), wanted)
+    going = at(held, surplus).select(schema.names).cast(schema)
+    missing = _without(wanted, held.select(PLACE))
+    coming = (rows.select(schema.names).cast(schema) for rows in conflicting(lake, missing)) if missing.num_rows else ()
+    retracted = corrections.keep(lake, Table.QUARANTINE, run, "retracted", going.to_batches())
+    added = corrections.keep(lake, Table.QUARANTINE, run, "added", _batches(coming))
+    return Change((*PLACE, "reason"), retracted, added)
+
+
+def conflicts(lake: str) -> pa.Table:
+    """Return partition and offset of the purchases that a lake has in quarantine as conflicting repeats."""
+    table = DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset()
+    return table.to_table(columns=list(PLACE), filter=pc.field("reason") == Reason.CONFLICTING_DUPLICATE.value)
+
+
+def landed(database: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> dict[str, int]:
+    """Return the newest landing of tables of events, by label; none of a table whose landings are not numbered."""
+    found = {}
+    for table in tables:
+        ((newest,),) = database.execute(f"SELECT max(landing) FROM landed.{name_of(table)}").fetchall()
+        if newest is not None:
+            found[table.label] = int(newest)
+    return found
+
+
+def _kept(database: duckdb.DuckDBPyConnection, lake: str, run: str, table: Table, what: str, query: str) -> Rows:
+    found = database.sql(query).to_arrow_reader(ROWS_AT_A_TIME)
+    return corrections.keep(lake, table, run, what, whole(found, arrow_schema(table)))
+
+
+def _without(places: pa.Table, others: pa.Table) -> pa.Table:
+    return places.join(others, list(PLACE), join_type="left anti")
+
+
+def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        yield from table.to_batches()

@@ -1,0 +1,274 @@
+"""`activity rebuild --apply`: have silver and gold say what they should, row by row, as a correction.
+
+1. The live silver and gold take what waits, and drivers are kept out from there on. Where they cannot go on, because
+   layers were put back from backups or somebody changed a table, it is done without that.
+2. What differs is found by a rebuild from all of bronze; `undoing.py` takes it from what a correction has kept.
+3. It is written down in the lake (`lake/corrections.py`). From here on the correction is finished, whatever happens.
+4. Each table gets one fenced commit; the tables of current rows follow. Checkpoints are written as if each query had
+   read all that there is: none of them looks at what was wrong.
+
+The view follows when the streams run again: publish sends the rows that gold's correction has added.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from customer_activity import topology
+from customer_activity.catalog import Table
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine import session
+from customer_activity.errors import (
+    ChangeFeedLost,
+    CheckpointMismatch,
+    ForeignCommit,
+    QueryAlreadyRunning,
+)
+from customer_activity.kafka import clients
+from customer_activity.lake import audit, corrections, delta, deltalog
+from customer_activity.lake.corrections import Change, Correction
+from customer_activity.lake.microbatch import COUNTED, QUARANTINED, REMOVED
+from customer_activity.lake.named_operations import REBUILD, Fence, Operation
+from customer_activity.lake.replacing import replace
+from customer_activity.lease import lease
+from customer_activity.operations import current_rows
+from customer_activity.quality import accounting
+from customer_activity.rebuild import basis, building, comparison, planning, run
+from customer_activity.rebuild.basis import Basis
+from customer_activity.rebuild.building import BUILT, Choice
+from customer_activity.rebuild.run import Rebuilt
+from customer_activity.settings import Settings
+
+OnStep = Callable[[str], None]
+Read = Callable[[Settings, str], Mapping[bytes, bytes | None]]
+Hold = Callable[[str], int]
+Counted = dict[str, dict[str, dict[str, int]]]
+APPLY = "rebuild --apply"
+
+
+class Applied(NamedTuple):
+    """What came of it.
+
+    Attributes:
+        rebuilt: the comparison; None where an interrupted correction was finished, or one was undone.
+        correction: what was done; None when there was nothing to do.
+        passed_over: keys whose rows have changed since, which an undoing leaves as they are.
+    """
+
+    rebuilt: Rebuilt | None
+    correction: Correction | None
+    passed_over: int = 0
+
+
+class Rest(NamedTuple):
+    """A lake at rest.
+
+    Attributes:
+        found: the newest of everything.
+        hold: tells the epoch that is held of a query.
+        is_sound: whether the live queries have read all; they could not go on where it is false.
+    """
+
+    found: Basis
+    hold: Hold
+    is_sound: bool
+
+
+def apply(settings: Settings, on_step: OnStep = lambda _: None) -> Applied:
+    """Rebuild everybody's silver and gold, compare, and replace the rows that differ.
+
+    Raises:
+        SettingsError: there is no lake.
+        QueryAlreadyRunning: a driver runs.
+        BrokerUnavailable: Kafka does not answer.
+        TransientError: the live queries have not read all.
+        ActivityError: a query failed.
+    """
+    return with_spark(settings, on_step, lambda spark: apply_in(spark, settings, on_step))
+
+
+def with_spark(settings: Settings, on_step: OnStep, work: Callable[[SparkSession], Applied]) -> Applied:
+    """Finish a correction that was interrupted, or else do some work in a session of its own."""
+    if (interrupted := corrections.at_work(settings.lake)) is not None:
+        on_step("finishing the correction that was interrupted")
+        with streams_kept_out(settings) as hold:
+            finish(settings, hold)
+        return Applied(None, interrupted)
+    delta.require_tables(settings.lake)
+    with streams_kept_out(settings):  # rather than start Spark for nothing
+        pass
+    on_step("starting Spark")
+    spark = session.start(settings, f"{settings.pipeline}-rebuild")
+    try:
+        return work(spark)
+    finally:
+        spark.stop()
+
+
+def apply_in(
+    spark: SparkSession, settings: Settings, on_step: OnStep = lambda _: None, read: Read = clients.last_values
+) -> Applied:
+    """Do it in a session that runs; see `apply`. `read` tells the last values of the view topic."""
+    started = time.monotonic()
+    lake = settings.lake
+    with (
+        at_rest(spark, settings, on_step, even_if_refused=True) as rest,
+        run.beside(settings) as shadow,
+        run.opened(rest.found) as database,
+    ):
+        on_topic = read(settings, settings.view_topic)  # first of all: without Kafka nothing is built in vain
+        on_step("building silver and gold")
+        customers = building.choose(database, Choice())
+        taken = building.build(spark, database, shadow, Choice())
+        on_step("comparing")
+        rebuilt = run.compared(database, shadow, rest.found, customers, taken, started)
+        if rest.is_sound and not rebuilt.differences:
+            return Applied(rebuilt, None)
+        on_step("writing down what differs")
+        now = datetime.now(UTC)
+        name = corrections.new_run(now)
+        changes = {
+            Table.QUARANTINE: planning.of_quarantine(lake, name, planning.conflicts(shadow.lake)),
+            **{side.table: planning.of_silver(database, lake, name, side) for side in comparison.OF_SILVER},
+            Table.ACTIVITY_CHANGES: planning.of_gold(database, lake, name, on_topic),
+        }
+        correction = Correction(
+            run=name,
+            at=now,
+            reason=APPLY,
+            undoes="",
+            changes={table.label: change for table, change in changes.items()},
+            generations={query: str(uuid.uuid4()) for query in BUILT},
+            landed=planning.landed(database, rest.found.landed),
+            counted=counted(shadow.lake),
+            counted_before=counted(lake),
+        )
+        corrections.begin(lake, correction)
+        on_step("correcting")
+        finish(settings, rest.hold)
+        return Applied(rebuilt, correction)
+
+
+def counted(lake: str) -> Counted:
+    """Return what silver's batches have counted, by label of a table, topic and outcome."""
+    return {table.label: accounting.counted(lake, table) for table in basis.LANDED_OF}
+
+
+@contextmanager
+def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, even_if_refused: bool) -> Iterator[Rest]:
+    """Let the live silver and gold take what waits, keep drivers out from then on, and open what there is.
+
+    With `even_if_refused` it goes on where they cannot, for a reason that trying again does not mend.
+
+    Raises:
+        QueryAlreadyRunning: a driver runs.
+        TransientError: it has run in between.
+        ActivityError: a query failed.
+    """
+    on_step("reading what waits")
+    delta.require_tables(settings.lake)
+    is_sound = True
+    with _said_to_stop(settings):
+        try:
+            building.run(spark, settings, building.BUILT)
+        except (CheckpointMismatch, ChangeFeedLost, ForeignCommit) as fault:
+            if not even_if_refused:
+                raise
+            is_sound = False
+            on_step(f"going on without the live ones: {fault.what}")
+    with streams_kept_out(settings) as hold:
+        yield Rest(basis.at_rest(settings.lake) if is_sound else basis.newest(settings.lake), hold, is_sound)
+
+
+@contextmanager
+def streams_kept_out(settings: Settings) -> Iterator[Hold]:
+    """Keep drivers from all queries, and yield what tells the epochs that are held of them.
+
+    Raises:
+        QueryAlreadyRunning: one runs.
+    """
+    with ExitStack() as stack:
+        with _said_to_stop(settings):
+            held = stack.enter_context(lease.kept_out(settings.lake, topology.names()))
+        yield held.hold
+
+
+@contextmanager
+def _said_to_stop(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except QueryAlreadyRunning as error:
+        raise QueryAlreadyRunning(
+            f"{error.what}: a lake is corrected while no stream runs",
+            remedy=f"stop the driver (`activity stop`; in Airflow pause {settings.airflow_prefix}_stream), "
+            "then try again",
+        ) from None
+
+
+def finish(settings: Settings, hold: Hold, reach: Callable[[str], None] = lambda _: None) -> None:
+    """Do what is left of the correction that is at work.
+
+    Args:
+        settings: whose lake; no driver may run on it.
+        hold: tells the epoch that is held of each query.
+        reach: called after each thing that was done.
+
+    Raises:
+        LeaseLost: another driver has taken a query over.
+    """
+    lake = settings.lake
+    correction = corrections.at_work(lake)
+    if correction is None:
+        raise RuntimeError(f"{lake}: no correction is at work")
+    fence = Fence(Operation.CORRECTION, correction.run, correction.reason, hold, lake)
+    if change := correction.changes.get(Table.QUARANTINE.label):
+        counts = {QUARANTINED: change.added.rows, REMOVED: change.retracted.rows}
+        note = {"query": REBUILD, "generation": correction.run, "batch_id": 0}
+        commit(fence, Table.QUARANTINE, change, {**note, "counts": {settings.purchase_topic: counts}})
+        reach("quarantine")
+    for query in BUILT:
+        batch = current_rows.as_read(lake, query, correction.generations[query])
+        for table in topology.spec(query).telling:
+            note = json.loads(batch.metadata())
+            if told := correction.counted.get(table.label):
+                note |= {COUNTED: told, deltalog.LANDED: correction.landed}
+            commit(fence, table, correction.changes[table.label], note)
+            reach(table.label)
+        checkpoint.set_aside(lake, query, datetime.now(UTC))
+        checkpoint.write(lake, query, batch.generation, batch.batch_id, OffsetRange(**batch.cut), is_committed=True)
+        reach(f"checkpoint of {query}")
+    for spec in topology.behind():
+        checkpoint.set_aside(lake, spec.name, datetime.now(UTC))
+        current_rows.make(lake, spec.name, hold(spec.name))
+        reach(spec.name)
+    changed = {label: [change.retracted.rows, change.added.rows] for label, change in correction.changes.items()}
+    details = {"id": correction.run, "undoes": correction.undoes, "retracted_and_added": changed}
+    audit.append(lake, datetime.now(UTC), Operation.CORRECTION, BUILT[0], correction.reason, **details)
+    corrections.finish(lake)
+
+
+def commit(fence: Fence, table: Table, change: Change, note: Mapping[str, Any]) -> None:
+    """Make a correction's commit to a table, unless it has been made."""
+    if fence.is_in(table):
+        return
+    keys = pa.Table.from_batches(
+        corrections.read(fence.lake, table, change.retracted, change.key), _only(arrow_schema(table), change.key)
+    )
+    going = keys.group_by(list(change.key)).aggregate([]).to_batches()
+    coming = corrections.read(fence.lake, table, change.added)
+    replace(fence.lake, table, change.key, going, coming, fence.properties(table, **note, **corrections.noted(change)))
+
+
+def _only(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in names])

@@ -1,0 +1,176 @@
+"""`activity rebuild --undo`: have silver's rows as they were before a correction; gold and the view follow.
+
+Silver's rows come from what the correction has kept, but for keys whose rows have changed since: those stay, and are
+counted. Gold is computed from silver by the code that is installed, for the customers concerned. It is a correction
+itself, which is kept and can be undone in its turn.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from datetime import UTC, datetime
+
+import duckdb
+from deltalake import DeltaTable
+from pyarrow import dataset, fs
+from pyspark.sql import SparkSession
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.kafka import clients
+from customer_activity.lake import corrections, delta
+from customer_activity.lake.corrections import Change, Correction, Rows
+from customer_activity.lake.datafiles import FileWriter, whole
+from customer_activity.operations import differences
+from customer_activity.operations.differences import listed, of_keys
+from customer_activity.quality import snapshot
+from customer_activity.rebuild import building, comparison, planning, run
+from customer_activity.rebuild.building import BUILT
+from customer_activity.rebuild.comparison import Side
+from customer_activity.rebuild.repair import Applied, Counted, OnStep, Read, at_rest, counted, finish, with_spark
+from customer_activity.settings import Settings
+from customer_activity.storage.filesystem import filesystem
+from customer_activity.streams.gold.state import NAME as GOLD
+
+
+def undo(settings: Settings, name: str, on_step: OnStep = lambda _: None) -> Applied:
+    """Undo a correction.
+
+    Raises:
+        SettingsError: there is no lake, or no correction of that name is kept.
+        QueryAlreadyRunning: a driver runs.
+        BrokerUnavailable: Kafka does not answer.
+        TransientError: the live queries have not read all.
+        ActivityError: a query failed.
+    """
+    if corrections.at_work(settings.lake) is None:
+        corrections.find(settings.lake, name)
+    return with_spark(settings, on_step, lambda spark: undo_in(spark, settings, name, on_step))
+
+
+def undo_in(
+    spark: SparkSession,
+    settings: Settings,
+    name: str,
+    on_step: OnStep = lambda _: None,
+    read: Read = clients.last_values,
+) -> Applied:
+    """Do it in a session that runs; see `undo`. `read` tells the last values of the view topic."""
+    lake = settings.lake
+    former = corrections.find(lake, name)
+    with (
+        at_rest(spark, settings, on_step, even_if_refused=False) as rest,
+        run.beside(settings) as shadow,
+        run.opened(rest.found) as database,
+    ):
+        on_topic = read(settings, settings.view_topic)
+        now = datetime.now(UTC)
+        own = corrections.new_run(now)
+        on_step("looking for what has changed since")
+        passed_over = sum(turn_back(database, lake, former, side) for side in comparison.OF_SILVER)
+        on_step("computing gold")
+        choose(database)
+        compute_gold(spark, database, shadow)
+        comparison.compare(database, comparison.ACTIVITY, is_everybody=False)
+        changes = {side.table: planning.of_silver(database, lake, own, side) for side in comparison.OF_SILVER}
+        changes[Table.ACTIVITY_CHANGES] = planning.of_gold(database, lake, own, on_topic)
+        changes[Table.QUARANTINE] = turned(lake, own, Table.QUARANTINE, former.changes[Table.QUARANTINE.label])
+        now_counted = counted(lake)
+        correction = Correction(
+            run=own,
+            at=now,
+            reason=f"rebuild --undo {name}",
+            undoes=name,
+            changes={table.label: change for table, change in changes.items()},
+            generations={query: str(uuid.uuid4()) for query in BUILT},
+            landed=planning.landed(database, rest.found.landed),
+            counted=undone(now_counted, former),
+            counted_before=now_counted,
+        )
+        corrections.begin(lake, correction)
+        on_step("correcting")
+        finish(settings, rest.hold)
+        return Applied(None, correction, passed_over)
+
+
+def turn_back(database: duckdb.DuckDBPyConnection, lake: str, former: Correction, side: Side) -> int:
+    """Make `rebuilt` what a table of silver's is to be, and `<name>_keys` the keys whose rows differ.
+
+    Returns:
+        Keys whose rows are not as the correction left them.
+    """
+    change, key = former.changes[side.table.label], listed(side.key)
+    schema = arrow_schema(side.table)
+    for what, rows in (("retracted", change.retracted), ("added", change.added)):
+        snapshot.add(database, {f"{what}.{side.name}": kept_rows(lake, side.table, rows)})
+    known = f"{side.name}_known"
+    both = (f"SELECT {key} FROM {what}.{side.name}" for what in ("retracted", "added"))
+    database.execute(f"CREATE TEMP TABLE {known} AS {' UNION '.join(both)}")
+    columns = listed(schema.names)
+    present = f"(SELECT {columns} FROM ({of_keys(f'live.{side.name}', known, side.key)}))"
+    differences.find(database, side.name, side.key, present, f"(SELECT {columns} FROM added.{side.name})")
+    changed = differences.count(database, f"{side.name}_keys")
+    database.execute(f"CREATE OR REPLACE TEMP TABLE {side.name}_keys AS FROM {known} EXCEPT FROM {side.name}_keys")
+    same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM k."{name}"' for name in side.key)
+    database.execute("CREATE SCHEMA IF NOT EXISTS rebuilt")
+    database.execute(
+        f"CREATE VIEW rebuilt.{side.name} AS SELECT {columns} FROM live.{side.name} AS r "
+        f"ANTI JOIN {side.name}_keys AS k ON {same} UNION ALL BY NAME "
+        f"SELECT {columns} FROM ({of_keys(f'retracted.{side.name}', f'{side.name}_keys', side.key)})"
+    )
+    return changed
+
+
+def kept_rows(lake: str, table: Table, rows: Rows) -> snapshot.Relation:
+    """Return rows that a correction has kept."""
+    if not rows.rows:
+        return arrow_schema(table).empty_table()
+    files, folder = filesystem(table_path(lake, table))
+    path = f"{folder}/{rows.path}"
+    return (path,) if isinstance(files, fs.LocalFileSystem) else dataset.dataset(path, filesystem=files)
+
+
+def choose(database: duckdb.DuckDBPyConnection) -> None:
+    """Make the table `chosen` of the customers whose rows of silver's change."""
+    sides = [
+        f"SELECT customer_id FROM ({of_keys(f'{schema}.{side.name}', f'{side.name}_keys', side.key)})"
+        for side in comparison.OF_SILVER
+        for schema in ("live", "rebuilt")
+    ]
+    database.execute(f"CREATE TABLE chosen AS {' UNION '.join(sides)}")
+
+
+def compute_gold(spark: SparkSession, database: duckdb.DuckDBPyConnection, shadow: Settings) -> None:
+    """Make `rebuilt.activity_changes` of what silver is to be, for the customers that are `chosen`."""
+    delta.ensure_tables(shadow.lake)
+    for side in comparison.OF_SILVER:
+        found = database.sql(f"FROM rebuilt.{side.name} SEMI JOIN chosen USING (customer_id)")
+        writer = FileWriter(shadow.lake, side.table)
+        for batch in whole(found.to_arrow_reader(building.ROWS_AT_A_TIME), arrow_schema(side.table)):
+            writer.write(batch)
+        if file := writer.close():
+            building.add(shadow.lake, side.table, [file], building.said(side.table))
+    building.run(spark, shadow, [GOLD])
+    made = DeltaTable(table_path(shadow.lake, Table.ACTIVITY_CHANGES))
+    snapshot.add(database, {f"rebuilt.{comparison.ACTIVITY.name}": snapshot.relation(made)})
+
+
+def turned(lake: str, own: str, table: Table, change: Change) -> Change:
+    """Keep a change the other way round."""
+    retracted = corrections.keep(lake, table, own, "retracted", corrections.read(lake, table, change.added))
+    added = corrections.keep(lake, table, own, "added", corrections.read(lake, table, change.retracted))
+    return Change(change.key, retracted, added)
+
+
+def undone(now: Counted, former: Correction) -> Counted:
+    """Return what silver's batches have counted, less what a correction told, and with what they had told before it."""
+    found: Counted = {}
+    for label, topics in now.items():
+        found[label] = {}
+        for topic, outcomes in topics.items():
+            total = Counter(outcomes)
+            total.subtract(former.counted.get(label, {}).get(topic, {}))
+            total.update(former.counted_before.get(label, {}).get(topic, {}))
+            found[label][topic] = {outcome: records for outcome, records in total.items() if records > 0}
+    return found

@@ -1,0 +1,149 @@
+"""`activity rebuild --apply`, `--undo`, `--list` and `--drop` as people and machines see them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from customer_activity import cli
+from customer_activity.catalog import Table
+from customer_activity.commands import rebuild as command
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.errors import EXIT_OK, EXIT_TERMINAL
+from customer_activity.lake import corrections, delta
+from customer_activity.lake.corrections import Change, Rows
+from customer_activity.rebuild.comparison import Compared
+from customer_activity.rebuild.repair import Applied
+from customer_activity.rebuild.run import Rebuilt
+from customer_activity.settings import Settings
+from support.corrections import BLANK, correction_of
+
+UNLIKE = Rebuilt(
+    {"gold.activity_changes": 7},
+    3,
+    {},
+    [Compared("gold.activity_changes", 3, 3, 0, 0, 1, {"address": 1}, ["C-1"])],
+    1.0,
+)
+EQUAL = UNLIKE._replace(tables=[Compared("gold.activity_changes", 3, 3, 0, 0, 0, {}, [])])
+CHANGE = Change(("customer_id", "view_version"), Rows("r", 1_000_000, 1_200), Rows("a", 500_000, 1_300))
+DONE = correction_of({Table.ACTIVITY_CHANGES: CHANGE, Table.PURCHASES: Change(("purchase_id",), Rows(), Rows())})
+RUN = BLANK.run
+CORRECTED = f"corrected; `activity rebuild --undo {RUN}` undoes it"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[Any]:
+    """Stand in for the correction and its undoing, and take what is asked for."""
+    calls: list[Any] = []
+
+    def take(_settings: Settings, *what: object) -> Applied:
+        calls.append(what[:-1])
+        return Applied(*request.param)
+
+    monkeypatch.setattr(command, "build_and_apply", take)
+    monkeypatch.setattr(command, "take_back", take)
+    return calls
+
+
+def call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["rebuild", *arguments])
+    return int(str(ended.value.code))
+
+
+@pytest.mark.parametrize(
+    ("asked", "arguments", "wanted", "said"),
+    [
+        pytest.param((EQUAL, None), ["--apply"], (), ["equal: nothing to correct"], id="equal"),
+        pytest.param(
+            (UNLIKE, DONE),
+            ["--apply"],
+            (),
+            ["  gold.activity_changes: 1,200 rows retracted, 1,300 added", CORRECTED],
+            id="corrected",
+        ),
+        pytest.param((None, BLANK), ["--apply"], (), [CORRECTED], id="finished"),
+        pytest.param(
+            (None, BLANK, 2),
+            ["--undo", RUN],
+            (RUN,),
+            ["  2 keys have changed since, and stay as they are", CORRECTED],
+            id="undone",
+        ),
+    ],
+    indirect=["asked"],
+)
+def test_the_last_lines_say_what_came_of_it(
+    asked: list[Any],
+    arguments: list[str],
+    wanted: object,
+    said: list[str],
+    *,
+    deployment: Settings,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(*arguments) == EXIT_OK
+    assert asked == [wanted]
+    assert capsys.readouterr().out.splitlines()[-len(said) :] == said
+
+
+@pytest.mark.parametrize("asked", [pytest.param((UNLIKE, DONE), id="corrected")], indirect=True)
+def test_machines_are_told_the_same(asked: list[Any], deployment: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--apply", "--json") == EXIT_OK
+    told = json.loads(capsys.readouterr().out)
+    assert (told["differences"], told["correction"]["run"], told["passed_over"]) == (1, RUN, 0)
+    assert told["correction"]["tables"][0] == {"table": "gold.activity_changes", "retracted": 1_200, "added": 1_300}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--apply", "--customer", "C-1"], "--apply is of everybody's rows", id="some customers"),
+        pytest.param(["--apply", "--since", "2026-11-01"], "--apply is of everybody's rows", id="a time"),
+        pytest.param(["--undo", RUN, "--until", "2026-11-01"], "--undo is of everybody's rows", id="undo, a time"),
+        pytest.param(["--apply", "--undo", RUN], "--apply, --undo cannot be asked for together", id="both ways"),
+        pytest.param(["--list", "--drop", RUN], "--list, --drop cannot be asked for together", id="two things"),
+        pytest.param(["--undo", RUN], f"no correction {RUN} is kept", id="none is kept"),
+        pytest.param(["--drop", RUN], f"no correction {RUN} is kept", id="none is kept to drop"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: list[str], said: str, deployment: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(*arguments) == EXIT_TERMINAL
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_corrections_are_listed_and_dropped(deployment: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--list") == EXIT_OK
+    assert "no correction is kept" in capsys.readouterr().out
+    delta.ensure_tables(deployment.lake)
+    rows = pa.Table.from_pylist([{"purchase_id": "P-1"}], arrow_schema(Table.PURCHASES))
+    kept = corrections.keep(deployment.lake, Table.PURCHASES, RUN, "added", rows.to_batches())
+    corrections.begin(deployment.lake, correction_of({Table.PURCHASES: Change(("purchase_id",), Rows(), kept)}))
+    assert call("--list") == EXIT_OK
+    assert "rebuild --apply" in capsys.readouterr().out
+    assert call("--list", "--json") == EXIT_OK
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["tables"] == [{"table": "silver.purchases", "retracted": 0, "added": 1}]
+
+    assert call("--drop", RUN) == EXIT_TERMINAL  # it is at work
+    assert "was interrupted" in capsys.readouterr().err
+    corrections.finish(deployment.lake)
+    assert call("--drop", RUN) == EXIT_OK
+    assert corrections.kept(deployment.lake) == []
+
+
+def test_an_unfinished_correction_names_what_finishes_it(
+    deployment: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delta.ensure_tables(deployment.lake)
+    corrections.begin(deployment.lake, BLANK)
+    assert call() == EXIT_TERMINAL
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"correction {RUN} was interrupted" in said
+    assert "`activity rebuild --apply` finishes it" in said

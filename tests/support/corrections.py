@@ -1,0 +1,53 @@
+"""Corrections as a lake keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from customer_activity import topology
+from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.lake import corrections
+from customer_activity.lake.corrections import Change, Correction
+from customer_activity.lake.named_operations import Fence, Operation
+from customer_activity.lease import lease
+from customer_activity.rebuild import repair
+
+NOON = datetime(2026, 11, 22, 10, 15, tzinfo=UTC)
+BLANK = Correction(
+    run="20261122T101500Z",
+    at=NOON,
+    reason="rebuild --apply",
+    undoes="",
+    changes={},
+    generations={},
+    landed={},
+    counted={},
+    counted_before={},
+)
+
+
+def correction_of(changes: dict[Table, Change], **values: Any) -> Correction:
+    """Return a correction of some tables."""
+    return msgspec.structs.replace(BLANK, changes={table.label: change for table, change in changes.items()}, **values)
+
+
+def correct(
+    lake: str, table: Table, key: tuple[str, ...], retracted: Sequence[dict[str, Any]], added: Sequence[dict[str, Any]]
+) -> Change:
+    """Make one commit of a correction to a table, as a correction of the whole lake makes it."""
+    run = corrections.new_run(datetime.now(UTC))
+    kept = [
+        corrections.keep(lake, table, run, what, pa.Table.from_pylist(list(rows), arrow_schema(table)).to_batches())
+        for what, rows in (("retracted", retracted), ("added", added))
+    ]
+    change = Change(key, *kept)
+    with lease.kept_out(lake, topology.names()) as held:
+        fence = Fence(Operation.CORRECTION, run, "a test", held.hold, lake)
+        repair.commit(fence, table, change, {"query": topology.writers(table)[0]})
+    return change
