@@ -306,6 +306,8 @@ def test_an_interrupted_correction_lets_nothing_begin_and_is_finished(
 ) -> None:
     lake, right = pipeline.settings.lake, contents(pipeline)
     wrongly_counted(pipeline)
+    pipeline.stream()
+    pipeline.publish()
     rewrite(lake, Table.ACTIVITY, twice)
 
     def end(*_: Any) -> None:

@@ -17,7 +17,6 @@ from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.datafiles import whole
 
 GOES = "goes"  # a column of what is merged: the row is the key of rows that go
-NULLS = {pa.string(): "''", pa.int32(): "-1", pa.int64(): "-1"}  # what no key of a valid row is
 
 
 def replace(
@@ -48,7 +47,7 @@ def replace(
         schema.append(pa.field(GOES, pa.bool_())), _marked(schema, going, coming)
     )
     columns = {name: f"s.{_quoted(name)}" for name in schema.names}
-    is_same = (f"{_held('t', name, schema)} = {_held('s', name, schema)}" for name in key)
+    is_same = (f"{_as_text('t', name)} = {_as_text('s', name)}" for name in key)
     merger = target.merge(
         source,
         " AND ".join([f"s.{GOES}", *is_same]),
@@ -79,8 +78,9 @@ def _marked(
             yield pa.RecordBatch.from_arrays([*batch.columns, marks], schema=marked)
 
 
-def _held(alias: str, name: str, schema: pa.Schema) -> str:
-    return f"coalesce({alias}.{_quoted(name)}, {NULLS[schema.field(name).type]})"
+def _as_text(alias: str, name: str) -> str:
+    """Have a null equal a null, in an equation by which rows can still be hashed; no key of a valid row is empty."""
+    return f"coalesce(cast({alias}.{_quoted(name)} as varchar), '')"
 
 
 def _quoted(name: str) -> str:
