@@ -144,6 +144,27 @@ def test_rows_too_large_in_several_parts_are_in_quarantine_once(
     assert sorted(key for key, _ in pipeline.view.records) == sorted(f"C{key}" for key in large)
 
 
+@pytest.mark.parametrize(("before", "after"), [(3, 100), (100, 3)], ids=["in larger parts", "in smaller parts"])
+def test_rows_too_large_are_in_quarantine_once_however_parts_are_cut_after_a_crash(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, before: int, after: int
+) -> None:
+    pipeline.view.max_bytes = 600
+    large = {f"L-{number}" for number in range(5)}
+    for key in sorted(large):
+        pipeline.send(profile(key, address="x" * 1_000), profile(f"C{key}"))
+    to_gold(pipeline)
+    monkeypatch.setattr(parts, "PART_RECORDS", before)
+    with pytest.raises(Crash):
+        pipeline.hop(Query.PUBLISH, crash(FailPoint.COMMITTED))
+
+    monkeypatch.setattr(parts, "PART_RECORDS", after)
+    pipeline.repeat(Query.PUBLISH)
+
+    kept = [row["key"].decode() for row in pipeline.rows(Table.QUARANTINE, "key")]
+    assert sorted(kept) == sorted(large)
+    assert sorted(key for key, _ in pipeline.view.records) == sorted(f"C{key}" for key in large)
+
+
 def test_a_batch_of_nothing_but_what_is_too_large_is_through(pipeline: Pipeline) -> None:
     pipeline.view.max_bytes = 100
     pipeline.send(profile("C-1"))

@@ -23,7 +23,7 @@ from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import corrections
 from customer_activity.lake.corrections import Change, Rows
-from customer_activity.lake.datafiles import whole
+from customer_activity.lake.datafiles import in_parts, whole
 from customer_activity.operations.differences import of_keys
 from customer_activity.rebuild import comparison
 from customer_activity.rebuild.basis import name_of
@@ -77,8 +77,12 @@ def of_gold(database: duckdb.DuckDBPyConnection, lake: str, run: str, on_topic: 
         """
     )
     schema = arrow_schema(Table.ACTIVITY_CHANGES)
-    coming = pa.Table.from_batches(whole(right.to_arrow_reader(ROWS_AT_A_TIME), schema), schema)
-    database.register("coming", as_on_topic(coming, on_topic))
+    with database.cursor() as beside:  # the rows are read meanwhile
+        beside.register("part", schema.empty_table())
+        beside.execute("CREATE OR REPLACE TABLE coming AS FROM part")
+        for part in in_parts(whole(right.to_arrow_reader(ROWS_AT_A_TIME), schema), ROWS_AT_A_TIME):
+            beside.register("part", as_on_topic(part, on_topic))
+            beside.execute("INSERT INTO coming FROM part")
     same = " AND ".join(f"live.{name} IS NOT DISTINCT FROM coming.{name}" for name in columns)
     database.execute(
         f"CREATE OR REPLACE TEMP TABLE there AS SELECT customer_id, view_version FROM live.activity_changes AS live "
