@@ -29,7 +29,7 @@ from customer_activity.engine.turns import Turn, Turns
 from customer_activity.errors import ActivityError, PublishingHeld
 from customer_activity.inspection.describe import lines
 from customer_activity.kafka import topics
-from customer_activity.lake import delta, layout
+from customer_activity.lake import delta, jvm, layout
 from customer_activity.lease.lease import Lease
 from customer_activity.maintenance.upkeep import Upkeep
 from customer_activity.operations import recovery
@@ -134,7 +134,7 @@ def host(
         ]
         supervise(together, settings, stopping, available_now=False, check=check)
         # Told to stop: what is on the topic goes into the current rows, too, so that a lake at rest is whole.
-        for query in (query for query in queries if topology.spec(query).is_behind and session.is_alive(spark)):
+        for query in (query for query in queries if topology.spec(query).is_behind and jvm.is_alive(spark)):
             last = prepared(query, threading.Event())
             supervise([last], settings, last.stopping, available_now=True, check=check)
 

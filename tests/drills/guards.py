@@ -76,7 +76,7 @@ class Verdict(StrEnum):
     BROKEN = "TESTS DID NOT RUN"
 
 
-ONCE = "    if _last_batch(transaction, application) >= number:\n        return None\n"
+ONCE = "    if jvm.last_version(transaction, application) >= number:\n        return None\n"
 LEFT = "self.written.left(batch.versions, self.made)"
 LOOKS = "looks = self.refuses and not self.is_sure"
 WHOLE = '    draft = place.with_name(f"{place.name}.draft")\n'
@@ -358,16 +358,23 @@ GUARDS = (
     Guard(
         "a commit looks for a successor's epoch",
         "lake/commits.py",
-        "if _last_batch(transaction, batch.lease_id) > epoch:",
+        "if jvm.last_version(transaction, batch.lease_id) > epoch:",
         "if False:",
         ("tests/spark/test_lease.py",),
     ),
     Guard(
         "a commit fails on a successor's that comes meanwhile",
-        "lake/commits.py",
+        "lake/jvm.py",
         AS_READ,
         f'    if not application.startswith("lease"):\n    {AS_READ}',
         ("tests/spark/test_lease.py",),
+    ),
+    Guard(
+        "a commit fails on the same batch that another driver commits meanwhile",
+        "lake/jvm.py",
+        AS_READ,
+        f'    if application.startswith("lease"):\n    {AS_READ}',
+        ("tests/spark/test_commits.py", "-k", "same_batch"),
     ),
     Guard(
         "epochs begin above the tables' own",
@@ -449,7 +456,7 @@ GUARDS = (
     Guard(
         "a commit is on the disk before its batch goes on",
         "lake/commits.py",
-        '    settle(f"{table_path(lake, table)}/_delta_log/{committed:020}.json")\n',
+        '    settle(f"{path}/_delta_log/{committed:020}.json")\n',
         "",
         ("tests/spark/test_power_loss.py",),
     ),
@@ -857,6 +864,13 @@ GUARDS = (
         '[*others, action["txn"]]',
         "others",
         ("tests/component/test_landing_order.py", "-k", "of_a_replay"),
+    ),
+    Guard(
+        "a checksum follows from one that is not its neighbour's",
+        "lake/checksums.py",
+        "max(version - NEAR, -1) - 1, -1)",
+        "version - 2, -1)",
+        ("tests/component/test_checksums.py",),
     ),
     Guard(
         "a start looks into quarantine's history, too",

@@ -14,7 +14,7 @@ from customer_activity import application
 from customer_activity.catalog import Table, checkpoint_path, history_path
 from customer_activity.contracts.tables import CURRENT
 from customer_activity.errors import TerminalError
-from customer_activity.lake.jvm import jvm
+from customer_activity.lake.jvm import forget_logs
 from customer_activity.maintenance import maintenance
 from customer_activity.operations import recovery
 from customer_activity.rebuild.repair import apply_in
@@ -77,7 +77,7 @@ def put_back(backup: Path, lake: str, parts: Sequence[str], spark: SparkSession)
         shutil.rmtree(Path(lake, part), ignore_errors=True)
         if (backup / part).exists():
             shutil.copytree(backup / part, Path(lake, part))
-    jvm(spark).org.apache.spark.sql.delta.DeltaLog.clearCache()  # as a driver that starts
+    forget_logs(spark)  # as a driver that starts
 
 
 def two_days(spark: SparkSession, settings: Settings, backup: Path, *, until_short: bool = False) -> None:

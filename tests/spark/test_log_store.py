@@ -11,15 +11,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from customer_activity.engine.session import LOCAL_DISK
-from customer_activity.lake.jvm import jvm
+from customer_activity.lake import jvm
 
 OURS, DELTA = LOCAL_DISK["spark.delta.logStore.file.impl"], "io.delta.storage.LocalLogStore"
 
 
 def listing(spark: SparkSession, store: str, start: Path) -> Iterator[Any]:
     """List a folder from a name on, as Delta asks for it."""
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()
-    view = jvm(spark)
+    configuration = jvm.hadoop_settings(spark)
+    view = jvm.jvm(spark)
     found = getattr(view, store)(configuration).listFrom(view.org.apache.hadoop.fs.Path(f"file:{start}"), configuration)
     while found.hasNext():
         yield found.next()

@@ -10,8 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.lake import commits
-from customer_activity.lake.jvm import jvm
+from customer_activity.lake import jvm
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.streams.gold.stream import ViewClock
@@ -36,8 +35,8 @@ HISTORY = [
 
 def is_valid(spark: SparkSession, lake: str, table: Table) -> bool:
     """Whether a table's newest version has a checksum that Delta itself finds right."""
-    java = jvm(spark)
-    snapshot = commits.log_of(spark, lake, table).update(False, *[java.scala.Option.empty()] * 2)
+    java = jvm.jvm(spark)
+    snapshot = jvm.log_of(spark, table_path(lake, table)).update(False, *[java.scala.Option.empty()] * 2)
     assert snapshot.checksumOpt().isDefined()
     no_context = getattr(getattr(java.scala.collection.immutable, "Map$"), "MODULE$").empty()
     return bool(snapshot.validateChecksum(no_context))

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.lake import delta
+from customer_activity.lake import delta, jvm
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
 from customer_activity.operations import recovery
@@ -110,7 +110,7 @@ class LivingPipeline(QuickPipeline):
     def forget_logs(self) -> None:
         """Have the JVM know nothing of any table, as a new one."""
         if isinstance(self.spark, SparkSession):
-            self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+            jvm.forget_logs(self.spark)
         else:
             self.spark.forget_logs()
 

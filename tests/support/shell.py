@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from customer_activity.lake import jvm
 from customer_activity.settings import PREFIX, Settings
 
 END = "\x1e"
@@ -93,7 +94,7 @@ def _spark_settings() -> None:
     from customer_activity.engine import session  # noqa: PLC0415
 
     spark = session.start(settings.load())
-    entries = _each(spark.sparkContext._jsc.hadoopConfiguration().iterator())
+    entries = _each(jvm.hadoop_settings(spark).iterator())
     hadoop = {entry.getKey(): entry.getValue() for entry in entries}
     print(json.dumps({"spark": dict(spark.sparkContext.getConf().getAll()), "hadoop": hadoop}))  # noqa: T201
     spark.stop()

@@ -11,26 +11,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.lake import commits, delta
+from customer_activity.lake import delta, jvm
 
 
 class NoSpark:
     """A session of which nothing is asked, and a plan that nobody runs."""
 
-    _jsparkSession = None  # noqa: N815 - pyspark's name
-
     def __init__(self) -> None:
         """Know no table."""
-        self.delta_log = _DeltaLog()
+        self.opened: dict[str, DeltaTable] = {}
 
     @property
     def sparkSession(self) -> NoSpark:  # noqa: N802 - pyspark's name
@@ -43,98 +41,43 @@ class NoSpark:
 
     def forget_logs(self) -> None:
         """Know no table, as a new driver."""
-        self.delta_log.opened.clear()
+        self.opened.clear()
 
 
 opened_id = delta.table_id
 
 
-class _Nothing:
-    """Scala's None."""
+class _Transaction(NamedTuple):
+    """Delta's transaction, as far as one writer needs it."""
 
-    def isDefined(self) -> bool:  # noqa: N802 - as Scala names it
-        return False
-
-
-class _Snapshot:
-    def checksumOpt(self) -> _Nothing:  # noqa: N802
-        return _Nothing()
+    table: DeltaTable
+    log: Path
 
 
-class _Transaction:
-    """Delta's OptimisticTransaction, as far as one writer needs it."""
-
-    def __init__(self, path: str, table: DeltaTable) -> None:
-        self.table = table
-        self.log = Path(path) / "_delta_log"
-
-    def snapshot(self) -> _Snapshot:
-        return _Snapshot()
-
-    def txnVersion(self, application: str) -> int:  # noqa: N802
-        found = self.table.transaction_version(application)
-        return -1 if found is None else found
-
-    def commit(self, actions: Sequence[str], metadata: str) -> int:
-        """Write the next entry; there must be none."""
-        version = self.table.version() + 1
-        info = {
-            "timestamp": time.time_ns() // 1_000_000,
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append"},
-            "userMetadata": metadata,
-        }
-        with (self.log / f"{version:020}.json").open("x", encoding="utf-8") as entry:
-            entry.write("\n".join([json.dumps({"commitInfo": info}), *actions]))
-        return version
+def _begin(nobody: NoSpark, path: str) -> _Transaction:
+    if path not in nobody.opened:
+        nobody.opened[path] = DeltaTable(path)
+    nobody.opened[path].update_incremental()
+    return _Transaction(nobody.opened[path], Path(path) / "_delta_log")
 
 
-class _Log:
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.table = DeltaTable(path)
-
-    def startTransaction(self) -> _Transaction:  # noqa: N802
-        self.table.update_incremental()
-        return _Transaction(self.path, self.table)
+def _last_version(transaction: _Transaction, application: str) -> int:
+    found = transaction.table.transaction_version(application)
+    return -1 if found is None else found
 
 
-class _DeltaLog:
-    def __init__(self) -> None:
-        self.opened: dict[str, _Log] = {}
-
-    def forTable(self, _session: object, path: str) -> _Log:  # noqa: N802
-        if path not in self.opened:
-            self.opened[path] = _Log(path)
-        return self.opened[path]
-
-
-class _Action:
-    @staticmethod
-    def fromJson(text: str) -> str:  # noqa: N802
-        return text
-
-
-class _Actions(list[str]):
-    def add(self, action: str) -> None:
-        self.append(action)
-
-    def toSeq(self) -> _Actions:  # noqa: N802
-        return self
-
-
-class _Same:
-    @staticmethod
-    def apply(value: Any) -> Any:
-        return value
-
-    @staticmethod
-    def asScala(value: Any) -> Any:  # noqa: N802
-        return value
-
-
-def _write(_mode: object, _partitions: object, _predicate: object, metadata: str, *_more: object) -> str:
-    return metadata
+def _commit(_: NoSpark, transaction: _Transaction, actions: Sequence[Mapping[str, Any]], user_metadata: str) -> int:
+    """Write the next entry; there must be none."""
+    version = transaction.table.version() + 1
+    info = {
+        "timestamp": time.time_ns() // 1_000_000,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+        "userMetadata": user_metadata,
+    }
+    with (transaction.log / f"{version:020}.json").open("x", encoding="utf-8") as entry:
+        entry.write("\n".join(map(json.dumps, [{"commitInfo": info}, *actions])))
+    return version
 
 
 def _table_id(lake: str, table: Table) -> str:
@@ -148,20 +91,8 @@ def _table_id(lake: str, table: Table) -> str:
 @contextmanager
 def without_jvm() -> Iterator[NoSpark]:
     """Commit without a JVM; yields what stands in for the session."""
-    nobody = NoSpark()
-    java = commits._Java(
-        delta_log=nobody.delta_log,
-        action=_Action,
-        write=_write,
-        append=None,
-        some=_Same,
-        none=None,
-        to_scala=_Same,
-        array_list=_Actions,
-    )
     with (
-        patch.object(commits, "_java", lambda _: java),
-        patch.object(commits, "jvm", lambda _: None),
+        patch.multiple(jvm, begin=_begin, last_version=_last_version, commit=_commit),
         patch.object(delta, "table_id", _table_id),
     ):
-        yield nobody
+        yield NoSpark()

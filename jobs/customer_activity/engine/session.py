@@ -6,13 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from customer_activity.errors import EnvironmentFault, TransientError
-from customer_activity.lake.jvm import jvm
+from customer_activity.lake import jvm
 from customer_activity.settings import TO_GET_JARS, Settings
 from customer_activity.storage import s3
 
@@ -161,7 +160,7 @@ class JvmLock:
 
     def __init__(self, spark: SparkSession, path: Path) -> None:
         """Open the file."""
-        self.file = jvm(spark).java.io.RandomAccessFile(str(path), "rw")
+        self.file = jvm.open_file(spark, path)
 
     def take(self) -> bool:
         """Take it; say whether it is held here now."""
@@ -172,14 +171,6 @@ class JvmLock:
         self.file.close()
 
 
-def is_alive(spark: SparkSession) -> bool:
-    """Whether the JVM still answers: a signal to the whole process group ends it before us."""
-    try:
-        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001
-    except (Py4JError, OSError):
-        return False
-
-
 def launch(settings: Settings) -> None:
     """Start the JVM and nothing in it: two seconds that somebody who imports the rest meanwhile does not wait for.
 
@@ -187,7 +178,7 @@ def launch(settings: Settings) -> None:
         EnvironmentFault: set-up is not complete.
         PySparkRuntimeError: the JVM does not start.
     """
-    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(_options(settings).items())))  # noqa: SLF001
+    jvm.launch(SparkConf().setAll(list(_options(settings).items())))
 
 
 def start(settings: Settings, name: str = "") -> SparkSession:
@@ -213,14 +204,14 @@ def start(settings: Settings, name: str = "") -> SparkSession:
             f"Java did not start with a heap of {settings.driver_memory}; it says why above",
             remedy="correct ACTIVITY_DRIVER_MEMORY where that is why; `activity doctor` looks at Java itself",
         ) from None
-    except Py4JJavaError:
+    except jvm.java_error():
         if settings.spark_master.startswith("local"):
             raise
         raise TransientError(
             f"Spark does not start on {settings.spark_master}; it says why above",
             remedy="see that this master runs and has room, and that ACTIVITY_SPARK_MASTER is right; then try again",
         ) from None
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    hadoop = jvm.hadoop_settings(spark)
     for key in COPIED_KEYS:
         hadoop.unset(key)
     return spark

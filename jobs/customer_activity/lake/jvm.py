@@ -1,12 +1,22 @@
-"""The door to Java, for what Spark's Python API lacks."""
+"""The one door to Java: only here is anything used that Spark and Delta do not promise to keep.
+
+`tests/unit/test_one_door.py` refuses any other use. `tests/spark/test_jvm.py` has each name and signature that is used
+here, so that another release of Spark or Delta fails there first. pyspark and py4j are imported where they are needed:
+whoever only imports a stream needs no Spark.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JVMView
-    from pyspark.sql import SparkSession
+    from py4j.java_gateway import JavaObject, JVMView
+    from pyspark import SparkConf
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def jvm(spark: SparkSession) -> JVMView:
@@ -19,3 +29,130 @@ def jvm(spark: SparkSession) -> JVMView:
     if view is None:
         raise RuntimeError("the Spark session has ended")
     return view
+
+
+def launch(conf: SparkConf) -> None:
+    """Start the JVM and nothing in it.
+
+    Raises:
+        PySparkRuntimeError: it does not start.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Whether the JVM still answers: a signal to the whole process group ends it before us."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001
+    except (Py4JError, OSError):
+        return False
+
+
+def java_error() -> type[Exception]:
+    """Return what is raised here for an exception in Java that pyspark has no name for."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+
+    error: type[Exception] = Py4JJavaError
+    return error
+
+
+def hadoop_settings(spark: SparkSession) -> JavaObject:
+    """Return Hadoop's settings, which may be changed."""
+    return spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+
+
+def open_file(spark: SparkSession, path: Path) -> JavaObject:
+    """Open a file for reading and writing; it is the JVM that has it open."""
+    return jvm(spark).java.io.RandomAccessFile(str(path), "rw")
+
+
+def planned_bytes(frame: DataFrame) -> int:
+    """Return how many bytes Spark takes a frame to have; a very large number where it cannot tell."""
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001
+
+
+def forget_logs(spark: SparkSession) -> None:
+    """Have Delta read logs anew."""
+    _delta(jvm(spark)).log.clearCache()
+
+
+class _Delta(NamedTuple):
+    """Delta's classes, looked up once: each look-up by name asks the JVM about every dot."""
+
+    log: JavaObject
+    action: JavaObject
+    write: JavaObject
+    append: JavaObject
+    some: JavaObject
+    none: JavaObject
+    to_scala: JavaObject
+    array_list: JavaObject
+
+
+@cache
+def _delta(java: JVMView) -> _Delta:
+    # By JVM, not by session: a session may be one of several of the same JVM.
+    package = java.org.apache.spark.sql.delta
+    return _Delta(
+        package.DeltaLog,
+        package.actions.Action,
+        getattr(package, "DeltaOperations$Write"),
+        java.org.apache.spark.sql.SaveMode.Append,
+        java.scala.Option,
+        java.scala.Option.empty(),
+        java.scala.jdk.javaapi.CollectionConverters,
+        java.java.util.ArrayList,
+    )
+
+
+def log_of(spark: SparkSession, path: str) -> JavaObject:
+    """Return Delta's log of a table; the JVM keeps one object a table."""
+    return _delta(jvm(spark)).log.forTable(spark._jsparkSession, path)  # noqa: SLF001
+
+
+def begin(spark: SparkSession, path: str) -> JavaObject:
+    """Begin Delta's own transaction on a table, the one that Spark's writer uses, at the newest version."""
+    return log_of(spark, path).startTransaction()
+
+
+def last_version(transaction: JavaObject, application: str) -> int:
+    """Return an application's newest version in a table, and have the commit fail when another writer adds to it.
+
+    `txnVersion` would say it, from a Spark job over the whole log (half a second); the checksum of the version, which
+    Delta keeps in memory after its own commits, lists the same.
+    """
+    checksum = transaction.snapshot().checksumOpt()
+    listed = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    if not listed.isDefined():
+        return int(transaction.txnVersion(application))
+    transaction.readTxn().addOne(application)
+    transactions = listed.get()
+    for number in range(transactions.size()):
+        found = transactions.apply(number)
+        if found.appId() == application:
+            return int(found.version())
+    return -1
+
+
+def commit(
+    spark: SparkSession, transaction: JavaObject, actions: Iterable[Mapping[str, Any]], user_metadata: str
+) -> int:
+    """Commit an append, and return its version.
+
+    Args:
+        spark: the session.
+        transaction: what `begin` returned.
+        actions: as the log has them.
+        user_metadata: what the commit says of itself.
+    """
+    delta = _delta(jvm(spark))
+    listed = delta.array_list()
+    for action in actions:
+        listed.add(delta.action.fromJson(json.dumps(action)))
+    none = delta.none
+    operation = delta.write(delta.append, none, none, delta.some.apply(user_metadata), none, none, none, none, none)
+    return int(transaction.commit(delta.to_scala.asScala(listed).toSeq(), operation))

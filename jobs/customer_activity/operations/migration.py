@@ -114,7 +114,7 @@ def take(lake: str, step: Step) -> None:
 
 
 def finish_checksums(lake: str) -> None:
-    """Write the newest versions' checksums where an interruption left them out: the next ones follow from them."""
+    """Write the newest versions' checksums where an interruption left them out: their tables may need no more."""
     for table, _ in layout.versions(lake):
         path = table_path(lake, table)
         newest = DeltaTable(path).version()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from customer_activity.lake import microbatch
+from customer_activity.lake import jvm, microbatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +46,7 @@ def _is_small(frame: DataFrame, rows: int | None) -> bool | None:
     """Whether a frame is small, from its row count or the size of its files; None when neither is known."""
     if rows is not None:
         return rows <= microbatch.SMALL_BATCH_ROWS
-    size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001
+    size = jvm.planned_bytes(frame)
     if size >= UNKNOWN_BYTES:
         return None
     return size <= microbatch.SMALL_BATCH_BYTES

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
+from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
 from customer_activity.streams.bronze.parsing import parse_batch
 
@@ -80,8 +81,7 @@ def land_in_workers(records: DataFrame, landing: Landing, largest: int = 0) -> L
     Raises:
         NotForWorkers: some of the records have to come another way, and with them all.
     """
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - whoever looks at the stream needs no Spark
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - whoever looks at the stream needs no Spark
 
     def land(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = iter(batches)
@@ -93,7 +93,7 @@ def land_in_workers(records: DataFrame, landing: Landing, largest: int = 0) -> L
     records.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
     try:
         reported = records.mapInArrow(land, REPORT).toArrow()
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, jvm.java_error()) as error:
         if TOO_LATE_FOR_SPARK in str(error):
             raise NotForWorkers("a Kafka timestamp is too late for Spark") from error
         raise
