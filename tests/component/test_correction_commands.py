@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +13,11 @@ from customer_activity import cli
 from customer_activity.catalog import Table
 from customer_activity.commands import rebuild as command
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import EXIT_OK, EXIT_TERMINAL
+from customer_activity.errors import EXIT_OK, EXIT_TERMINAL, LeaseLost
 from customer_activity.lake import corrections, delta
 from customer_activity.lake.corrections import Change, Rows
+from customer_activity.lease import lease
+from customer_activity.rebuild import finishing
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.repair import Applied
 from customer_activity.rebuild.run import Rebuilt
@@ -124,26 +127,55 @@ def test_corrections_are_listed_and_dropped(deployment: Settings, capsys: pytest
     delta.ensure_tables(deployment.lake)
     rows = pa.Table.from_pylist([{"purchase_id": "P-1"}], arrow_schema(Table.PURCHASES))
     kept = corrections.keep(deployment.lake, Table.PURCHASES, RUN, "added", rows.to_batches())
-    corrections.begin(deployment.lake, correction_of({Table.PURCHASES: Change(("purchase_id",), Rows(), kept)}))
+    correction = correction_of({Table.PURCHASES: Change(("purchase_id",), Rows(), kept)})
+    corrections.begin(deployment.lake, correction)
+    assert call("--list") == EXIT_OK
+    assert "no correction is kept" in capsys.readouterr().out  # it is at work
+    assert call("--drop", RUN) == EXIT_TERMINAL
+    assert "was interrupted" in capsys.readouterr().err
+    corrections.finish(deployment.lake, correction)
     assert call("--list") == EXIT_OK
     assert "rebuild --apply" in capsys.readouterr().out
     assert call("--list", "--json") == EXIT_OK
     (told,) = json.loads(capsys.readouterr().out)
     assert told["tables"] == [{"table": "silver.purchases", "retracted": 0, "added": 1}]
 
-    assert call("--drop", RUN) == EXIT_TERMINAL  # it is at work
-    assert "was interrupted" in capsys.readouterr().err
-    corrections.finish(deployment.lake)
     assert call("--drop", RUN) == EXIT_OK
     assert corrections.kept(deployment.lake) == []
 
 
+@pytest.mark.parametrize("command", ["rebuild", "quality", "verify", "migrate", "maintain"])
 def test_an_unfinished_correction_names_what_finishes_it(
-    deployment: Settings, capsys: pytest.CaptureFixture[str]
+    command: str, deployment: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     delta.ensure_tables(deployment.lake)
     corrections.begin(deployment.lake, BLANK)
-    assert call() == EXIT_TERMINAL
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command])
+    assert ended.value.code == EXIT_TERMINAL
     said = " ".join(capsys.readouterr().err.split())
     assert f"correction {RUN} was interrupted" in said
     assert "`activity rebuild --apply` finishes it" in said
+
+
+def test_a_correction_that_lost_its_lease_does_not_begin(settings: Settings) -> None:
+    delta.ensure_tables(settings.lake)
+
+    def hold(query: str) -> int:
+        raise lease.lost(query, 1)
+
+    with pytest.raises(LeaseLost):
+        finishing.begin(settings.lake, BLANK, hold)
+    assert corrections.at_work(settings.lake) is None
+
+
+def test_rows_of_a_correction_that_never_began_are_swept(settings: Settings) -> None:
+    delta.ensure_tables(settings.lake)
+    rows = pa.Table.from_pylist([{"purchase_id": "P-1"}], arrow_schema(Table.PURCHASES)).to_batches()
+    kept = corrections.keep(settings.lake, Table.PURCHASES, RUN, "added", rows)
+    started = correction_of({Table.PURCHASES: Change(("purchase_id",), Rows(), kept)})
+    corrections.begin(settings.lake, started)
+    corrections.finish(settings.lake, started)
+    corrections.keep(settings.lake, Table.PURCHASES, "20270101T000000Z", "added", rows)
+    corrections.sweep(settings.lake, [Table.PURCHASES, Table.QUARANTINE])
+    assert [path.name for path in Path(settings.lake).rglob("*.added.parquet")] == [f"{started.run}.added.parquet"]

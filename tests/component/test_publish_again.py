@@ -18,7 +18,7 @@ from customer_activity.errors import TerminalError
 from customer_activity.lake import delta, feeds
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
-from customer_activity.streams.publish import parts, stream
+from customer_activity.streams.publish import parts, reading, stream
 from customer_activity.streams.publish.marker import Marker, parse
 from support import tables
 from support.corrections import correct
@@ -74,16 +74,18 @@ def add(settings: Settings, *rows: dict[str, Any]) -> None:
     tables.append(settings.lake, GOLD, *rows, query=Query.GOLD)
 
 
-def publish(settings: Settings, view: View) -> None:
-    newest = DeltaTable(table_path(settings.lake, GOLD)).version()
+def publish(settings: Settings, view: View, upto: int | None = None) -> None:
+    newest = DeltaTable(table_path(settings.lake, GOLD)).version() if upto is None else upto
     batch = MicroBatch(Query.PUBLISH, "g", 0, versions={GOLD: (-1, newest)})
     feed = feeds.read(settings.lake, {GOLD: stream.COLUMNS}, batch.versions, even_retracted=True)
+    marker = view.marker
     steps = stream.step(
         feed,
         batch,
         settings=settings,
         publisher=view,  # type: ignore[arg-type]
         table_id=delta.table_id(settings.lake, GOLD),
+        corrections=reading.corrections(settings.lake, -1 if marker is None else marker.version),
     )
     Writer(stream.SPEC, None, settings.lake, view).make_all(steps, batch)  # type: ignore[arg-type]
 
@@ -122,6 +124,32 @@ def test_what_is_retracted_and_was_never_out_does_not_go_out(settings: Settings)
     publish(settings, view)
     assert view.sent == [b"D"]
     assert not any(b"Nowhere" in (value or b"") for value in view.values.values())
+
+
+def test_a_batch_that_was_planned_before_a_correction_sends_nothing_that_it_retracts(settings: Settings) -> None:
+    add(settings, *changes(5, "A", "B"))
+    view = View()
+    publish(settings, view)
+    add(settings, *changes(6, "A", address="Nowhere"), *changes(6, "B", existed=True, is_gone=True))  # both are wrong
+    correct(settings.lake, GOLD, ("customer_id", "view_version"), changes(6, "A", "B"), [])
+    view.sent.clear()
+    publish(settings, view, upto=2)
+    publish(settings, view)
+    assert view.sent == []
+
+
+def test_beside_a_correction_a_row_that_comes_and_goes_ends_on_the_topic(settings: Settings) -> None:
+    add(settings, *changes(5, "A"))
+    view = View()
+    publish(settings, view)
+    correct(
+        settings.lake, GOLD, ("customer_id", "view_version"), changes(5, "A"), changes(6, "A", address="2 New Street")
+    )
+    add(settings, *changes(7, "X"))
+    add(settings, *changes(8, "Y", "Z"))  # the next part
+    add(settings, *changes(9, "X", existed=True, is_gone=True))
+    publish(settings, view)
+    assert view.values[b"X"] is None
 
 
 def test_the_marker_names_the_commit_of_its_version(settings: Settings) -> None:

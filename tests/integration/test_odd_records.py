@@ -155,6 +155,20 @@ def test_a_batch_comes_in_parts_of_some_bytes(
     assert len(list(fetcher.fetch({topic: {0: (0, 2), PARTITION: (59, 60)}}))) == 1
 
 
+def test_a_name_that_spark_changes_brings_its_batch_to_the_driver(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(microbatch, "SMALL_BATCH_ROWS", 0)
+    delta.ensure_tables(settings.lake)
+    wire.produce(settings, settings.purchase_topic, PARTITION, purchase(1), purchase(90, headers=ODD_HEADERS))
+
+    drain(spark, settings)
+
+    good = {row["purchase_id"]: row for row in rows(settings, Table.PURCHASE_EVENTS)}
+    assert set(good) == {"P-1", "P-90"}
+    assert [tuple(header.values()) for header in good["P-90"]["headers"]] == TOLD_HEADERS
+
+
 @pytest.mark.parametrize("way", ["driver", "workers"])
 def test_odd_records_land_alike_whichever_way_they_come(
     spark: SparkSession, settings: Settings, way: str, monkeypatch: pytest.MonkeyPatch

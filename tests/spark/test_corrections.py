@@ -14,14 +14,15 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import REPLAY, Table, table_path
-from customer_activity.errors import ChangeFeedLost, CorrectionUnfinished, TransientError
+from customer_activity.catalog import REPLAY, Table, checkpoint_path, table_path
+from customer_activity.errors import ChangeFeedLost, CorrectionUnfinished, SettingsError, TerminalError, TransientError
 from customer_activity.lake import corrections, delta
 from customer_activity.lake.corrections import Correction
+from customer_activity.lake.jvm import forget_logs
 from customer_activity.operations import recovery
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run as judge
-from customer_activity.rebuild import basis, repair
+from customer_activity.rebuild import basis, finishing, repair
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.repair import Applied, apply_in
 from customer_activity.rebuild.run import rebuild_in
@@ -147,6 +148,8 @@ def test_what_differs_is_replaced_and_alone_reaches_consumers(
     back = undone(pipeline, done.correction.run)
     assert back.correction is not None
     assert (rows_of(back.correction)["silver.purchases"], back.passed_over) == ((0, 1), 0)
+    with pytest.raises(SettingsError, match=f"correction {back.correction.run} came after"):
+        undone(pipeline, done.correction.run)
     published = pipeline.publish()
     assert {key: (row or {})["totalAmount"] for key, row in published.items()} == {"C-1": 112.0}
     pipeline.land(purchase("P-8", "C-1", "8.00"))
@@ -235,6 +238,26 @@ def test_somebody_elses_damage_is_put_right(
     assert rebuild_in(pipeline.spark, pipeline.settings, Choice()).differences == 0
 
 
+def test_current_rows_of_before_a_correction_are_brought_along(pipeline: StreamingPipeline, tmp_path: Path) -> None:
+    lake, parts = pipeline.settings.lake, (Table.SUMMARIES.value, checkpoint_path("", Query.SUMMARIES)[1:])
+    right = contents(pipeline)
+    wrongly_counted(pipeline)
+    pipeline.stream()
+    for part in parts:
+        shutil.copytree(Path(lake, part), tmp_path / "backup" / part)
+    corrected(pipeline)
+    for part in parts:
+        shutil.rmtree(Path(lake, part))
+        shutil.copytree(tmp_path / "backup" / part, Path(lake, part))
+    forget_logs(pipeline.spark)  # as a driver that starts
+    with pytest.raises(TerminalError, match="activity rebuild --apply"):
+        pipeline.stream()
+    corrected(pipeline)
+    assert contents(pipeline) == right
+    pipeline.stream()
+    assert contents(pipeline) == right
+
+
 def test_what_waits_is_taken_first(pipeline: StreamingPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline.land(purchase("P-7", "C-1", "7.00"))
     assert applied(pipeline).correction is None
@@ -251,7 +274,6 @@ def test_quarantine_follows_what_silver_refuses(pipeline: StreamingPipeline, mon
     def lenient(*args: Any) -> list[str]:
         return ["duplicate" if verdict == "quarantined" else verdict for verdict in judge_first(*args)]
 
-    rewrite(pipeline.settings.lake, Table.SUMMARIES, twice)  # so that there is something to correct
     with monkeypatch.context() as patch:
         patch.setattr(purchases, "judge", lenient)
         done = corrected(pipeline)
@@ -323,13 +345,13 @@ def test_an_interrupted_correction_lets_nothing_begin_and_is_finished(
         shutil.copytree(lake, settings.lake)
         with repair.streams_kept_out(settings) as hold:
             try:
-                repair.finish(settings, hold, interrupts(done))
+                finishing.finish(settings, hold, interrupts(done))
             except Interrupted:
                 with pytest.raises(CorrectionUnfinished, match="activity rebuild --apply"):
                     delta.ensure_tables(settings.lake)
                 with pytest.raises(CorrectionUnfinished):
                     delta.require_tables(settings.lake)
-                repair.finish(settings, hold)
+                finishing.finish(settings, hold)
             else:
                 break
         other = StreamingPipeline(pipeline.spark, settings)

@@ -16,7 +16,7 @@ from customer_activity.lake import corrections
 from customer_activity.lake.corrections import Change, Correction
 from customer_activity.lake.named_operations import Fence, Operation
 from customer_activity.lease import lease
-from customer_activity.rebuild import repair
+from customer_activity.rebuild import finishing
 
 NOON = datetime(2026, 11, 22, 10, 15, tzinfo=UTC)
 BLANK = Correction(
@@ -49,5 +49,5 @@ def correct(
     change = Change(key, *kept)
     with lease.kept_out(lake, topology.names()) as held:
         fence = Fence(Operation.CORRECTION, run, "a test", held.hold, lake)
-        repair.commit(fence, table, change, {"query": topology.writers(table)[0]})
+        finishing.commit(fence, table, change, {"query": topology.writers(table)[0]})
     return change

@@ -12,6 +12,7 @@ from rich.text import Text
 from customer_activity import shown
 from customer_activity.engine import gate
 from customer_activity.errors import EXIT_CHECK_FAILED
+from customer_activity.lake import corrections
 from customer_activity.terminal import console
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report
@@ -35,6 +36,7 @@ def verify(
     Exit 0: equal. Exit 1: there are differences; the table names the checks and a few examples.
     """
     settings = console.settings_of(ctx)
+    corrections.refuse_unfinished(settings.lake)
     with console.err.status("verifying") as status:
         report = run_checks(settings, settle_seconds=settle, sample=sample, seed=seed, on_step=status.update)
     if json:

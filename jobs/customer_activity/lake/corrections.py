@@ -1,12 +1,12 @@
 """Corrections of a lake: what each one changed, kept so that it can be finished and undone.
 
-    <lake>/_corrections/<run>.json                         when, why, and what it changes in which table
-    <lake>/_corrections/at-work                            names the one that has begun and is not through
+    <lake>/_corrections/<run>.json                         when, why, and what it has changed in which table
+    <lake>/_corrections/at-work                            the same, of the one that is not through
     <lake>/<table>/_corrections/<run>.added.parquet        rows that come into a table
     <lake>/<table>/_corrections/<run>.retracted.parquet    rows that go from there
 
-All of it is written before the first commit. So whatever interrupts a correction, it can be finished from there; and
-who reads a table's changes finds the rows that it added. Delta's readers and VACUUM pass such folders over.
+Its rows and `at-work` are written before the first commit. So whatever interrupts a correction, it can be finished from
+there; and who reads a table's changes finds the rows that it added. Delta's readers and VACUUM pass such folders over.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Correction(msgspec.Struct, frozen=True):
         changes: by label of a table.
         generations: of the checkpoints that are written with it, by query.
         landed: by label of a table of events, the newest landing that is in it.
-        counted: what silver's batches have counted when it is through, by label of a table, topic and outcome.
+        counted: what silver's batches have counted when it is through, by label of a table, topic and outcome; None
+            where that is not known, because what commits said is not all there any more.
         counted_before: the same before it.
     """
 
@@ -74,8 +75,8 @@ class Correction(msgspec.Struct, frozen=True):
     changes: dict[str, Change]
     generations: dict[str, str]
     landed: dict[str, int]
-    counted: dict[str, dict[str, dict[str, int]]]
-    counted_before: dict[str, dict[str, dict[str, int]]]
+    counted: dict[str, dict[str, dict[str, int]] | None]
+    counted_before: dict[str, dict[str, dict[str, int]] | None]
 
 
 def new_run(now: datetime) -> str:
@@ -106,20 +107,34 @@ def read(lake: str, table: Table, rows: Rows, columns: Sequence[str] | None = No
 
 def begin(lake: str, correction: Correction) -> None:
     """Note that a correction has begun: until it is through nothing else runs on the lake."""
-    write_whole(_path(lake, f"{correction.run}.json"), msgspec.json.format(msgspec.json.encode(correction)))
-    write_whole(_path(lake, AT_WORK), correction.run.encode())
+    write_whole(_path(lake, AT_WORK), _encoded(correction))
+
+
+def withdraw(lake: str) -> None:
+    """Take that back: nothing has been committed."""
+    files, path = filesystem(_path(lake, AT_WORK))
+    files.delete_file(path)
+
+
+def sweep(lake: str, tables: Iterable[Table]) -> None:
+    """Remove rows that were written for corrections which never began."""
+    runs = {correction.run for correction in kept(lake)}
+    for table in tables:
+        files, folder = filesystem(table_path(lake, table))
+        for entry in files.get_file_info(fs.FileSelector(f"{folder}/{FOLDER}", allow_not_found=True)):
+            if entry.is_file and entry.base_name.partition(".")[0] not in runs:
+                files.delete_file(entry.path)
 
 
 def at_work(lake: str) -> Correction | None:
     """Return the correction that has begun and is not through; None when there is none."""
-    run = read_whole(_path(lake, AT_WORK))
-    return find(lake, run.decode()) if run else None
+    return _read(lake, AT_WORK)
 
 
-def finish(lake: str) -> None:
-    """Note that it is through."""
-    files, path = filesystem(_path(lake, AT_WORK))
-    files.delete_file(path)
+def finish(lake: str, correction: Correction) -> None:
+    """Note that it is through, and keep it."""
+    write_whole(_path(lake, f"{correction.run}.json"), _encoded(correction))
+    withdraw(lake)
 
 
 def refuse_unfinished(lake: str) -> None:
@@ -141,7 +156,7 @@ def kept(lake: str) -> list[Correction]:
     files, folder = filesystem(_path(lake, ""))
     found = files.get_file_info(fs.FileSelector(folder.rstrip("/"), allow_not_found=True))
     names = sorted(entry.base_name for entry in found if entry.base_name.endswith(".json"))
-    return [_read(lake, name) for name in names]
+    return [correction for name in names if (correction := _read(lake, name)) is not None]
 
 
 def find(lake: str, run: str) -> Correction:
@@ -165,13 +180,14 @@ def drop(lake: str, run: str) -> None:
         CorrectionUnfinished: one is at work.
     """
     refuse_unfinished(lake)
-    for label, change in find(lake, run).changes.items():
+    correction = find(lake, run)
+    files, path = filesystem(_path(lake, f"{run}.json"))
+    files.delete_file(path)  # first: what is interrupted here is swept by the next correction
+    for label, change in correction.changes.items():
         files, folder = filesystem(table_path(lake, Table.labelled(label)))
         for rows in (change.added, change.retracted):
             if rows.path and files.get_file_info(f"{folder}/{rows.path}").type != fs.FileType.NotFound:
                 files.delete_file(f"{folder}/{rows.path}")
-    files, path = filesystem(_path(lake, f"{run}.json"))
-    files.delete_file(path)
 
 
 def noted(change: Change) -> Mapping[str, Any]:
@@ -179,8 +195,13 @@ def noted(change: Change) -> Mapping[str, Any]:
     return {"added": msgspec.to_builtins(change.added), "retracted": msgspec.to_builtins(change.retracted)}
 
 
-def _read(lake: str, name: str) -> Correction:
-    return msgspec.json.decode(read_whole(_path(lake, name)) or b"", type=Correction)
+def _encoded(correction: Correction) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(correction))
+
+
+def _read(lake: str, name: str) -> Correction | None:
+    data = read_whole(_path(lake, name))
+    return None if data is None else msgspec.json.decode(data, type=Correction)
 
 
 def _path(lake: str, name: str) -> str:

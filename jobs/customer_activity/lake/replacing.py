@@ -1,20 +1,23 @@
 """Replace rows of a table by their keys, in one commit: what is wrong goes, and what is right comes.
 
-delta-rs merges it in this process. The commit's change feed has exactly these rows, whatever files it rewrites.
+delta-rs merges it in this process. The commit's change feed has exactly these rows, whatever files it rewrites. A merge
+holds the keys of the whole table (some 350 bytes a row); rows that only come are appended, a batch at a time.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import deltalog, footers
 from customer_activity.lake.checksums import write_checksum
-from customer_activity.lake.datafiles import whole
+from customer_activity.lake.datafiles import FileWriter, whole
 
 GOES = "goes"  # a column of what is merged: the row is the key of rows that go
 
@@ -23,7 +26,7 @@ def replace(
     lake: str,
     table: Table,
     key: Sequence[str],
-    going: Iterable[pa.RecordBatch],
+    going: Sequence[pa.RecordBatch],
     coming: Iterable[pa.RecordBatch],
     properties: CommitProperties,
 ) -> int:
@@ -40,6 +43,43 @@ def replace(
     Returns:
         The new version.
     """
+    if going:
+        _merge(lake, table, key, going, coming, properties)
+    else:
+        _append(lake, table, coming, properties)
+    return settle(lake, table)
+
+
+def settle(lake: str, table: Table) -> int:
+    """Finish a table's newest commit: its files fit for every reader, its checksum, and all of it on the disk."""
+    version = DeltaTable(table_path(lake, table)).version()
+    footers.mend_commit(lake, table, version)
+    write_checksum(table_path(lake, table), version)
+    deltalog.settle(lake, table, version)
+    return version
+
+
+def _append(lake: str, table: Table, coming: Iterable[pa.RecordBatch], properties: CommitProperties) -> None:
+    """Add rows; without any the commit carries its note alone."""
+    writer = FileWriter(lake, table)
+    for batch in coming:
+        writer.write(batch)
+    file, now = writer.close(), int(time.time() * 1000)
+    added = [] if file is None else [AddAction(file.path, file.size, {}, now, data_change=True, stats=file.stats)]
+    target = DeltaTable(table_path(lake, table))
+    target.create_write_transaction(
+        [*added], mode="append", schema=target.schema(), partition_by=None, commit_properties=properties
+    )
+
+
+def _merge(
+    lake: str,
+    table: Table,
+    key: Sequence[str],
+    going: Iterable[pa.RecordBatch],
+    coming: Iterable[pa.RecordBatch],
+    properties: CommitProperties,
+) -> None:
     target = DeltaTable(table_path(lake, table))
     before = target.version()
     schema = arrow_schema(table)
@@ -56,15 +96,8 @@ def replace(
         commit_properties=properties,
     )
     merger.when_matched_delete().when_not_matched_insert(columns, predicate=f"NOT s.{GOES}").execute()
-    if target.version() == before:  # nothing goes and nothing comes: delta-rs commits nothing
-        target.create_write_transaction(
-            [], mode="append", schema=target.schema(), partition_by=None, commit_properties=properties
-        )
-        target.update_incremental()
-    footers.mend_commit(lake, table, target.version())
-    write_checksum(table_path(lake, table), target.version())
-    deltalog.settle(lake, table, target.version())
-    return target.version()
+    if target.version() == before:  # no such key is there, and nothing comes: delta-rs commits nothing
+        _append(lake, table, (), properties)
 
 
 def _marked(

@@ -134,7 +134,8 @@ def _told(lake: str, name: Table, table: DeltaTable) -> Told:
     }
     notes = {version: metadata_of(said.get("userMetadata")) for version, said in commits.items() if version <= newest}
     first = max((version for version, note in notes.items() if COUNTED in note), default=0)
-    is_whole = all(version in commits for version in range(first, newest + 1))
+    is_known = notes.get(first, {}).get(COUNTED, {}) is not None
+    is_whole = is_known and all(version in commits for version in range(first, newest + 1))
     batches: dict[BatchKey, dict[str, Counter[str]]] = {}
     versions: dict[BatchKey, int] = {}
     for version in sorted(version for version in notes if version >= first):
@@ -145,15 +146,18 @@ def _told(lake: str, name: Table, table: DeltaTable) -> Told:
         key = (str(note["query"]), str(note.get("generation")), int(note["batch_id"]), int(note.get("upto", 0)))
         versions.setdefault(key, version)
         of_batch = batches.setdefault(key, {})
-        for topic, counts in note.get(COUNTED, note.get("counts", {})).items():
+        for topic, counts in (note[COUNTED] or {} if COUNTED in note else note.get("counts", {})).items():
             of_batch[topic] = of_batch.get(topic, Counter[str]()) | Counter[str](counts)
     return Told(is_whole, batches, versions)
 
 
-def counted(lake: str, table: Table) -> dict[str, dict[str, int]]:
-    """Return what all batches of a table of judged records have counted, by topic and outcome."""
+def counted(lake: str, table: Table) -> dict[str, dict[str, int]] | None:
+    """Return what all batches of a table of judged records have counted, by topic and outcome; None: not known."""
     total: dict[str, Counter[str]] = defaultdict(Counter)
-    for of_batch in _told(lake, table, DeltaTable(table_path(lake, table))).batches.values():
+    told = _told(lake, table, DeltaTable(table_path(lake, table)))
+    if not told.is_whole:
+        return None
+    for of_batch in told.batches.values():
         for topic, counts in of_batch.items():
             total[topic] += counts
     return {topic: dict(counts) for topic, counts in total.items()}

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from customer_activity.engine import gate
 from customer_activity.errors import ActivityError, JudgingBusy, SettingsError
+from customer_activity.lake import corrections
 from customer_activity.quality import accounting, documents, outside, results, snapshot
 from customer_activity.quality.judging import Judge, Judged, Outcome, described, expectation_of
 from customer_activity.quality.pins import Pins, pin
@@ -76,10 +77,12 @@ def run(settings: Settings, wanted: Sequence[str] = (), *, on_step: OnStep = lam
 
     Raises:
         SettingsError: there are no such rules, a rule is not as it should be, or there is no lake.
+        CorrectionUnfinished: a correction was interrupted.
         JudgingBusy: another run is at work on the lake.
         BrokerUnavailable: rules ask Kafka, and it does not answer.
         TransientError: a reader's position is not known just now.
     """
+    corrections.refuse_unfinished(settings.lake)
     started, at = time.monotonic(), datetime.now(UTC)
     suites = chosen(load(), wanted)
     values = snapshot.variables(settings)

@@ -34,6 +34,7 @@ from customer_activity.streams.publish.records import as_on_topic, version_of
 from customer_activity.streams.silver.stream import at, conflicting
 
 PLACE = ("partition", "offset")
+TABLES = (Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES)
 OnTopic = Mapping[bytes, bytes | None]
 
 

@@ -3,31 +3,26 @@
 1. The live silver and gold take what waits, and drivers are kept out from there on. Where they cannot go on, because
    layers were put back from backups or somebody changed a table, it is done without that.
 2. What differs is found by a rebuild from all of bronze; `undoing.py` takes it from what a correction has kept.
-3. It is written down in the lake (`lake/corrections.py`). From here on the correction is finished, whatever happens.
-4. Each table gets one fenced commit; the tables of current rows follow. Checkpoints are written as if each query had
-   read all that there is: none of them looks at what was wrong.
+3. It is written down in the lake (`lake/corrections.py`). From here on the correction is finished, whatever happens
+   (`finishing.py`): each table gets one fenced commit, and no query looks at what was wrong.
 
 The view follows when the streams run again: publish sends the rows that gold's correction has added.
 """
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from customer_activity import topology
 from customer_activity.catalog import Table
-from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.contracts.tables import arrow_schema
+from customer_activity.checkpoints.resumption import read_by
 from customer_activity.engine import session
 from customer_activity.errors import (
     ChangeFeedLost,
@@ -36,24 +31,23 @@ from customer_activity.errors import (
     QueryAlreadyRunning,
 )
 from customer_activity.kafka import clients
-from customer_activity.lake import audit, corrections, delta, deltalog
-from customer_activity.lake.corrections import Change, Correction
-from customer_activity.lake.microbatch import COUNTED, QUARANTINED, REMOVED
-from customer_activity.lake.named_operations import REBUILD, Fence, Operation
-from customer_activity.lake.replacing import replace
+from customer_activity.lake import corrections, delta, deltalog, feeds, history
+from customer_activity.lake.corrections import Correction
 from customer_activity.lease import lease
 from customer_activity.operations import current_rows
 from customer_activity.quality import accounting
 from customer_activity.rebuild import basis, building, comparison, planning, run
 from customer_activity.rebuild.basis import Basis
 from customer_activity.rebuild.building import BUILT, Choice
+from customer_activity.rebuild.finishing import Hold, begin, finish
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
+from customer_activity.streams.publish import marker as markers
+from customer_activity.topology import Spec
 
 OnStep = Callable[[str], None]
 Read = Callable[[Settings, str], Mapping[bytes, bytes | None]]
-Hold = Callable[[str], int]
-Counted = dict[str, dict[str, dict[str, int]]]
+Counted = dict[str, dict[str, dict[str, int]] | None]
 APPLY = "rebuild --apply"
 
 
@@ -117,7 +111,7 @@ def with_spark(settings: Settings, on_step: OnStep, work: Callable[[SparkSession
 
 
 def apply_in(
-    spark: SparkSession, settings: Settings, on_step: OnStep = lambda _: None, read: Read = clients.last_values
+    spark: SparkSession, settings: Settings, on_step: OnStep = lambda _: None, read: Read | None = None
 ) -> Applied:
     """Do it in a session that runs; see `apply`. `read` tells the last values of the view topic."""
     started = time.monotonic()
@@ -127,19 +121,23 @@ def apply_in(
         run.beside(settings) as shadow,
         run.opened(rest.found) as database,
     ):
-        on_topic = read(settings, settings.view_topic)  # first of all: without Kafka nothing is built in vain
+        on_topic = (read or last_values)(
+            settings, settings.view_topic
+        )  # first of all: without Kafka nothing is built in vain
         on_step("building silver and gold")
         customers = building.choose(database, Choice())
         taken = building.build(spark, database, shadow, Choice())
         on_step("comparing")
         rebuilt = run.compared(database, shadow, rest.found, customers, taken, started)
-        if rest.is_sound and not rebuilt.differences:
-            return Applied(rebuilt, None)
-        on_step("writing down what differs")
         now = datetime.now(UTC)
         name = corrections.new_run(now)
+        corrections.sweep(lake, planning.TABLES)
+        refused = planning.of_quarantine(lake, name, planning.conflicts(shadow.lake))
+        if rest.is_sound and not rebuilt.differences and not refused.added.rows and not refused.retracted.rows:
+            return Applied(rebuilt, None)
+        on_step("writing down what differs")
         changes = {
-            Table.QUARANTINE: planning.of_quarantine(lake, name, planning.conflicts(shadow.lake)),
+            Table.QUARANTINE: refused,
             **{side.table: planning.of_silver(database, lake, name, side) for side in comparison.OF_SILVER},
             Table.ACTIVITY_CHANGES: planning.of_gold(database, lake, name, on_topic),
         }
@@ -154,14 +152,25 @@ def apply_in(
             counted=counted(shadow.lake),
             counted_before=counted(lake),
         )
-        corrections.begin(lake, correction)
+        begin(lake, correction, rest.hold)
         on_step("correcting")
         finish(settings, rest.hold)
         return Applied(rebuilt, correction)
 
 
+def last_values(settings: Settings, topic: str) -> Mapping[bytes, bytes | None]:
+    """Return the last value of each key of a topic, when no transaction is open there that hides a newer one.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TransientError: one stays open.
+    """
+    markers.settle(settings, topic)
+    return clients.last_values(settings, topic)
+
+
 def counted(lake: str) -> Counted:
-    """Return what silver's batches have counted, by label of a table, topic and outcome."""
+    """Return what silver's batches have counted, by label of a table, topic and outcome; None where it is not known."""
     return {table.label: accounting.counted(lake, table) for table in basis.LANDED_OF}
 
 
@@ -187,8 +196,22 @@ def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, even_if
                 raise
             is_sound = False
             on_step(f"going on without the live ones: {fault.what}")
+    is_sound = is_sound and all(_can_go_on(settings.lake, spec) for spec in topology.behind())
     with streams_kept_out(settings) as hold:
         yield Rest(basis.at_rest(settings.lake) if is_sound else basis.newest(settings.lake), hold, is_sound)
+
+
+def _can_go_on(lake: str, behind: Spec) -> bool:
+    """Whether a stream behind the hot path can read what its source has had since it last did."""
+    source = current_rows.stream_of(behind.name).source
+    note = history.latest_metadata(lake, behind.tables[0], behind.name)
+    read = read_by(note, {source: delta.table_id(lake, source)}).get(source, -1)
+    newest = deltalog.newest_version(lake, source)
+    try:
+        feeds.read(lake, {source: []}, {source: (min(read, newest), newest)})
+    except (ChangeFeedLost, ForeignCommit):
+        return False
+    return read <= newest
 
 
 @contextmanager
@@ -214,61 +237,3 @@ def _said_to_stop(settings: Settings) -> Iterator[None]:
             remedy=f"stop the driver (`activity stop`; in Airflow pause {settings.airflow_prefix}_stream), "
             "then try again",
         ) from None
-
-
-def finish(settings: Settings, hold: Hold, reach: Callable[[str], None] = lambda _: None) -> None:
-    """Do what is left of the correction that is at work.
-
-    Args:
-        settings: whose lake; no driver may run on it.
-        hold: tells the epoch that is held of each query.
-        reach: called after each thing that was done.
-
-    Raises:
-        LeaseLost: another driver has taken a query over.
-    """
-    lake = settings.lake
-    correction = corrections.at_work(lake)
-    if correction is None:
-        raise RuntimeError(f"{lake}: no correction is at work")
-    fence = Fence(Operation.CORRECTION, correction.run, correction.reason, hold, lake)
-    if change := correction.changes.get(Table.QUARANTINE.label):
-        counts = {QUARANTINED: change.added.rows, REMOVED: change.retracted.rows}
-        note = {"query": REBUILD, "generation": correction.run, "batch_id": 0}
-        commit(fence, Table.QUARANTINE, change, {**note, "counts": {settings.purchase_topic: counts}})
-        reach("quarantine")
-    for query in BUILT:
-        batch = current_rows.as_read(lake, query, correction.generations[query])
-        for table in topology.spec(query).telling:
-            note = json.loads(batch.metadata())
-            if told := correction.counted.get(table.label):
-                note |= {COUNTED: told, deltalog.LANDED: correction.landed}
-            commit(fence, table, correction.changes[table.label], note)
-            reach(table.label)
-        checkpoint.set_aside(lake, query, datetime.now(UTC))
-        checkpoint.write(lake, query, batch.generation, batch.batch_id, OffsetRange(**batch.cut), is_committed=True)
-        reach(f"checkpoint of {query}")
-    for spec in topology.behind():
-        checkpoint.set_aside(lake, spec.name, datetime.now(UTC))
-        current_rows.make(lake, spec.name, hold(spec.name))
-        reach(spec.name)
-    changed = {label: [change.retracted.rows, change.added.rows] for label, change in correction.changes.items()}
-    details = {"id": correction.run, "undoes": correction.undoes, "retracted_and_added": changed}
-    audit.append(lake, datetime.now(UTC), Operation.CORRECTION, BUILT[0], correction.reason, **details)
-    corrections.finish(lake)
-
-
-def commit(fence: Fence, table: Table, change: Change, note: Mapping[str, Any]) -> None:
-    """Make a correction's commit to a table, unless it has been made."""
-    if fence.is_in(table):
-        return
-    keys = pa.Table.from_batches(
-        corrections.read(fence.lake, table, change.retracted, change.key), _only(arrow_schema(table), change.key)
-    )
-    going = keys.group_by(list(change.key)).aggregate([]).to_batches()
-    coming = corrections.read(fence.lake, table, change.added)
-    replace(fence.lake, table, change.key, going, coming, fence.properties(table, **note, **corrections.noted(change)))
-
-
-def _only(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.field(name) for name in names])

@@ -13,39 +13,52 @@ from datetime import UTC, datetime
 
 import duckdb
 from deltalake import DeltaTable
-from pyarrow import dataset, fs
+from pyarrow import dataset
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.kafka import clients
+from customer_activity.errors import SettingsError
 from customer_activity.lake import corrections, delta
 from customer_activity.lake.corrections import Change, Correction, Rows
 from customer_activity.lake.datafiles import FileWriter, whole
+from customer_activity.lake.microbatch import ACCEPTED
 from customer_activity.operations import differences
 from customer_activity.operations.differences import listed, of_keys
 from customer_activity.quality import snapshot
 from customer_activity.rebuild import building, comparison, planning, run
 from customer_activity.rebuild.building import BUILT
 from customer_activity.rebuild.comparison import Side
-from customer_activity.rebuild.repair import Applied, Counted, OnStep, Read, at_rest, counted, finish, with_spark
+from customer_activity.rebuild.finishing import begin, finish
+from customer_activity.rebuild.repair import (
+    Applied,
+    Counted,
+    OnStep,
+    Read,
+    at_rest,
+    counted,
+    last_values,
+    with_spark,
+)
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
 from customer_activity.streams.gold.state import NAME as GOLD
+
+REBUILT = f"rebuilt.{comparison.PURCHASES.name}"
 
 
 def undo(settings: Settings, name: str, on_step: OnStep = lambda _: None) -> Applied:
     """Undo a correction.
 
     Raises:
-        SettingsError: there is no lake, or no correction of that name is kept.
+        SettingsError: there is no lake, no correction of that name is kept, or another came after it.
         QueryAlreadyRunning: a driver runs.
         BrokerUnavailable: Kafka does not answer.
         TransientError: the live queries have not read all.
         ActivityError: a query failed.
     """
     if corrections.at_work(settings.lake) is None:
-        corrections.find(settings.lake, name)
+        newest(settings.lake, name)
     return with_spark(settings, on_step, lambda spark: undo_in(spark, settings, name, on_step))
 
 
@@ -54,19 +67,20 @@ def undo_in(
     settings: Settings,
     name: str,
     on_step: OnStep = lambda _: None,
-    read: Read = clients.last_values,
+    read: Read | None = None,
 ) -> Applied:
     """Do it in a session that runs; see `undo`. `read` tells the last values of the view topic."""
     lake = settings.lake
-    former = corrections.find(lake, name)
+    former = newest(lake, name)
     with (
         at_rest(spark, settings, on_step, even_if_refused=False) as rest,
         run.beside(settings) as shadow,
         run.opened(rest.found) as database,
     ):
-        on_topic = read(settings, settings.view_topic)
+        on_topic = (read or last_values)(settings, settings.view_topic)
         now = datetime.now(UTC)
         own = corrections.new_run(now)
+        corrections.sweep(lake, planning.TABLES)
         on_step("looking for what has changed since")
         passed_over = sum(turn_back(database, lake, former, side) for side in comparison.OF_SILVER)
         on_step("computing gold")
@@ -85,13 +99,29 @@ def undo_in(
             changes={table.label: change for table, change in changes.items()},
             generations={query: str(uuid.uuid4()) for query in BUILT},
             landed=planning.landed(database, rest.found.landed),
-            counted=undone(now_counted, former),
+            counted=undone(now_counted, former, settings.purchase_topic, differences.count(database, REBUILT)),
             counted_before=now_counted,
         )
-        corrections.begin(lake, correction)
+        begin(lake, correction, rest.hold)
         on_step("correcting")
         finish(settings, rest.hold)
         return Applied(None, correction, passed_over)
+
+
+def newest(lake: str, name: str) -> Correction:
+    """Return a correction that nothing was corrected after.
+
+    Raises:
+        SettingsError: none of that name is kept, or another came after it.
+    """
+    found, last = corrections.find(lake, name), corrections.kept(lake)[-1]
+    if found.run != last.run:
+        raise SettingsError(
+            f"correction {last.run} came after {name}: what that one left is not there any more",
+            remedy=f"`activity rebuild --undo {last.run}` first; or `activity rebuild --apply` with the release whose "
+            "rows you want",
+        )
+    return found
 
 
 def turn_back(database: duckdb.DuckDBPyConnection, lake: str, former: Correction, side: Side) -> int:
@@ -127,8 +157,8 @@ def kept_rows(lake: str, table: Table, rows: Rows) -> snapshot.Relation:
     if not rows.rows:
         return arrow_schema(table).empty_table()
     files, folder = filesystem(table_path(lake, table))
-    path = f"{folder}/{rows.path}"
-    return (path,) if isinstance(files, fs.LocalFileSystem) else dataset.dataset(path, filesystem=files)
+    # Columns that have come to the table since are null.
+    return dataset.dataset(f"{folder}/{rows.path}", schema=arrow_schema(table), filesystem=files, format="parquet")
 
 
 def choose(database: duckdb.DuckDBPyConnection) -> None:
@@ -163,14 +193,24 @@ def turned(lake: str, own: str, table: Table, change: Change) -> Change:
     return Change(change.key, retracted, added)
 
 
-def undone(now: Counted, former: Correction) -> Counted:
-    """Return what silver's batches have counted, less what a correction told, and with what they had told before it."""
+def undone(now: Counted, former: Correction, purchase_topic: str, purchases: int) -> Counted:
+    """Return what silver's batches have counted, less what a correction told, and with what they had told before it.
+
+    Purchases count as often as they are there: keys that were passed over are counted by what has come since.
+    """
     found: Counted = {}
     for label, topics in now.items():
-        found[label] = {}
-        for topic, outcomes in topics.items():
-            total = Counter(outcomes)
-            total.subtract(former.counted.get(label, {}).get(topic, {}))
-            total.update(former.counted_before.get(label, {}).get(topic, {}))
-            found[label][topic] = {outcome: records for outcome, records in total.items() if records > 0}
+        after, before = former.counted.get(label), former.counted_before.get(label)
+        if topics is None or after is None or before is None:
+            found[label] = None
+            continue
+        of_table: dict[str, dict[str, int]] = {}
+        for topic in {*topics, *before}:
+            total = Counter(topics.get(topic, {}))
+            total.subtract(after.get(topic, {}))
+            total.update(before.get(topic, {}))
+            of_table[topic] = {outcome: records for outcome, records in total.items() if records > 0}
+        if label == Table.PURCHASES.label:
+            of_table.setdefault(purchase_topic, {})[ACCEPTED] = purchases
+        found[label] = of_table
     return found

@@ -180,12 +180,13 @@ def _since_correction(commits: Commits, versions: list[int]) -> Commits:
     if not counted:
         return commits
     newest = max(counted)
+    is_known = all(note["counted"] is not None for note in commits.metadata if "counted" in note)
     metadata = [
-        {**note, "counts": note.get("counted", note.get("counts", {}))}
+        {**note, "counts": note.get("counted") or note.get("counts", {})}
         for version, note in zip(versions, commits.metadata, strict=True)
         if version >= newest
     ]
-    return Commits(0 if commits.first_version <= newest else commits.first_version, metadata)
+    return Commits(0 if is_known and commits.first_version <= newest else max(commits.first_version, 1), metadata)
 
 
 def _log(lake: str, name: Table, newest: int) -> Iterator[dict[str, Any]]:

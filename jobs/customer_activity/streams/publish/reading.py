@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyarrow import fs
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost
-from customer_activity.lake import deltalog
+from customer_activity.lake import deltalog, feeds
 from customer_activity.lake.feeds import Added, Feed
 from customer_activity.storage.filesystem import filesystem
 from customer_activity.streams.publish.marker import Marker
@@ -44,24 +45,48 @@ def rows(feed: Feed, columns: Sequence[str]) -> Iterator[pa.Table]:
     return numbered(_read(files, folder, feed.added[TABLE], schema))
 
 
-def standing(changes: Iterable[pa.Table], feed: Feed) -> Iterator[pa.Table]:
-    """Leave out the changes that a later correction in the feed retracts.
+class Corrections(NamedTuple):
+    """What corrections have retracted of gold's changes since some version.
+
+    Attributes:
+        upto: the version of the newest; -1 where there is none.
+        retracted: by customer and view version, the version that retracted it last.
+    """
+
+    upto: int
+    retracted: Mapping[tuple[str | None, int | None], int]
+
+
+NONE = Corrections(-1, {})
+
+
+def corrections(lake: str, since: int) -> Corrections:
+    """Return what has been retracted since a version.
 
     Raises:
         ChangeFeedLost: what was kept of a correction is gone.
+        Corrected: one has put right what a foreign commit changed: the feed does not tell what is wrong on the topic.
+        ForeignCommit: gold has a commit that is none of the pipeline's.
     """
-    retracted: dict[tuple[str | None, int | None], int] = {}
-    files, folder = filesystem(table_path(feed.lake, TABLE))
+    feed = feeds.read(lake, {TABLE: KEY}, {TABLE: (since, deltalog.newest_version(lake, TABLE))}, even_retracted=True)
+    found = feed.corrections
+    files, folder = filesystem(table_path(lake, TABLE))
     schema = pa.schema([arrow_schema(TABLE).field(name) for name in KEY])
-    for file in feed.corrections:
+    retracted: dict[tuple[str | None, int | None], int] = {}
+    for file in found:
         for rows in _read(files, folder, [file] if file.rows else [], schema):
             retracted |= dict.fromkeys(zip(*(rows.column(name).to_pylist() for name in KEY), strict=True), file.version)
+    return Corrections(max((file.version for file in found), default=-1), retracted)
+
+
+def standing(changes: Iterable[pa.Table], corrections: Corrections) -> Iterator[pa.Table]:
+    """Leave out the changes that a later correction retracts."""
     for rows in changes:
-        if not retracted:
+        if not corrections.retracted:
             yield rows
             continue
         told = zip(*(rows.column(name).to_pylist() for name in (*KEY, VERSION)), strict=True)
-        stands = [retracted.get((customer, version), -1) <= commit for customer, version, commit in told]
+        stands = [corrections.retracted.get((customer, version), -1) <= commit for customer, version, commit in told]
         yield rows.filter(pa.array(stands, pa.bool_()))
 
 

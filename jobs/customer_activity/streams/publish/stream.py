@@ -7,8 +7,8 @@ Grain      one record per customer_id that changed in the part: its newest row, 
 On restart what the marker covers is out already and is left out; so is what was put into quarantine, by the position
            in gold that its commit carries as txnVersion
 
-Beside a correction of gold, rows that it retracts are left out, and rows that the topic has already: gold was wrong
-then, and not the topic.
+Where gold was corrected since the marker, rows that are retracted by now are left out, also from a batch that was
+planned before, and rows that the topic has already: gold was wrong then, and not the topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import changes_of
 from customer_activity.engine.observability import log
 from customer_activity.engine.stream import Append, Context, Opened, Send, Steps, Writer
-from customer_activity.errors import ChangeFeedLost, TerminalError
+from customer_activity.errors import ChangeFeedLost, ForeignCommit, TerminalError
 from customer_activity.lake import delta, deltalog, feeds
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.feeds import Feed
@@ -38,6 +38,7 @@ from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts, reading
 from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, NAME, Marker
 from customer_activity.streams.publish.parts import ROW, VERSION, Part
+from customer_activity.streams.publish.reading import NONE, Corrections
 from customer_activity.streams.publish.records import FIELDS, Record, oversized, records, unlike
 from customer_activity.streams.publish.transaction import Publisher
 from customer_activity.topology import Reads, Spec, Topic, Writes
@@ -129,6 +130,7 @@ def step(
     settings: Settings,
     publisher: Publisher,
     table_id: str,
+    corrections: Corrections = NONE,
 ) -> Steps:
     """Publish one batch with its marker, part by part; a batch that changes nothing sends nothing.
 
@@ -138,11 +140,13 @@ def step(
         settings: which lake, which topic.
         publisher: knows the marker.
         table_id: gold's.
+        corrections: of gold, since the marker.
     """
     known = publisher.marker
     begin = known if known is not None and known.table_id == table_id else Marker(table_id, BEFORE_THE_FIRST)
-    on_topic = publisher.on_topic() if feed.corrections else None
-    rows_read = reading.standing(reading.rows(feed, COLUMNS), feed)
+    begins_before = feed.versions[Table.ACTIVITY_CHANGES][0] < corrections.upto
+    on_topic = publisher.on_topic() if begins_before else None
+    rows_read = reading.standing(reading.rows(feed, COLUMNS), corrections)
     for part in parts.parts(rows_read, begin, records=parts.PART_RECORDS, size=parts.PART_BYTES):
         with batch.phase("compute"):
             rows = net_changes(part.rows)
@@ -155,7 +159,11 @@ def step(
             rows = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
         # The marker says that those in quarantine are done with, too.
         if rows.num_rows or too_large:
-            yield Send(halfway(records(rows), rows.num_rows, batch), reading.named(feed, part.marker))
+            going = records(rows)
+            if on_topic is not None:
+                going = iter(held := list(going))
+                on_topic |= dict(held)
+            yield Send(halfway(going, rows.num_rows, batch), reading.named(feed, part.marker))
         batch.progress(f"gold up to version {part.marker.version} of {batch.versions[Table.ACTIVITY_CHANGES][1]}")
 
 
@@ -170,6 +178,8 @@ def resync_mends() -> Iterator[None]:
         yield
     except ChangeFeedLost as error:
         raise ChangeFeedLost(error.what, remedy=reading.RESYNC) from error
+    except ForeignCommit as error:
+        raise ForeignCommit(error.what, remedy=f"{error.remedy}; then `activity resync publish --reason …`") from error
 
 
 def keep(settings: Settings, batch: MicroBatch, part: Part, rows: pa.Table, max_bytes: int) -> Steps:
@@ -206,11 +216,22 @@ def worker(context: Context, publisher: Publisher) -> Callable[[DataFrame, Micro
     lake = context.settings.lake
     table_id = context.ids[Table.ACTIVITY_CHANGES]
     writer = Writer(SPEC, context.spark, lake, publisher)
+    marker = publisher.marker
+    is_ours = marker is not None and marker.table_id == table_id
+    with resync_mends():  # nobody corrects gold while this stream runs
+        corrections = reading.corrections(lake, marker.version if marker is not None and is_ours else BEFORE_THE_FIRST)
 
     def work(_changes: DataFrame, batch: MicroBatch) -> None:
         with batch.phase("read"), resync_mends():
             feed = feeds.read(lake, {Table.ACTIVITY_CHANGES: COLUMNS}, batch.versions, even_retracted=True)
-        steps = step(feed, batch, settings=context.settings, publisher=publisher, table_id=table_id)
+        steps = step(
+            feed,
+            batch,
+            settings=context.settings,
+            publisher=publisher,
+            table_id=table_id,
+            corrections=corrections,
+        )
         writer.make_all(steps, batch)
 
     return work
