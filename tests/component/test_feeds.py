@@ -305,6 +305,7 @@ def test_a_named_operation_is_skipped_or_says_how_to_go_on(operated: tuple[str, 
 
 def test_what_a_correction_adds_is_appended_and_what_it_retracts_ends_the_feed(lake: str) -> None:
     correct(lake, BOUGHT, KEY, [], [bought(70), bought(71)])
+    assert DeltaTable(table_path(lake, BOUGHT)).history(1)[0]["operation"] == "WRITE"  # no merge reads the whole table
     append(lake, BOUGHT, bought(99))
     newest = DeltaTable(table_path(lake, BOUGHT)).version()
     assert keys(read(lake, BOUGHT, after=VERSIONS, upto=newest)) == ["P-70", "P-71", "P-99"]

@@ -43,7 +43,7 @@ def replace(
     Returns:
         The new version.
     """
-    if going:
+    if any(batch.num_rows for batch in going):
         _merge(lake, table, key, going, coming, properties)
     else:
         _append(lake, table, coming, properties)

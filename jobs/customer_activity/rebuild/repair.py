@@ -121,9 +121,8 @@ def apply_in(
         run.beside(settings) as shadow,
         run.opened(rest.found) as database,
     ):
-        on_topic = (read or last_values)(
-            settings, settings.view_topic
-        )  # first of all: without Kafka nothing is built in vain
+        # First of all: without Kafka nothing is built in vain.
+        on_topic = (read or last_values)(settings, settings.view_topic)
         on_step("building silver and gold")
         customers = building.choose(database, Choice())
         taken = building.build(spark, database, shadow, Choice())
