@@ -47,12 +47,15 @@ class Writes(NamedTuple):
         with_every_batch: a commit to this table tells which batch is the stream's newest, as those to the tables of
             `Reads.progress` do. Of quarantine that is so where a batch may consist of nothing else.
         sources: of a table that is no source's progress, the sources whose rows come to it; empty: all of them.
+        expected: what the table must hold, as a query over the purchases and profiles that `activity verify` recomputes
+            from Kafka; see `verification/declared.py`. Empty where the verifier knows it by itself.
     """
 
     target: End
     key: tuple[str, ...] = ()
     with_every_batch: bool = False
     sources: tuple[Table, ...] = ()
+    expected: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from customer_activity.commands import verify as command
+from customer_activity.errors import SettingsError
 from customer_activity.settings import Settings
+from customer_activity.verification.checking import ALL
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report
 from support.world_rows import PROFILES, PURCHASES
@@ -98,3 +100,28 @@ def test_json_is_for_machines(run: Callable[..., Result]) -> None:
         "4532189.05",
     )
     assert [check["ok"] for check in data["checks"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "compared"),
+    [
+        pytest.param([], ALL, id="everything"),
+        pytest.param(["--only", "view", "--only", "silver.purchases"], {"view", "silver.purchases"}, id="two of them"),
+    ],
+)
+def test_what_is_chosen_is_compared(
+    arguments: list[str], compared: set[str], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[frozenset[str]] = []
+    monkeypatch.setattr(command, "run_checks", lambda *_, only, **__: asked.append(only))
+    app = typer.Typer()
+    app.command()(command.verify)
+    CliRunner().invoke(app, arguments, obj=settings)
+    assert asked == [compared]
+
+
+def test_a_table_that_there_is_not_is_refused_by_name(run: Callable[..., Result]) -> None:
+    refused = run([EQUAL], "--only", "gold.nothing").exception
+    assert isinstance(refused, SettingsError)
+    assert "there is no gold.nothing to compare" in str(refused)
+    assert "gold.customer_activity" in (refused.remedy or "")

@@ -9,12 +9,14 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from customer_activity import shown
+from customer_activity import catalog, shown, topology
 from customer_activity.engine import gate
-from customer_activity.errors import EXIT_CHECK_FAILED
+from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
 from customer_activity.lake import corrections
 from customer_activity.terminal import console
+from customer_activity.verification.checking import ALL, KNOWN, VIEW
 from customer_activity.verification.comparison import Check
+from customer_activity.verification.declared import Declared
 from customer_activity.verification.verify import Report
 from customer_activity.verification.verify import verify as run_checks
 
@@ -30,6 +32,10 @@ def verify(
         int | None, typer.Option(min=1, metavar="N", help="Compare N random customers only; traffic may go on.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Chooses the sample.")] = 0,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE", help="Compare this table alone, or `view`; may be given several times."),
+    ] = None,
 ) -> None:
     """Recompute the view from Kafka in plain Python and compare bronze, silver, gold and the view topic with it.
 
@@ -37,8 +43,20 @@ def verify(
     """
     settings = console.settings_of(ctx)
     corrections.refuse_unfinished(settings.lake)
+    chosen = frozenset(only or ())
+    comparable = [*(table.label for table in catalog.Table), VIEW]
+    if unknown := sorted(chosen.difference(comparable)):
+        raise SettingsError(f"there is no {', '.join(unknown)} to compare", remedy=f"one of {', '.join(comparable)}")
     with console.err.status("verifying") as status:
-        report = run_checks(settings, settle_seconds=settle, sample=sample, seed=seed, on_step=status.update)
+        report = run_checks(
+            settings,
+            settle_seconds=settle,
+            sample=sample,
+            seed=seed,
+            only=chosen or ALL,
+            others=others(),
+            on_step=status.update,
+        )
     if json:
         console.print_json(as_data(report))
     else:
@@ -49,6 +67,16 @@ def verify(
             words = shown.message(shown.escaped(held.what), held.remedy)
             console.out.print(words, style="yellow", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def others() -> list[Declared]:
+    """Return the tables that the verifier does not know by itself, with what their streams say that they must hold."""
+    return [
+        Declared(write.target, write.key, write.expected)
+        for spec in topology.specs()
+        for write in spec.writes
+        if isinstance(write.target, catalog.Table) and write.target not in KNOWN
+    ]
 
 
 def show(report: Report) -> None:

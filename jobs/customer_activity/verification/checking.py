@@ -1,0 +1,169 @@
+"""Make the checks: bronze, quarantine, silver, gold, the view and what streams declare, as tables were opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from customer_activity.catalog import Table
+from customer_activity.settings import Settings
+from customer_activity.verification import comparison, declared, kafka_input, lake, oracle, order, totals
+from customer_activity.verification.comparison import Check, Commits, compare_rows
+from customer_activity.verification.declared import Declared
+from customer_activity.verification.landing import (
+    LANDED_COLUMNS,
+    TopicInput,
+    compare_landed,
+    quarantined,
+    without_totals,
+)
+from customer_activity.verification.oracle import Expected
+from customer_activity.verification.order import Notes, Order
+from customer_activity.verification.records import Profile, Purchase
+from customer_activity.verification.sampling import restrict
+from customer_activity.verification.view import ViewTopic
+
+OnStep = Callable[[str], None]
+
+# The tables whose commits carry the accounting: what bronze and silver write.
+COUNTED = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES)
+# The tables that the oracle knows; of others their streams say what they must hold.
+KNOWN = frozenset({*COUNTED, Table.SUMMARIES, Table.PROFILES, Table.ACTIVITY_CHANGES, Table.ACTIVITY})
+VIEW, ORDER, ACCOUNTING = "view", "landing order", "accounting"
+OF_GOLD = frozenset({Table.ACTIVITY_CHANGES.label, Table.ACTIVITY.label, VIEW})
+ALL = frozenset({*(table.label for table in Table), VIEW, ORDER, ACCOUNTING})
+
+
+def subject(check: Check) -> str:
+    """Return what a check is about: its name without the part of it, and without the topic."""
+    return check.name.partition(": ")[0].partition(" of ")[0]
+
+
+class Told(NamedTuple):
+    """What the lake says of itself at some versions of its tables.
+
+    Attributes:
+        versions: these.
+        commits: of the tables whose commits carry the accounting.
+        notes: what they say of landings.
+        orders: by input topic, where bronze put its records.
+    """
+
+    versions: tuple[int, ...]
+    commits: dict[Table, Commits]
+    notes: Notes
+    orders: dict[str, Order]
+
+
+def tell(settings: Settings, tables: lake.Tables) -> Told:
+    """Read what the lake says of itself."""
+    commits = {table: lake.commits(settings.lake, table, tables[table]) for table in COUNTED}
+    notes = Notes.of(metadata for table in lake.LANDED_AT for metadata in commits[table].metadata)
+    places = lake.places(tables)
+    orders = {topic: order.read(places, topic, notes) for topic in (settings.purchase_topic, settings.profile_topic)}
+    return Told(lake.versions(tables), commits, notes, orders)
+
+
+def compare(
+    settings: Settings,
+    tables: lake.Tables,
+    told: Told,
+    sources: list[TopicInput],
+    view: ViewTopic,
+    *,
+    only: frozenset[str],
+    others: Sequence[Declared],
+    pick: Callable[[Expected], frozenset[str] | None],
+    on_step: OnStep,
+) -> tuple[list[Check], Expected]:
+    """Make the checks against the tables as they were opened; those of bronze in any case: they tell the order."""
+    purchases, profiles = sources
+    on_step("comparing bronze")
+    for source in sources:
+        source.beyond, source.notes = 0, told.notes
+    checks = [
+        compare_landed(table.label, source, kind, lake.landed(tables, table, LANDED_COLUMNS[kind]))
+        for table, source, kind in (
+            (Table.PURCHASE_EVENTS, purchases, Purchase),
+            (Table.PROFILE_EVENTS, profiles, Profile),
+        )
+    ]
+    checks += [order.compare(topic, placed, told.notes.replays) for topic, placed in told.orders.items()]
+    overflowing: list[str] = []
+    quarantine = without_totals(lake.landed(tables, Table.QUARANTINE, ["reason"]), overflowing)
+    refused = quarantined(sources, view.holding(settings.view_topic, quarantine))
+    on_step("recomputing")
+    expected = oracle.expect(
+        purchases.log,
+        profiles.log,
+        purchase_topic=settings.purchase_topic,
+        profile_topic=settings.profile_topic,
+        currency=settings.currency,
+    )
+    on_step("comparing quarantine, silver and gold")
+    checks += comparison.compare_quarantine(expected.quarantine, refused)
+    if overflowing or expected.frozen:
+        arrived = moving(sources)
+        counted = [customer for customer in overflowing if customer not in arrived]
+        checks.append(comparison.compare_totals(expected.frozen.keys() - arrived, counted))
+    chosen = pick(expected)
+    chosen = None if chosen is None else chosen - moving(sources)
+    wanted = expected if chosen is None else restrict(expected, chosen)
+    changes = Table.PROFILE_CHANGES
+    position = ("landing", "partition", "offset")
+    for table, columns, rows in (
+        (Table.PURCHASES, comparison.PURCHASE_COLUMNS, wanted.purchases),
+        (Table.SUMMARIES, comparison.SUMMARY_COLUMNS, wanted.summaries),
+        (Table.PROFILES, comparison.PROFILE_COLUMNS, wanted.profiles),
+        (changes, comparison.PROFILE_COLUMNS, wanted.profiles),
+    ):
+        if table.label not in only:
+            continue
+        found = (
+            lake.newest(tables[table], columns, position, "is_tombstone", chosen)
+            if table is changes
+            else lake.rows(tables[table], columns, chosen)
+        )
+        checks.append(compare_rows(table.label, columns, rows, found))
+    if only & OF_GOLD:
+        checks += _compare_gold(settings, tables, wanted, view, chosen)
+    checks += _compare_others(tables, expected, [each for each in others if each.table.label in only], chosen)
+    has_arrived = {source.topic: bool(source.followed) and source.followed != source.end for source in sources}
+    for topic, outcomes in expected.outcomes.items():
+        checks.append(comparison.compare_accounting(topic, outcomes, told.commits, is_moving=has_arrived[topic]))
+    return checks, expected
+
+
+def _compare_gold(
+    settings: Settings, tables: lake.Tables, wanted: Expected, view: ViewTopic, chosen: frozenset[str] | None
+) -> list[Check]:
+    version = ("view_version",)
+    states = list(lake.newest(tables[Table.ACTIVITY_CHANGES], comparison.GOLD_COLUMNS, version, "is_gone", chosen))
+    wanted.gold.update(totals.settled(states, wanted.frozen))
+    changes, _ = comparison.compare_gold(Table.ACTIVITY_CHANGES.label, wanted.gold, states)
+    rows = lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen)
+    gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, rows)
+    largest = kafka_input.largest_record(settings, settings.view_topic)
+    return [changes, gold, *view.checks(wanted.gold, versions, chosen, largest)]
+
+
+def _compare_others(
+    tables: lake.Tables, expected: Expected, others: Sequence[Declared], chosen: frozenset[str] | None
+) -> Iterator[Check]:
+    """Compare what the oracle does not know; of a table about which nobody says what it must hold, that is said."""
+    if chosen is not None or not others:
+        why = "a sample is of customers, and this table need not be"
+        yield from (Check(each.table.label, 0, 0, 0, impossible=why) for each in others)
+        return
+    with declared.opened(expected) as database:
+        for each in others:
+            if each.query:
+                yield declared.compare(database, each, tables[each.table])
+            else:
+                why = "its stream does not say what it must hold"
+                yield Check(each.table.label, 0, 0, 0, impossible=why)
+
+
+def moving(sources: list[TopicInput]) -> frozenset[str]:
+    """Return the customers of whom records arrived after the end that was noted."""
+    return frozenset(customer for source in sources for customer in source.moving)

@@ -1,0 +1,135 @@
+"""Tables of streams that were added: each declares what it must hold, as a query over what the oracle recomputed.
+
+The query is DuckDB's, and shares no code with the stream. It reads two relations, with the columns of the tables of the
+same names in silver, amounts as decimals and times as timestamps with time zone (UTC, milliseconds):
+
+    purchases    the purchases that count, one row a purchase_id
+    profiles     the current profiles, one row a customer_id
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Table
+from customer_activity.errors import TerminalError
+from customer_activity.verification.comparison import (
+    EXAMPLES,
+    MONEY,
+    PROFILE_COLUMNS,
+    PURCHASE_COLUMNS,
+    Check,
+    Differences,
+    unlike,
+)
+from customer_activity.verification.oracle import Expected
+
+TIMES = frozenset({"occurred_at", "updated_at", "kafka_timestamp"})
+NUMBERS = {"partition": pa.int32(), "offset": pa.int64(), "landing": pa.int64()}
+UNLIKE = """
+SELECT {key}, count_if(NOT is_found) AS missing, count_if(is_found) AS surplus
+FROM (
+    SELECT *, false AS is_found FROM (FROM wanted EXCEPT ALL FROM found)
+    UNION ALL SELECT *, true FROM (FROM found EXCEPT ALL FROM wanted)
+)
+GROUP BY {key} ORDER BY {key}
+"""
+
+
+class Declared(NamedTuple):
+    """A table of a stream, its key, and the query for what it must hold: all of its columns, by name."""
+
+    table: Table
+    key: tuple[str, ...]
+    query: str
+
+
+@contextmanager
+def opened(expected: Expected) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database that has what the oracle recomputed; what does not fit into memory is on disk meanwhile."""
+    relations = {
+        "purchases": _relation(PURCHASE_COLUMNS, expected.purchases),
+        "profiles": _relation(PROFILE_COLUMNS, expected.profiles),
+    }
+    with tempfile.TemporaryDirectory(prefix="activity-") as spill, duckdb.connect(":memory:") as database:
+        database.execute(f"SET temp_directory = '{spill}'")
+        database.execute("SET TimeZone = 'UTC'")
+        for name, rows in relations.items():
+            database.register(name, rows)
+        yield database
+
+
+def compare(database: duckdb.DuckDBPyConnection, declared: Declared, table: DeltaTable) -> Check:
+    """Compare a table with what its stream says that it must hold.
+
+    Raises:
+        TerminalError: the query does not run, or lacks a column.
+    """
+    label = declared.table.label
+    columns = [field.name for field in table.schema().fields]
+    database.register("stored", table.to_pyarrow_dataset())
+    chosen = _names(columns)
+    try:
+        database.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS SELECT {chosen} FROM ({declared.query})")  # noqa: S608 - the stream's
+    except duckdb.Error as error:
+        # What cannot be bound names columns; what fails on the way may tell a value.
+        why = str(error).partition("\n")[0] if isinstance(error, duckdb.ProgrammingError) else type(error).__name__
+        raise TerminalError(
+            f"{label}: the query for what it must hold does not run: {why}",
+            remedy="correct `expected` where the table's stream declares what it writes",
+        ) from None
+    database.execute(f"CREATE OR REPLACE TEMP TABLE found AS SELECT {chosen} FROM stored")  # noqa: S608
+    differences = Differences()
+    for *key, missing, surplus in _rows(database, UNLIKE.format(key=_names(declared.key))):
+        name = " ".join(map(str, key))
+        if differences.count >= EXAMPLES:
+            differences.count += 1
+        elif missing and surplus:
+            wanted, there = (_row(database, source, declared.key, key) for source in ("wanted", "found"))
+            differences.add(name, "differs:", unlike(columns, wanted, there))
+        elif missing:
+            differences.add(name, "is missing")
+        else:
+            is_wanted = _row(database, "wanted", declared.key, key) is not None
+            differences.add(name, "is there more than once" if is_wanted else "should not be there")
+    return differences.check(label, _count(database, "wanted"), _count(database, "found"))
+
+
+def _row(database: duckdb.DuckDBPyConnection, source: str, names: Iterable[str], key: list[Any]) -> Any:
+    condition = " AND ".join(f"{_names([name])} IS NOT DISTINCT FROM ?" for name in names)
+    return next(iter(_rows(database, f"FROM {source} WHERE {condition} LIMIT 1", key)), None)
+
+
+def _rows(database: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    # By Arrow: for times with a zone DuckDB's own way to Python needs another package.
+    columns = database.sql(query, params=list(values) or None).to_arrow_table().columns
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def _count(database: duckdb.DuckDBPyConnection, source: str) -> int:
+    return len(database.table(source))
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in columns)
+
+
+def _relation(columns: tuple[str, ...], rows: Mapping[str, tuple[Any, ...]]) -> pa.Table:
+    """Return the oracle's rows as Arrow has them; its amounts are cents, its times milliseconds."""
+    values = zip(*(row[: len(columns)] for row in rows.values()), strict=True) if rows else ((),) * len(columns)
+    return pa.table({name: _column(name, list(column)) for name, column in zip(columns, values, strict=True)})
+
+
+def _column(name: str, values: list[Any]) -> pa.Array:
+    if name in MONEY:
+        cents = pa.array(values, pa.int64()).cast(pa.decimal128(19, 0))
+        return pc.multiply(cents, pa.scalar("0.01").cast(pa.decimal128(3, 2))).cast(pa.decimal128(18, 2))
+    return pa.array(values, pa.timestamp("ms", "UTC") if name in TIMES else NUMBERS.get(name, pa.string()))
