@@ -21,10 +21,11 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import EXIT_CHECK_FAILED, QueryAlreadyRunning, SettingsError, TransientError
 from customer_activity.lake import delta
 from customer_activity.lease.lease import newest_epoch
-from customer_activity.maintenance import maintenance_request, on_demand
+from customer_activity.maintenance import on_demand
 from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
-from customer_activity.supervision import running
+from customer_activity.supervision import requests, running
+from customer_activity.supervision.requests import MAINTENANCE
 from support.streams import Query
 
 DONE = [Tended("silver.purchases", files_before=3, bytes_before=300, files_after=1, bytes_after=100)]
@@ -47,13 +48,14 @@ def driver(settings: Settings, monkeypatch: pytest.MonkeyPatch, *, answers: bool
     alive.set()
     over = threading.Event()
     monkeypatch.setattr(running, "stream_pids", lambda _: [4_711] if alive.is_set() else [])
-    monkeypatch.setattr(on_demand, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(requests, "LOOK_SECONDS", 0.01)
 
     def work() -> None:
         while not over.wait(0.01):
-            if (request := maintenance_request.pending(settings.run_dir)) is not None:
+            if (request := requests.pending(settings.run_dir, MAINTENANCE)) is not None:
                 if answers:
-                    maintenance_request.answer(settings.run_dir, request, DONE)
+                    done = {"tables": [list(table) for table in DONE]}
+                    requests.answer(settings.run_dir, MAINTENANCE, request.id, done)
                 else:
                     alive.clear()
                 return
@@ -92,7 +94,7 @@ def test_where_the_driver_ends_first_it_is_done_here(
     with driver(settings, monkeypatch, answers=False):
         assert not on_demand.maintain(settings, 30).by_driver
     assert files(lake) == 1
-    assert maintenance_request.pending(settings.run_dir) is None, "the next driver has nothing to do"
+    assert requests.pending(settings.run_dir, MAINTENANCE) is None, "the next driver has nothing to do"
 
 
 def test_a_driver_that_does_not_come_to_it_is_not_waited_for_for_ever(
@@ -101,7 +103,7 @@ def test_a_driver_that_does_not_come_to_it_is_not_waited_for_for_ever(
     monkeypatch.setattr(running, "stream_pids", lambda _: [4_711])
     with pytest.raises(TransientError, match="has not come to it within 0 s"):
         on_demand.maintain(settings, 0)
-    assert maintenance_request.pending(settings.run_dir) is None
+    assert requests.pending(settings.run_dir, MAINTENANCE) is None
     assert files(lake) == 3
 
 

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from customer_activity.catalog import Table
+from customer_activity.engine import queries
 from customer_activity.engine.queries import RunningQuery
-from customer_activity.maintenance import maintenance, maintenance_request, upkeep
+from customer_activity.maintenance import maintenance, upkeep
 from customer_activity.maintenance.maintenance import Tended, Vacuumed
 from customer_activity.maintenance.upkeep import Upkeep
 from customer_activity.settings import Settings
+from customer_activity.supervision import requests
+from customer_activity.supervision.requests import MAINTENANCE
 from support.streams import Query
 
 
@@ -55,6 +58,11 @@ def all_queries(settings: Settings) -> list[RunningQuery]:
     return [
         RunningQuery(query, lambda: pytest.fail("nothing starts here"), settings, threading.Event()) for query in Query
     ]
+
+
+def answered(settings: Settings, request: str) -> list[list[object]] | None:
+    done = requests.answered(settings.run_dir, MAINTENANCE, request)
+    return None if done is None else list(done["tables"])
 
 
 def look(upkeep_: Upkeep, clock: Clock, seconds: float) -> None:
@@ -104,11 +112,11 @@ def test_a_table_without_work_costs_no_pause(
 def test_a_writer_that_is_at_work_is_left_alone(
     settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "HELD_SECONDS", 0.0)
-    queries = all_queries(settings)
-    busy = next(query for query in queries if query.query == Query.GOLD)
+    monkeypatch.setattr(queries, "HELD_SECONDS", 0.0)
+    running = all_queries(settings)
+    busy = next(query for query in running if query.query == Query.GOLD)
     with busy.at_work:
-        look(Upkeep(settings, queries), clock, upkeep.LOOK_SECONDS + len(Table) * upkeep.PAUSE_SECONDS)
+        look(Upkeep(settings, running), clock, upkeep.LOOK_SECONDS + len(Table) * upkeep.PAUSE_SECONDS)
     assert f"compact {Table.ACTIVITY_CHANGES.label}" not in done
     assert f"compact {Table.ACTIVITY.label}" in done
 
@@ -142,13 +150,13 @@ def test_the_log_is_kept_short_with_each_round_and_never_in_its_way(
 
 def test_what_is_asked_for_is_done_table_by_table(settings: Settings, clock: Clock, done: list[str]) -> None:
     keeping = Upkeep(settings, all_queries(settings))
-    request = maintenance_request.ask(settings.run_dir)
+    request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
     look(keeping, clock, 0.5 * (len(Table) - 1))
-    assert maintenance_request.answered(settings.run_dir, request) is None
+    assert answered(settings, request) is None
     look(keeping, clock, 0.5)
-    tended = maintenance_request.answered(settings.run_dir, request) or []
-    assert {table.table for table in tended} == {table.label for table in Table}
-    assert maintenance_request.pending(settings.run_dir) is None
+    tended = answered(settings, request) or []
+    assert {table[0] for table in tended} == {table.label for table in Table}
+    assert requests.pending(settings.run_dir, MAINTENANCE) is None
     look(keeping, clock, 5.0)
     assert done == []  # it is done once
 
@@ -156,26 +164,26 @@ def test_what_is_asked_for_is_done_table_by_table(settings: Settings, clock: Clo
 def test_a_busy_writer_is_waited_for(
     settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "HELD_SECONDS", 0.0)
-    queries = all_queries(settings)
-    keeping = Upkeep(settings, queries)
-    request = maintenance_request.ask(settings.run_dir)
-    busy = next(query for query in queries if query.query == Query.GOLD)
+    monkeypatch.setattr(queries, "HELD_SECONDS", 0.0)
+    running = all_queries(settings)
+    keeping = Upkeep(settings, running)
+    request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
+    busy = next(query for query in running if query.query == Query.GOLD)
     with busy.at_work:
         look(keeping, clock, 30.0)
-        assert maintenance_request.answered(settings.run_dir, request) is None
+        assert answered(settings, request) is None
     look(keeping, clock, 0.5 * len(Table))
-    assert len(maintenance_request.answered(settings.run_dir, request) or []) == len(Table)
+    assert len(answered(settings, request) or []) == len(Table)
 
 
 def test_a_driver_that_owns_no_table_says_so(settings: Settings, clock: Clock, done: list[str]) -> None:
     publisher = [query for query in all_queries(settings) if query.query == Query.PUBLISH]
-    request = maintenance_request.ask(settings.run_dir)
+    request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
     look(Upkeep(settings, publisher), clock, 0.5)
-    assert maintenance_request.answered(settings.run_dir, request) == []
+    assert answered(settings, request) == []
 
 
 def test_an_application_that_drains_leaves_requests_alone(settings: Settings, clock: Clock, done: list[str]) -> None:
-    request = maintenance_request.ask(settings.run_dir)
+    request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
     look(Upkeep(settings, all_queries(settings), serves=False), clock, 5.0)
-    assert maintenance_request.pending(settings.run_dir) == request
+    assert requests.pending(settings.run_dir, MAINTENANCE) == (request, {})

@@ -845,6 +845,20 @@ GUARDS = (
         ("tests/component/test_landing_order.py", "-k", "next_landing"),
     ),
     Guard(
+        "a batch after a replay has a landing of its own",
+        "maintenance/replays.py",
+        "                    query.refresh()",
+        "                    pass",
+        ("tests/spark/test_quarantine.py", "-k", "between_its_batches"),
+    ),
+    Guard(
+        "a driver that judges otherwise than whoever asks replays nothing",
+        "quarantine/replay.py",
+        'if request["judged_by"] != judged_by(settings):',
+        "if False:",
+        ("tests/spark/test_quarantine.py", "-k", "says_why"),
+    ),
+    Guard(
         "a replay does not come between two commits of a batch",
         "quarantine/replay.py",
         "_refuse_half_landed(lake, numbering)\n    landing",

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from customer_activity.catalog import Table
 from customer_activity.inspection import status
+from customer_activity.kafka import clients
 from customer_activity.maintenance import on_demand
+from customer_activity.quarantine import contents, replay
+from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
-from customer_activity.supervision import driver, processes
+from customer_activity.supervision import driver, processes, requests
 from customer_activity.supervision.driver import State
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
 from support.waiting import until
+
+TOLERATED_MS = 300_000  # what an event may be ahead of its landing
 
 
 @pytest.fixture
@@ -49,7 +55,23 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
     # What has nothing to read says so: otherwise the first record after a quiet hour would make it look stuck.
     until(lambda: next(looks).state.is_well and all(query.idle_at for query in status.report(settings).queries))
 
-    done = on_demand.maintain(settings, 60)  # between the batches of the driver that runs
+    # Refused, and right some seconds later: brought back between the batches of the driver that runs.
+    at = time.time_ns() // 1_000_000 + TOLERATED_MS + 4_000
+    ahead = purchase("P-3", "C-1", at=at)
+    producer = clients.producer(settings)
+    producer.produce(settings.purchase_topic, key=ahead.key, value=ahead.value, timestamp=at)
+    assert producer.flush(30) == 0
+    until(lambda: next(looks) and contents.groups(settings.lake, Selection()))
+    asked = replay.asked(settings, Selection(), "its clock was ahead")
+
+    def brought_back() -> bool:
+        answer = next(looks) and requests.by_driver(settings, requests.REPLAY, asked, 60)
+        return bool(answer and answer["replay"]["accepted"])
+
+    until(brought_back)
+    send(settings, purchase("P-4", "C-1"))  # lands after it, with a number of its own
+
+    done = on_demand.maintain(settings, 60)
     assert done.by_driver
     assert {table.table for table in done.tables} == {table.label for table in Table}
     assert not [table.error for table in done.tables if table.error]
@@ -57,7 +79,7 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
     until(lambda: driver.observe(settings).state is State.STOPPED)  # nobody pays attention any more
     assert process.wait(30) == 0
     assert "nobody has looked after this driver" in processes.log_path(settings, "stream").read_text(encoding="utf-8")
-    assert [row["purchase_count"] for row in rows(settings, Table.ACTIVITY)] == [2], "it stopped gracefully"
+    assert [row["purchase_count"] for row in rows(settings, Table.ACTIVITY)] == [4], "it stopped gracefully"
     until(lambda: not processes.family(process.pid))  # its JVM ends a moment later
     assert driver.stop(settings, 1) is None
     assert_verified(settings)

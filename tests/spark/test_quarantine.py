@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from customer_activity.catalog import Reason, Table
+from customer_activity import topology
+from customer_activity.catalog import Reason, Table, lease_id, table_path
+from customer_activity.engine.queries import RunningQuery
+from customer_activity.errors import TerminalError
+from customer_activity.maintenance.upkeep import Upkeep
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
 from customer_activity.quarantine import contents
@@ -17,9 +26,13 @@ from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import Replay, replay
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
+from customer_activity.streams.bronze.numbering import Numbering
+from customer_activity.supervision import requests
 from support.pipeline import Pipeline
 from support.quality import Topics
 from support.records import NOW_MS, PROFILES, PURCHASES, Record, profile, purchase
+from support.streams import Query
+from support.waiting import until
 
 EVERYTHING = Selection()
 HOUR = timedelta(hours=1)
@@ -126,6 +139,106 @@ def test_an_old_profile_does_not_come_back(
         "C-1": "1 Old Street",
         "C-2": "1 Old Street",
     }
+
+
+def test_one_that_came_back_leaves_quarantine_though_a_later_one_has_landed_since(
+    pipeline: Pipeline, dollars: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(replaying, "_remove", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            replay(dollars, EVERYTHING, "killed between")
+    pipeline.send(purchase("P-2", "C-1", "2.50"))
+    pipeline.run()
+    assert replay(dollars, EVERYTHING, "again").accepted == {PURCHASES: 1}
+    (sent_later,) = [row for row in pipeline.rows(Table.QUARANTINE) if row["key"] == b"P-2"]
+    assert sent_later["reason"] == "conflicting_duplicate"
+
+
+def served(pipeline: Pipeline, *, runs: Sequence[str] = tuple(topology.names())) -> tuple[Upkeep, list[str]]:
+    """Stand in for a driver that runs some streams; also return which of them were told that something was written."""
+    told: list[str] = []
+    queries = []
+    for name in runs:
+        query = RunningQuery(
+            name, lambda: pytest.fail("nothing starts here"), pipeline.settings, threading.Event(), hold=lambda: 7
+        )
+        query.refresh = partial(told.append, name)
+        queries.append(query)
+    return Upkeep(pipeline.settings, queries), told
+
+
+def answered(keeping: Upkeep, request: str) -> dict[str, Any]:
+    """Look as the driver does until the request is answered and nothing is at work."""
+    found: list[dict[str, Any]] = []
+
+    def is_done() -> bool:
+        keeping.look()
+        answer = requests.answered(keeping.settings.run_dir, requests.REPLAY, request)
+        found.extend([answer] if answer is not None else [])
+        return answer is not None and keeping.replays.at_work is None
+
+    until(is_done)
+    return found[0]
+
+
+def test_a_driver_that_runs_brings_records_back_between_its_batches(
+    pipeline: Pipeline, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.guard = BadShareGuard(1.0)
+    pipeline.send(profile("C-1", updated=NOW_MS + 400_000), purchase("P-1", "C-1"))
+    pipeline.run()
+    numbering = Numbering(settings.lake)  # as a driver keeps it from batch to batch
+    keeping, told = served(pipeline)
+    request = requests.ask(settings.run_dir, requests.REPLAY, replaying.asked(settings, EVERYTHING, "clocks"), 60)
+    monkeypatch.setattr("customer_activity.streams.bronze.parsing.CLOCK_TOLERANCE", timedelta(days=1))
+    answer = answered(keeping, request)
+    assert Replay(**answer["replay"]) == Replay({PROFILES: 1}, {}, 0)
+    assert {Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH} <= set(told)
+    log = DeltaTable(table_path(settings.lake, Table.PROFILE_EVENTS))
+    assert log.transaction_version(lease_id(Query.BRONZE)) == 7, "it is fenced by the driver's own epoch"
+    brought_back = numbering.newest + 1
+    assert {row["landing"] for row in pipeline.rows(Table.PROFILE_EVENTS)} == {brought_back}
+    numbering.refresh()
+    assert numbering.newest == brought_back, "the next batch has a number of its own"
+    pipeline.run()
+    assert counts(pipeline) == {"C-1": 1}
+    assert pipeline.rows(Table.QUARANTINE) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"currency": "USD"}, "by other settings"), ({}, "was interrupted")],
+    ids=["it judges otherwise", "bronze has half landed"],
+)
+def test_a_driver_says_why_it_brings_nothing_back(
+    pipeline: Pipeline,
+    dollars: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, str],
+    words: str,
+) -> None:
+    if not change:
+
+        def half_landed(*_: object) -> None:
+            raise TerminalError("batch 3 of bronze was interrupted")
+
+        monkeypatch.setattr(replaying, "_refuse_half_landed", half_landed)
+    asking = pipeline.settings.model_copy(update=change)
+    keeping, told = served(pipeline)
+    request = requests.ask(dollars.run_dir, requests.REPLAY, replaying.asked(asking, EVERYTHING, "mended"), 60)
+    answer = answered(keeping, request)
+    assert words in answer["fault"][0]
+    assert len(pipeline.rows(Table.QUARANTINE)) == 3
+    assert set(told) == {Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH}
+
+
+def test_a_driver_that_runs_some_of_the_streams_leaves_it_alone(pipeline: Pipeline, dollars: Settings) -> None:
+    keeping, told = served(pipeline, runs=[Query.BRONZE, Query.SILVER])
+    requests.ask(dollars.run_dir, requests.REPLAY, replaying.asked(dollars, EVERYTHING, "mended"), 60)
+    keeping.look()
+    assert requests.pending(dollars.run_dir, requests.REPLAY) is not None
+    assert told == []
 
 
 def test_what_came_back_is_accounted_for(

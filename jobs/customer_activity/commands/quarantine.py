@@ -11,6 +11,7 @@ from rich.table import Table
 from customer_activity.catalog import Reason
 from customer_activity.quarantine import contents
 from customer_activity.quarantine.contents import Selection
+from customer_activity.supervision import requests
 from customer_activity.terminal import console
 
 app = typer.Typer(no_args_is_help=True, help="Refused records: count them, look at them, bring them back.")
@@ -91,18 +92,29 @@ def replay(
     since: SinceOption = None,
     until: UntilOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the driver to do it.")
+    ] = 600.0,
     json: console.JsonOption = False,
 ) -> None:
-    """Judge quarantined records again, and move those that are valid now into bronze; the streams must be stopped.
+    """Judge quarantined records again, and move those that are valid now into bronze: by the driver when one runs.
 
     A record stays when a later one with its key has landed: moving it would count a purchase twice or bring an old
     profile back.
     """
-    from customer_activity.quarantine.replay import replay as bring_back  # noqa: PLC0415 - brings pyspark
+    from customer_activity.quarantine import replay as replaying  # noqa: PLC0415 - brings pyspark
 
-    done = bring_back(console.settings_of(ctx), selection(reason, topic, since, until), why, dry_run=dry_run)
+    settings, chosen = console.settings_of(ctx), selection(reason, topic, since, until)
+    answer = (
+        None if dry_run else requests.by_driver(settings, requests.REPLAY, replaying.asked(settings, chosen, why), wait)
+    )
+    done = (
+        replaying.replay(settings, chosen, why, dry_run=dry_run)
+        if answer is None
+        else replaying.Replay(**answer["replay"])
+    )
     if json:
-        console.print_json({**done._asdict(), "dry_run": dry_run})
+        console.print_json({**done._asdict(), "dry_run": dry_run, "by_driver": answer is not None})
         return
     would = "would enter" if dry_run else "entered"
     for name, records in done.accepted.items():

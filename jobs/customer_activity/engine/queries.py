@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch
 from customer_activity.settings import Settings
 
+HELD_SECONDS = 0.5  # a query that is at work for longer is not paused now
 GATE_SECONDS = 1.0  # how often a publisher that is held looks whether the gate is open
 
 
@@ -65,11 +66,13 @@ class RunningQuery:
         self.at_work = threading.Lock()
         self.handle: StreamingQuery | None = None
         self.is_draining = False
+        self.refresh: Callable[[], None] = lambda: None
 
     def start(self, *, available_now: bool) -> None:
         """Start the query on its checkpoint."""
         self.is_draining = available_now
         stream = self.open_stream()
+        self.refresh = stream.refresh
         writer = (
             stream.source()
             .writeStream.queryName(self.spec.name)
@@ -165,6 +168,18 @@ class RunningQuery:
         fault = explain(self.query, error, self.failure, self.settings, self.hold)
         self.status.message = str(fault)
         raise fault
+
+
+@contextmanager
+def paused(queries: Sequence[RunningQuery]) -> Iterator[bool]:
+    """Keep queries from beginning a batch; yield whether they are, which they are not when one is busy for longer."""
+    with ExitStack() as held:
+        for query in queries:
+            if not query.at_work.acquire(timeout=HELD_SECONDS):
+                yield False
+                return
+            held.callback(query.at_work.release)
+        yield True
 
 
 def _begins(settings: Settings, topic: str) -> dict[int, int]:

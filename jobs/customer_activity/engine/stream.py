@@ -105,12 +105,14 @@ class Opened:
         work: does one batch; the frame is only a plan where rows come to this process.
         begins: the first version that a first batch reads of each table, in the order of the sources (None: it begins
             with the initial snapshot); empty where the batches are Kafka's.
+        refresh: called when something else than its steps has written to its tables, between two batches.
     """
 
     spec: Spec
     source: Callable[[], DataFrame]
     work: Callable[[DataFrame, MicroBatch], None]
     begins: Mapping[Table, int | None] = field(default_factory=dict)
+    refresh: Callable[[], None] = lambda: None
 
 
 class Stream(Protocol):

@@ -1,29 +1,29 @@
 """Maintenance on demand: by the driver between its batches when one runs, else here, as long as none does.
 
-A table has one writer at a time. A driver that runs is asked (`maintenance_request`); where none runs, the leases of
-all queries are held meanwhile, so that a driver that starts is turned away.
+A table has one writer at a time. A driver that runs is asked (`supervision/requests.py`); where none runs, the leases
+of all queries are held meanwhile, so that a driver that starts is turned away.
 """
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+
+import msgspec
 
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import TABLES
-from customer_activity.errors import QueryAlreadyRunning, TransientError
+from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lake import delta
 from customer_activity.lease.epochs import ProcessLock
 from customer_activity.lease.lease import Lease
-from customer_activity.maintenance import maintenance, maintenance_request
+from customer_activity.maintenance import maintenance
 from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
-from customer_activity.supervision import running
+from customer_activity.supervision import requests
 
-LOOK_SECONDS = 0.5
 SET_ASIDE_DAYS = 30  # a checkpoint that was replaced is for whoever looks into why; nothing reads it again
 
 
@@ -53,24 +53,10 @@ def maintain(settings: Settings, wait_seconds: float) -> Maintained:
         TransientError: a driver runs and did not come to it, or one runs elsewhere.
     """
     delta.require_tables(settings.lake)
-    deadline = time.monotonic() + wait_seconds
-    request, tables = None, None
-    while tables is None and running.stream_pids(settings):
-        request = request or maintenance_request.ask(settings.run_dir)
-        tables = maintenance_request.answered(settings.run_dir, request)
-        if tables is None and time.monotonic() > deadline:
-            maintenance_request.withdraw(settings.run_dir)
-            raise TransientError(
-                f"the driver has not come to it within {wait_seconds:.0f} s",
-                remedy="`activity status` tells whether it gets on; it does maintenance between two batches",
-            )
-        time.sleep(LOOK_SECONDS)
-    by_driver = tables is not None
-    if tables is None:
-        maintenance_request.withdraw(settings.run_dir)
-        tables = at_rest(settings.lake)
+    answer = requests.by_driver(settings, requests.MAINTENANCE, {}, wait_seconds)
+    tables = at_rest(settings.lake) if answer is None else msgspec.convert(answer["tables"], list[Tended])
     before = datetime.now(UTC) - timedelta(days=SET_ASIDE_DAYS)
-    return Maintained(by_driver, tables, checkpoint.forget_set_aside(settings.lake, before))
+    return Maintained(answer is not None, tables, checkpoint.forget_set_aside(settings.lake, before))
 
 
 def at_rest(lake: str) -> list[Tended]:

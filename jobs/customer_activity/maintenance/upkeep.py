@@ -1,26 +1,32 @@
-"""When tables are looked after: logs and small files every few seconds, what is expired every hour, all when asked."""
+"""When tables are looked after: logs and small files every few seconds, what is expired every hour, all when asked.
+
+What else is asked of a driver is done here, too: between batches, while the tables' writers wait.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
+
+import msgspec
 
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import TABLES
 from customer_activity.engine.observability import keep_log_short, log
-from customer_activity.engine.queries import RunningQuery
+from customer_activity.engine.queries import RunningQuery, paused
 from customer_activity.lake import delta, failpoints
-from customer_activity.maintenance import maintenance, maintenance_request
+from customer_activity.maintenance import maintenance
 from customer_activity.maintenance.maintenance import FAULTS, Tended
+from customer_activity.maintenance.replays import Replays
 from customer_activity.settings import Settings
+from customer_activity.supervision import requests
+from customer_activity.supervision.requests import MAINTENANCE
 
 LOOK_SECONDS = 20.0  # from the end of one round over the tables to the next
 PAUSE_SECONDS = 2.0  # within a round, after a table that had something to do: what waited for it goes first
 VACUUM_SECONDS = 3600.0
-HELD_SECONDS = 0.5  # a writer that is at work for longer is left alone until the next look
 
 
 class Upkeep:
@@ -33,6 +39,7 @@ class Upkeep:
         """
         self.settings = settings
         self.writers = writers_of(running)
+        self.replays = Replays(settings, self.writers.get(Table.QUARANTINE, []))
         self.reach = failpoints.of(settings, failpoints.MAINTENANCE)
         self.next_look = time.monotonic() + LOOK_SECONDS
         self.next_vacuum = time.monotonic() + VACUUM_SECONDS
@@ -44,7 +51,7 @@ class Upkeep:
 
     def look(self) -> None:
         """Go on with the round over all tables: every one gets its turn, however busy those before it are."""
-        if (self.serves and self.fulfil()) or time.monotonic() < self.next_look:
+        if (self.serves and (self.fulfil() or self.replays.serve())) or time.monotonic() < self.next_look:
             return
         if not self.due:
             self.cut_log()
@@ -67,7 +74,8 @@ class Upkeep:
     def fulfil(self) -> bool:
         """Do the next table of what somebody asked for (`activity maintain`); say whether anybody did."""
         run_dir = self.settings.run_dir
-        request = maintenance_request.pending(run_dir)
+        found = requests.pending(run_dir, MAINTENANCE)
+        request = None if found is None else found.id
         if request != self.request:
             self.request, self.tended = request, []
         if request is None:
@@ -78,7 +86,7 @@ class Upkeep:
                     self.tended.append(maintenance.tend(self.settings.lake, table, reach=self.reach))
                     log.info("table=%s tended as asked", table.label)
         if len(self.tended) == len(self.writers):
-            maintenance_request.answer(run_dir, request, self.tended)
+            requests.answer(run_dir, MAINTENANCE, request, {"tables": msgspec.to_builtins(self.tended)})
         return True
 
     def tidy(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
@@ -132,18 +140,6 @@ class Upkeep:
         if done.files:
             log.info("table=%s vacuumed files=%d bytes=%d", table.label, done.files, done.bytes)
         return True
-
-
-@contextmanager
-def paused(writers: Sequence[RunningQuery]) -> Iterator[bool]:
-    """Keep queries from beginning a batch; yield whether they are, which they are not when one is busy for longer."""
-    with ExitStack() as held:
-        for query in writers:
-            if not query.at_work.acquire(timeout=HELD_SECONDS):
-                yield False
-                return
-            held.callback(query.at_work.release)
-        yield True
 
 
 def _later(table: Table, error: Exception) -> None:

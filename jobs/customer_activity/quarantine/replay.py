@@ -22,6 +22,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
@@ -89,6 +90,36 @@ def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bo
     delta.require_tables(settings.lake)
     with nullcontext() if dry_run else lease.kept_out(settings.lake, topology.writers(Table.QUARANTINE)) as held:
         return _replay(settings, selection, reason, None if held is None else held.hold)
+
+
+def asked(settings: Settings, selection: Selection, reason: str) -> dict[str, Any]:
+    """Put in JSON's types what a driver that runs is asked for; it says by which rules the records are to be judged."""
+    return {"selection": msgspec.to_builtins(selection), "reason": reason, "judged_by": judged_by(settings)}
+
+
+def judged_by(settings: Settings) -> list[Any]:
+    """Return what a record's verdict depends on beside the record."""
+    return [RULES, settings.currency, settings.purchase_topic, settings.profile_topic]
+
+
+def as_asked(settings: Settings, request: Mapping[str, Any], hold: Callable[[str], int]) -> Replay:
+    """Do in a driver, while its streams wait, what `asked` has told.
+
+    Args:
+        settings: the driver's.
+        request: as `asked` makes it.
+        hold: tells the epoch that the driver holds of a stream.
+
+    Raises:
+        TerminalError: the driver judges otherwise than whoever asked; a batch of bronze may have landed in part.
+        LeaseLost: another driver has taken a stream over.
+    """
+    if request["judged_by"] != judged_by(settings):
+        raise TerminalError(
+            "the driver that runs judges records by other settings, or is of another release",
+            remedy="restart it, then replay: what was mended has to be mended for the streams, too",
+        )
+    return _replay(settings, msgspec.convert(request["selection"], Selection), request["reason"], hold)
 
 
 def _replay(settings: Settings, selection: Selection, reason: str, hold: Callable[[str], int] | None) -> Replay:
@@ -173,27 +204,25 @@ def _landed(lake: str, table: Table, records: pa.Table) -> pa.Table:
 
 
 def _not_overtaken(records: pa.Table, landed: pa.Table, key: str) -> pa.Array:
-    """Whether nothing of the same key has landed since each record was refused."""
+    """Whether nothing of the same key has landed since each record was refused, or it was brought back before."""
     places: dict[str, list[Place]] = {}
     for name, *place in _rows(landed, [key, *ORDER]):
         places.setdefault(name, []).append(tuple(place))
-    return pa.array(
-        [
-            not any(_is_later(other, tuple(place)) for other in places.get(name, ()))
-            for name, *place in _rows(records, [key, *ORDER])
-        ],
-        pa.bool_(),
-    )
+
+    def may_enter(name: str, place: Place) -> bool:
+        others = places.get(name, [])
+        # One that an interrupted replay has appended leaves quarantine, whatever has landed after it.
+        return any(other[1:] == place[1:] for other in others) or not any(_is_later(other, place) for other in others)
+
+    return pa.array([may_enter(name, tuple(place)) for name, *place in _rows(records, [key, *ORDER])], pa.bool_())
 
 
 def _is_later(other: Place, place: Place) -> bool:
-    """Whether one record landed after another one was refused; the same record, brought back before, did not.
+    """Whether one record landed after another one was refused.
 
     Without numbers it is not known which of two partitions was first.
     """
     (landing, *at), (refused_in, *refused_at) = other, place
-    if at == refused_at:
-        return False
     if landing is None and refused_in is None:
         return bool(at[0] != refused_at[0] or at[1] > refused_at[1])
     return (-1 if landing is None else landing, *at) > (-1 if refused_in is None else refused_in, *refused_at)

@@ -39,7 +39,7 @@ class Landing(NamedTuple):
 
 
 class Numbering:
-    """Numbers bronze's batches; nothing else lands meanwhile.
+    """Numbers bronze's batches.
 
     Attributes:
         newest: the newest number of the lake; 0 where none was given yet.
@@ -48,9 +48,14 @@ class Numbering:
 
     def __init__(self, lake: str) -> None:
         """Read what the newest commits note."""
-        notes = [_newest_note(lake, table, (NAME, REPLAY)) for table in TABLES]
-        of_bronze = [_newest_note(lake, table, (NAME,)) for table in TABLES]
-        self.newest = max((int(note.get(LANDING, 0)) for note in notes), default=0) or _newest_stored(lake)
+        self.lake = lake
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read it again: a replay has landed meanwhile."""
+        notes = [_newest_note(self.lake, table, (NAME, REPLAY)) for table in TABLES]
+        of_bronze = [_newest_note(self.lake, table, (NAME,)) for table in TABLES]
+        self.newest = max((int(note.get(LANDING, 0)) for note in notes), default=0) or _newest_stored(self.lake)
         self.noted: Mapping[str, Any] = max(of_bronze, key=lambda note: int(note.get(LANDING, -1)))
 
     def has(self, generation: str, batch_id: int | None) -> bool:

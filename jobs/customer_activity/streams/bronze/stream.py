@@ -177,7 +177,7 @@ class Bronze:
         def work(records: DataFrame, batch: MicroBatch) -> None:
             writer.make_all(prepared(records, batch), batch)
 
-        return Opened(SPEC, partial(read, context.spark, settings), work)
+        return Opened(SPEC, partial(read, context.spark, settings), work, refresh=numbering.refresh)
 
 
 STREAM = Bronze()

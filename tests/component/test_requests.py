@@ -1,0 +1,119 @@
+"""What a command asks of a driver: asked once, answered to whoever waits, and gone when nobody does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from customer_activity.errors import TerminalError, TransientError
+from customer_activity.settings import Settings
+from customer_activity.supervision import requests, running
+from customer_activity.supervision.requests import REPLAY, Request
+
+ASKED = {"reason": "mended"}
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(running, "stream_pids", lambda _: [4_711])
+
+
+@contextmanager
+def driver(settings: Settings, does: Callable[[Request], None]) -> Iterator[None]:
+    """Stand in for a driver: a thread that takes what is asked for, once."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.01):
+            if (request := requests.pending(settings.run_dir, REPLAY)) is not None:
+                does(request)
+                return
+
+    working = threading.Thread(target=work)
+    working.start()
+    try:
+        yield
+    finally:
+        over.set()
+        working.join()
+
+
+def pending(settings: Settings) -> Request | None:
+    return requests.pending(settings.run_dir, REPLAY)
+
+
+def test_what_is_asked_for_reaches_the_driver_and_its_answer_comes_back(settings: Settings) -> None:
+    found: list[Request] = []
+
+    def does(request: Request) -> None:
+        found.append(request)
+        requests.answer(settings.run_dir, REPLAY, request.id, {"replay": 3})
+
+    with driver(settings, does):
+        answer = requests.by_driver(settings, REPLAY, ASKED, 30)
+    assert answer is not None
+    assert answer["replay"] == 3
+    assert [request.asked for request in found] == [ASKED]
+    assert pending(settings) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised"),
+    [
+        (TransientError("the lease is lost", remedy="ask again"), TransientError),
+        (TerminalError("a batch is half landed", remedy="ask again"), TerminalError),
+    ],
+    ids=["it may be tried again", "it may not"],
+)
+def test_why_the_driver_could_not_is_told_to_whoever_asked(
+    settings: Settings, fault: TransientError | TerminalError, raised: type[Exception]
+) -> None:
+    with (
+        driver(settings, lambda request: requests.refuse(settings.run_dir, REPLAY, request.id, fault)),
+        pytest.raises(raised, match=f"{fault.what}\n  → ask again"),
+    ):
+        requests.by_driver(settings, REPLAY, ASKED, 30)
+
+
+def test_without_a_driver_nothing_is_asked_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "stream_pids", lambda _: [])
+    assert requests.by_driver(settings, REPLAY, ASKED, 30) is None
+    assert pending(settings) is None
+
+
+def test_an_answer_to_somebody_else_is_none(settings: Settings) -> None:
+    requests.answer(settings.run_dir, REPLAY, "of-before", {"replay": 9})
+    with pytest.raises(TransientError, match="has not come to it within 0 s"):
+        requests.by_driver(settings, REPLAY, ASKED, 0)
+
+
+def test_whoever_is_interrupted_asks_no_more(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: float) -> None:
+        assert pending(settings) is not None
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(requests.time, "sleep", interrupted)  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        requests.by_driver(settings, REPLAY, ASKED, 30)
+    assert pending(settings) is None
+
+
+def test_a_request_that_nobody_waits_for_any_more_has_expired(settings: Settings) -> None:
+    requests.ask(settings.run_dir, REPLAY, ASKED, wait_seconds=-1)
+    assert pending(settings) is None
+
+
+@pytest.mark.parametrize("asked", [ASKED, {"reason": "something else"}], ids=["the same", "another"])
+def test_two_may_ask_for_the_same_and_not_for_different_things(settings: Settings, asked: dict[str, Any]) -> None:
+    first = requests.ask(settings.run_dir, REPLAY, ASKED, 60)
+    if asked == ASKED:
+        assert requests.ask(settings.run_dir, REPLAY, asked, 60) == first
+        return
+    with pytest.raises(TransientError, match="another replay"):
+        requests.by_driver(settings, REPLAY, asked, 60)
+    assert pending(settings) == (first, ASKED), "it is left to whoever asked for it"
