@@ -64,8 +64,8 @@ class Replays:
             except FAULTS as error:
                 log.warning("a replay failed, and may be asked for again: %s", error)
                 why = f"the replay failed: {type(error).__name__}"
-                fault = TransientError(why, remedy="the driver's log has more; ask again")
-                requests.refuse(run_dir, REPLAY, request.id, fault)
+                failed = TransientError(why, remedy="the driver's log has more; ask again")
+                requests.refuse(run_dir, REPLAY, request.id, failed)
             finally:
                 for query in self.writers:
                     query.refresh()
