@@ -9,7 +9,7 @@ import pytest
 
 from customer_activity.streams.publish import parts
 from customer_activity.streams.publish.marker import Marker
-from customer_activity.streams.publish.parts import OTHER_BYTES, ROW, VERSION
+from customer_activity.streams.publish.parts import OTHER_BYTES, ROW, TEXTS, VERSION
 
 BEGIN = Marker("gold", -1)
 
@@ -18,9 +18,10 @@ def rows(*versions: int, address: str = "") -> pa.Table:
     """Rows of some versions, each of a customer of its own."""
     table = pa.table({VERSION: pa.array(versions, pa.int64())})
     customers = pa.array([f"{number:02}" for number in range(len(versions))])
-    for name in ("customer_id", "name", "email", "loyalty_status"):
-        table = table.append_column(name, customers if name == "customer_id" else pa.nulls(len(versions), pa.string()))
-    return table.append_column("address", pa.repeat(pa.scalar(address), len(versions)))
+    for name in set(TEXTS):
+        of_all = pa.nulls(len(versions), pa.string()) if name != "address" else pa.repeat(address, len(versions))
+        table = table.append_column(name, customers if name == "customer_id" else of_all)
+    return table
 
 
 def feed(*versions: int, at_a_time: int = 3, address: str = "") -> Iterator[pa.Table]:

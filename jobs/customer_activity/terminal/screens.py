@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from customer_activity.contracts.tables import PURCHASE_FIELDS, names
 from customer_activity.inspection.show import Customer
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.shown import in_a_line
@@ -106,7 +107,7 @@ def customer(found: Customer) -> RenderableType:
     parts += [_record("silver.customer_profiles", found.profile)] if found.profile else []
     parts += [_record("silver.purchase_summaries", found.summary)] if found.summary and not found.gold else []
     if found.purchases:
-        columns = ["purchase_id", "product_id", "amount", "currency", "occurred_at"]
+        columns = [name for name in names(PURCHASE_FIELDS) if name != "customer_id"]
         total = found.summary["purchase_count"] if found.summary else len(found.purchases)
         grid = Grid(
             *columns,

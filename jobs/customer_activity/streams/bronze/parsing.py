@@ -30,6 +30,7 @@ from customer_activity.contracts import (
     is_nested_too_deeply,
     record_type,
 )
+from customer_activity.contracts.tables import PROFILE_FIELDS, PURCHASE_FIELDS
 from customer_activity.streams.bronze.refusals import Refusals, as_text, rows_unlike, rows_where
 
 CLOCK_TOLERANCE = timedelta(minutes=5)  # what a producer's clock may be ahead of the broker's
@@ -52,23 +53,13 @@ _CARRIED = {  # output column: (input column, type)
 }
 
 
-def _arrow_type(field: Field) -> pa.DataType:
-    if field.is_timestamp:
-        return TIMESTAMP
-    return pa.decimal128(field.precision, field.scale) if field.kind is Kind.NUMBER else pa.string()
-
-
 PARSED_SCHEMA = pa.schema(
     {
         **{column: data_type for column, (_, data_type) in _CARRIED.items()},
         "kafka_timestamp": TIMESTAMP,
         "reason": pa.string(),
         "detail": pa.string(),
-        **{
-            field.column: _arrow_type(field)
-            for contract in (PURCHASE_EVENT, CUSTOMER_PROFILE)
-            for field in contract.fields
-        },
+        **{column.name: column.type for column in (*PURCHASE_FIELDS, *PROFILE_FIELDS)},
         "is_tombstone": pa.bool_(),
     }
 )
@@ -215,7 +206,7 @@ def _decode(values: list[bytes | None], contract: Contract, refusals: Refusals) 
         elif field.kind is Kind.NUMBER:
             columns[field.column] = _decimals(field, cells, contract, values, refusals)
         else:
-            columns[field.column] = pa.array(cells, pa.string())
+            columns[field.column] = pa.array(cells, PARSED_SCHEMA.field(field.column).type)
         for row in rows_unlike(columns[field.column], field.pattern):
             _examined(contract, row, values, refusals)
     return columns

@@ -15,13 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.contracts.tables import ACTIVITY_FIELDS
 from customer_activity.streams.publish.marker import Marker
 
 # A transaction must end well inside the broker's time-out of 60 s: 64 MB take one or two on two cores.
 PART_RECORDS = 100_000
 PART_BYTES = 64 << 20  # of keys and values
 
-TEXTS = ("customer_id", "customer_id", "name", "email", "address", "loyalty_status")  # the id is the key, too
+TEXTS = ["customer_id", *(column.name for column in ACTIVITY_FIELDS if column.type == pa.string())]  # key and value
 OTHER_BYTES = 400  # of a record beside its texts: the names of its fields, times, numbers
 VERSION, ROW = "_commit_version", "_row"
 

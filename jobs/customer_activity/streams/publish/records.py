@@ -8,24 +8,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.contracts.schema import CUSTOMER_ACTIVITY
+from customer_activity.contracts.tables import UTC_MICROS
 from customer_activity.streams.publish import parts
 
-# Gold's columns as the contract's fields (customer_activity.schema.json): camelCase, times in milliseconds.
-FIELDS = {
-    "customerId": "customer_id",
-    "name": "name",
-    "email": "email",
-    "address": "address",
-    "loyaltyStatus": "loyalty_status",
-    "profileUpdatedAtEpochMillis": "profile_updated_at",
-    "purchaseCount": "purchase_count",
-    "totalAmount": "total_amount",
-    "currency": "currency",
-    "firstPurchaseAtEpochMillis": "first_purchase_at",
-    "lastPurchaseAtEpochMillis": "last_purchase_at",
-    "viewVersion": "view_version",
-    "asOfEpochMillis": "as_of",
-}
+FIELDS = {field.name: field.column for field in CUSTOMER_ACTIVITY.fields}  # gold has times, the topic milliseconds
 RECORDS_AT_A_TIME = 1_000
 
 ESCAPED_BYTES = 6  # of JSON for one byte of text, at most
@@ -96,4 +83,4 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return times as milliseconds since 1970."""
     if not pa.types.is_timestamp(column.type):
         return column
-    return pc.divide(column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1000)
+    return pc.divide(column.cast(UTC_MICROS).cast(pa.int64()), 1000)
