@@ -57,6 +57,21 @@ def test_rows_and_place_change_together_or_not_at_all(tmp_path: Path) -> None:
     assert again.position(Table.PROFILE_CHANGES) is None
 
 
+@pytest.mark.parametrize(
+    ("tables", "seeds"),
+    [(WORDS.replace("text TEXT", "text TEXT, more TEXT"), ["SELECT 1"]), (WORDS, ["SELECT 1, 2"]), (WORDS, [])],
+    ids=["a column more", "another query", "none"],
+)
+def test_an_index_that_other_sql_has_made_is_made_again(tmp_path: Path, tables: str, seeds: list[str]) -> None:
+    index = Index(tmp_path / "a.db", WORDS, ["SELECT 1"])
+    index.connection.execute("INSERT INTO word VALUES ('one')")
+    index.close()
+    same = Index(tmp_path / "a.db", WORDS, ["SELECT 1"])
+    assert words(same) == ["one"]
+    same.close()
+    assert words(Index(tmp_path / "a.db", tables, seeds)) == []
+
+
 @pytest.mark.parametrize("damage", ["of another release", "no database"])
 def test_an_index_of_no_use_is_made_again(tmp_path: Path, damage: str) -> None:
     index = Index(tmp_path / "a.db", WORDS)

@@ -17,7 +17,6 @@ from customer_activity.catalog import Table
 from customer_activity.contracts.schema import CUSTOMER_ACTIVITY, CUSTOMER_PROFILE, PURCHASE_EVENT, Contract
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
-AMOUNT = pa.decimal128(18, 2)
 
 
 class Kept(NamedTuple):
@@ -80,6 +79,14 @@ RAW = _columns(key=pa.binary(), value=pa.binary(), headers=HEADERS)
 LANDING = _columns(landing=pa.int64())
 POSITION = _columns(partition=pa.int32(), offset=pa.int64(), kafka_timestamp=UTC_MICROS, landing=pa.int64())
 IS_TOMBSTONE = _columns(is_tombstone=pa.bool_())
+# What a summary has of a customer's purchases besides their number and total: a column's least or greatest value.
+EXTREMES = {
+    "first_purchase_at": ("occurred_at", "min"),
+    "last_purchase_at": ("occurred_at", "max"),
+    "last_kafka_timestamp": ("kafka_timestamp", "max"),
+}
+COUNTED = pa.schema([*PURCHASE_FIELDS, *POSITION])
+SUMMED = ["customer_id", "amount", *dict.fromkeys(column for column, _ in EXTREMES.values())]  # a purchase's columns
 BY_PLACE = ("partition", "offset", "kafka_timestamp")
 
 TABLES: dict[Table, Declaration] = {
@@ -103,7 +110,7 @@ TABLES: dict[Table, Declaration] = {
         BY_PLACE,
         LOOKED_BACK_IN,
     ),
-    Table.PURCHASES: Declaration(pa.schema([*PURCHASE_FIELDS, *POSITION]), ("kafka_timestamp",)),
+    Table.PURCHASES: Declaration(COUNTED, ("kafka_timestamp",)),
     # One row a change, in the order of records; a tombstone ends the profile.
     Table.PROFILE_CHANGES: Declaration(pa.schema([*PROFILE_FIELDS, *POSITION, *IS_TOMBSTONE]), ("kafka_timestamp",)),
     Table.SUMMARIES: Declaration(
@@ -111,10 +118,8 @@ TABLES: dict[Table, Declaration] = {
             _columns(
                 customer_id=pa.string(),
                 purchase_count=pa.int64(),
-                total_amount=AMOUNT,
-                first_purchase_at=UTC_MICROS,
-                last_purchase_at=UTC_MICROS,
-                last_kafka_timestamp=UTC_MICROS,
+                total_amount=pa.decimal128(18, 2),
+                **{name: COUNTED.field(column).type for name, (column, _) in EXTREMES.items()},
             )
         ),
         ("customer_id", "last_kafka_timestamp"),

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from customer_activity.catalog import Table
 from customer_activity.errors import IndexDamaged
 from customer_activity.lake.deltalog import Position
 
-# Of the file's layout: one of another number is of another release, and is made again.
-FORMAT = 2
+FORMAT = 2  # another number is for a change of what a file holds that its SQL does not tell
 # Readable after a crash of the process at any point and after one of the machine: only the last moments may be gone,
 # and those are in the tables.
 PRAGMAS = (
@@ -41,21 +41,23 @@ DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class OtherFormat(sqlite3.DatabaseError):
-    """Raised for a file that another release has made."""
+    """Raised for a file that other SQL has made."""
 
 
 class Index:
     """One SQLite file that holds some tables, each at a place of its own."""
 
-    def __init__(self, path: Path, tables: str) -> None:
-        """Open the index; a file that is of no use is made again.
+    def __init__(self, path: Path, tables: str, seeds: Iterable[str] = ()) -> None:
+        """Open the index; a file that is of no use is made again, as is one whose SQL was another.
 
         Args:
             path: the file.
             tables: SQL that creates the index's tables.
+            seeds: the queries that they are filled with.
         """
         self.path = path
         self.tables = tables
+        self.format = crc32("\n".join((str(FORMAT), POSITIONS, tables, *seeds)).encode()) >> 1  # SQLite has 31 bits
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self.connection = self._open()
@@ -73,9 +75,9 @@ class Index:
                 connection.execute(f"PRAGMA {pragma}")
             ((found,),) = connection.execute("PRAGMA user_version")
             ((objects,),) = connection.execute("SELECT count(*) FROM sqlite_schema")
-            if objects and found != FORMAT:
-                raise OtherFormat(f"format {found}, and {FORMAT} is wanted")  # noqa: TRY301 - as damage is
-            connection.execute(f"PRAGMA user_version={FORMAT}")
+            if objects and found != self.format:
+                raise OtherFormat(f"format {found}, and {self.format} is wanted")  # noqa: TRY301 - as damage is
+            connection.execute(f"PRAGMA user_version={self.format}")
             connection.executescript(POSITIONS + self.tables)
         except BaseException:
             connection.close()

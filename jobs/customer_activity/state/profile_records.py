@@ -7,67 +7,51 @@ index keeps tombstones, too: rows may come in any order, and an older one must n
 from __future__ import annotations
 
 import sqlite3
+from collections import namedtuple
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import PROFILE_FIELDS, arrow_schema
+from customer_activity.state.columns import listed, plain, plain_sql, sqlite_type
 from customer_activity.state.restore import Holding
 
-MICROS = pa.timestamp("us", tz="UTC")
 UNNUMBERED = -1  # the landing of what landed before they were numbered
-COLUMNS = """
-    customer_id TEXT PRIMARY KEY, name TEXT, email TEXT, address TEXT, loyalty_status TEXT, updated_at INTEGER,
-    "partition" INTEGER, "offset" INTEGER, kafka_timestamp INTEGER, landing INTEGER, is_tombstone INTEGER
-"""
+COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
+_CONTENT = slice(len(PROFILE_FIELDS))
+_TYPED = ", ".join(f'"{column.name}" {sqlite_type(column)}' for column in arrow_schema(Table.PROFILE_CHANGES))
+_SAID = ", ".join(f'"{column.name}" := {plain_sql(column)}' for column in arrow_schema(Table.PROFILE_CHANGES))
 TABLE = f"""
-CREATE TABLE IF NOT EXISTS latest ({COLUMNS}) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS latest ({_TYPED}, PRIMARY KEY (customer_id)) WITHOUT ROWID;
 CREATE TEMP VIEW profile AS SELECT * FROM latest WHERE NOT is_tombstone;
 """  # noqa: S608 - the names are ours
-INSERT = "INSERT INTO latest VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT = f"INSERT INTO latest VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 CHANGE = f"""
-{INSERT} ON CONFLICT (customer_id) DO UPDATE SET
-    name = excluded.name, email = excluded.email, address = excluded.address, updated_at = excluded.updated_at,
-    loyalty_status = excluded.loyalty_status, "partition" = excluded."partition", "offset" = excluded."offset",
-    kafka_timestamp = excluded.kafka_timestamp, landing = excluded.landing, is_tombstone = excluded.is_tombstone
+{INSERT} ON CONFLICT (customer_id) DO UPDATE SET {", ".join(f'"{name}" = excluded."{name}"' for name in COLUMNS[1:])}
 WHERE (excluded.landing, excluded."partition", excluded."offset") >= (landing, "partition", "offset")
 """
 SEED = f"""
-SELECT customer_id, said.name, said.email, said.address, said.loyalty_status, said.updated_at, said."partition",
-    said."offset", said.kafka_timestamp, said.landing, said.is_tombstone
-FROM (
-    SELECT customer_id, arg_max(
-        {{{{'name': name, 'email': email, 'address': address, 'loyalty_status': loyalty_status,
-          'updated_at': epoch_us(updated_at), 'partition': "partition", 'offset': "offset",
-          'kafka_timestamp': epoch_us(kafka_timestamp), 'landing': coalesce(landing, {UNNUMBERED}),
-          'is_tombstone': is_tombstone::INTEGER}}}},
-        (coalesce(landing, {UNNUMBERED}), "partition", "offset")
-    ) AS said
-    FROM snapshot {{where}} GROUP BY customer_id
+SELECT {listed(COLUMNS, "said")} FROM (
+    SELECT customer_id, arg_max(struct_pack({_SAID}), (landing, "partition", "offset")) AS said
+    FROM (SELECT * REPLACE (coalesce(landing, {UNNUMBERED}) AS landing) FROM snapshot {{where}}) GROUP BY customer_id
 )
 """  # noqa: S608 - the names are ours
 
 
-class Profile(NamedTuple):
-    """One profile record; times in microseconds since 1970, UTC."""
+class Profile(namedtuple("Profile", COLUMNS)):  # type: ignore[misc]  # noqa: PYI024 - the columns are the contract's
+    """One profile record, times in microseconds since 1970, UTC; declared here are the columns that rules name."""
 
+    __slots__ = ()
     customer_id: str
-    name: str | None
-    email: str | None
-    address: str | None
-    loyalty_status: str | None
     updated_at: int | None
-    partition: int
-    offset: int
-    kafka_timestamp: int
-    landing: int
-    is_tombstone: bool = False
+    is_tombstone: bool
 
     @property
     def content(self) -> tuple[object, ...]:
         """What it says, apart from where and when it was said."""
-        return self[:6]
+        return self[_CONTENT]
 
 
 def records(rows: pa.Table | pa.RecordBatch) -> Iterator[Profile]:
@@ -77,15 +61,9 @@ def records(rows: pa.Table | pa.RecordBatch) -> Iterator[Profile]:
 
 def values(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """Return the same as plain tuples, for SQL: to name their fields takes half as long as to insert them."""
-    columns = []
-    for name in Profile._fields:
-        column = rows.column(name)
-        if name == "landing":
-            column = column.fill_null(UNNUMBERED)
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(MICROS).cast(pa.int64())
-        columns.append(column.to_pylist())
-    return zip(*columns, strict=True)
+    landing = rows.column("landing").fill_null(UNNUMBERED)
+    columns = (landing if name == "landing" else plain(rows.column(name)) for name in COLUMNS)
+    return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
 def take(connection: sqlite3.Connection, rows: pa.Table) -> None:
@@ -93,6 +71,4 @@ def take(connection: sqlite3.Connection, rows: pa.Table) -> None:
     connection.executemany(CHANGE, values(rows.sort_by("customer_id")))
 
 
-HOLDING = Holding(
-    Table.PROFILE_CHANGES, Profile._fields, "DELETE FROM latest", take, SEED, INSERT, Table.PROFILE_EVENTS
-)
+HOLDING = Holding(Table.PROFILE_CHANGES, COLUMNS, "DELETE FROM latest", take, SEED, INSERT, Table.PROFILE_EVENTS)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import arrow_schema
+from customer_activity.contracts.tables import EXTREMES, SUMMED, arrow_schema
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.merging import PART_ROWS
@@ -30,9 +30,6 @@ SPEC = Spec(
     promises="each purchase is added to its customer's running summary once",
     is_behind=True,
 )
-COLUMNS = ["customer_id", "amount", "occurred_at", "kafka_timestamp"]
-TIMES = [("occurred_at", "min"), ("occurred_at", "max"), ("kafka_timestamp", "max")]
-
 WIDE = pa.decimal128(38, 2)  # holds the sum of more purchases than there can be
 MOST = Decimal("9999999999999999.99")  # of a total
 
@@ -42,9 +39,7 @@ BOTH = "cast(t.total_amount as decimal(38,2)) + cast(s.total_amount as decimal(3
 ADD_TO_SUMMARY = {
     "purchase_count": "t.purchase_count + s.purchase_count",
     "total_amount": f"try_cast({BOTH} as decimal(18,2))",
-    "first_purchase_at": "least(t.first_purchase_at, s.first_purchase_at)",
-    "last_purchase_at": "greatest(t.last_purchase_at, s.last_purchase_at)",
-    "last_kafka_timestamp": "greatest(t.last_kafka_timestamp, s.last_kafka_timestamp)",
+    **{name: f"{'least' if how == 'min' else 'greatest'}(t.{name}, s.{name})" for name, (_, how) in EXTREMES.items()},
 }
 
 
@@ -57,14 +52,13 @@ def summarise(batches: Iterable[pa.RecordBatch]) -> pa.Table:
         part.append_column("one", pa.repeat(1, part.num_rows))
         .set_column(part.column_names.index("amount"), "amount", part.column("amount").cast(WIDE))
         .group_by("customer_id")
-        .aggregate([("one", "sum"), ("amount", "sum"), *TIMES])
+        .aggregate([("one", "sum"), ("amount", "sum"), *EXTREMES.values()])
         .rename_columns(wide.names)
         for part in in_parts(batches, PART_ROWS)
     ]
     together = pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in parts)])
-    sums = together.group_by("customer_id").aggregate(
-        list(zip(names, ("sum", "sum", "min", "max", "max"), strict=True))
-    )
+    how = ("sum", "sum", *(how for _, how in EXTREMES.values()))
+    sums = together.group_by("customer_id").aggregate(list(zip(names, how, strict=True)))
     return _in_range(sums.rename_columns(wide.names)).cast(schema)
 
 
@@ -75,4 +69,4 @@ def _in_range(sums: pa.Table) -> pa.Table:
     return sums.set_column(sums.column_names.index("total_amount"), "total_amount", held)
 
 
-STREAM = CurrentRows(SPEC, COLUMNS, summarise, update=ADD_TO_SUMMARY)
+STREAM = CurrentRows(SPEC, SUMMED, summarise, update=ADD_TO_SUMMARY)

@@ -17,38 +17,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import ACTIVITY_FIELDS, COUNTED, EXTREMES, SUMMED, names
 from customer_activity.lake import deltalog
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import Settings
 from customer_activity.state import profile_records, restore
+from customer_activity.state.columns import listed, plain, plain_sql, sqlite_type
 from customer_activity.state.index import Index
-from customer_activity.state.profile_records import Profile
 from customer_activity.state.restore import Holding
 
 NAME = "gold"
 OUT_OF_RANGE = 10**18  # cents: the first total that decimal(18,2) does not hold; a sum of two still fits 64 bits
-TABLES = """
+SUMS = pa.schema(
+    [("customer_id", pa.string()), *((name, pa.int64()) for name in ("purchase_count", "cents", *EXTREMES))]
+)
+# Where a column of gold's row comes from; one that is not named here is the profile's of the same name.
+SOURCES = {
+    "profile_updated_at": "profile.updated_at",
+    "purchase_count": "coalesce(summary.purchase_count, 0)",
+    "total_amount": "coalesce(summary.cents, 0)",
+    "first_purchase_at": "summary.first_purchase_at",
+    "last_purchase_at": "summary.last_purchase_at",
+    # A row without purchases is as new as the profile.
+    "as_of": "max(profile.kafka_timestamp, coalesce(summary.last_kafka_timestamp, 0))",
+}
+COLUMNS = [name for name in names(ACTIVITY_FIELDS[1:]) if name not in ("currency", "view_version")]
+ROW = ("customer_id", *COLUMNS, "existed", "is_gone")
+VALUES = ", ".join(SOURCES.get(name, f'profile."{name}"') for name in COLUMNS)
+BEFORE = listed(COLUMNS, "before")
+TABLES = f"""
 CREATE TABLE IF NOT EXISTS summary (
-    customer_id TEXT PRIMARY KEY, purchase_count INTEGER, cents INTEGER, first_purchase_at INTEGER,
-    last_purchase_at INTEGER, kafka_timestamp INTEGER
+    {", ".join(f"{column.name} {sqlite_type(column)}" for column in SUMS)}, PRIMARY KEY (customer_id)
 ) WITHOUT ROWID;
 CREATE TEMP TABLE changed (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE beyond (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE over (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TEMP TABLE before (
-    customer_id TEXT PRIMARY KEY, name, email, address, loyalty_status, profile_updated_at, purchase_count, cents,
-    first_purchase_at, last_purchase_at, as_of
-) WITHOUT ROWID;
-"""
-# Gold's row of a changed customer: profiles LEFT JOIN summaries; one without purchases is as new as the profile.
-VALUES = """
-profile.name, profile.email, profile.address, profile.loyalty_status, profile.updated_at,
-coalesce(summary.purchase_count, 0), coalesce(summary.cents, 0), summary.first_purchase_at, summary.last_purchase_at,
-max(profile.kafka_timestamp, coalesce(summary.kafka_timestamp, 0))
-"""
-BEFORE = """
-before.name, before.email, before.address, before.loyalty_status, before.profile_updated_at, before.purchase_count,
-before.cents, before.first_purchase_at, before.last_purchase_at, before.as_of
+CREATE TEMP TABLE before (customer_id TEXT PRIMARY KEY, {", ".join(COLUMNS)}) WITHOUT ROWID;
 """
 # From the few that changed to their rows, never the other way: CROSS JOIN and LEFT JOIN keep that order in SQLite.
 BEYOND = f"""
@@ -85,40 +89,16 @@ WHERE profile.customer_id IS NULL AND before.customer_id IS NOT NULL
    OR profile.customer_id IS NOT NULL AND coalesce(summary.cents, 0) < {OUT_OF_RANGE}
       AND (before.customer_id IS NULL OR ({VALUES}) IS NOT ({BEFORE}))
 """  # noqa: S608
+INSERT = f"INSERT INTO summary VALUES ({', '.join('?' * len(SUMS))})"  # noqa: S608
 ADD = f"""
-INSERT INTO summary VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (customer_id) DO UPDATE SET
+{INSERT} ON CONFLICT (customer_id) DO UPDATE SET
     purchase_count = purchase_count + excluded.purchase_count,
     cents = min(cents + excluded.cents, {OUT_OF_RANGE}),
-    first_purchase_at = min(first_purchase_at, excluded.first_purchase_at),
-    last_purchase_at = max(last_purchase_at, excluded.last_purchase_at),
-    kafka_timestamp = max(kafka_timestamp, excluded.kafka_timestamp)
-"""  # noqa: S608
-NAME = "gold"
-PURCHASE_COLUMNS = ("customer_id", "amount", "occurred_at", "kafka_timestamp")
-PROFILE_COLUMNS = Profile._fields
-MICROS = pa.timestamp("us", tz="UTC")
-TIMES = [("occurred_at", "min"), ("occurred_at", "max"), ("kafka_timestamp", "max")]
-SUM_COLUMNS = ["customer_id", "count", "cents", "first", "last", "kafka_timestamp"]
-SUMS = pa.schema([("customer_id", pa.string()), *((name, pa.int64()) for name in SUM_COLUMNS[1:])])
+    {", ".join(f"{name} = {how}({name}, excluded.{name})" for name, (_, how) in EXTREMES.items())}
+"""
 ROWS_AT_A_TIME = 50_000
 
-
-class Row(NamedTuple):
-    """A gold row that changed; times in microseconds, the amount in cents."""
-
-    customer_id: str
-    name: str | None
-    email: str | None
-    address: str | None
-    loyalty_status: str | None
-    profile_updated_at: int | None
-    purchase_count: int | None
-    cents: int | None
-    first_purchase_at: int | None
-    last_purchase_at: int | None
-    as_of: int | None
-    existed: bool
-    is_gone: bool
+Row = tuple[object, ...]  # ROW: times in microseconds, the amount in cents
 
 
 class Changes(NamedTuple):
@@ -140,7 +120,7 @@ class GoldState:
         """Open the state; `table_ids` are of silver.purchases and silver.profile_changes."""
         self.lake = settings.lake
         self.ids = {table: table_ids[table] for table in HOLDINGS}
-        self.index = Index(settings.index_dir / "gold.db", TABLES + profile_records.TABLE)
+        self.index = Index(settings.index_dir / "gold.db", TABLES + profile_records.TABLE, SEEDS)
         self.at: dict[Table, Position] = {}  # where the last part left it
 
     def bring(self, to: Mapping[Table, int], progress: Callable[[str], None] = lambda _: None) -> None:
@@ -195,7 +175,7 @@ class GoldState:
     def _different(self) -> Iterator[list[Row]]:
         found = self.index.connection.execute(DIFFERENT)
         while rows := found.fetchmany(ROWS_AT_A_TIME):
-            yield [Row._make(row) for row in rows]
+            yield rows
 
     def close(self) -> None:
         """Close the file."""
@@ -203,29 +183,20 @@ class GoldState:
 
 
 def summarised(purchases: pa.Table) -> pa.Table:
-    """What purchases add per customer: customer_id, count, cents, first, last, newest Kafka timestamp (micros).
-
-    Cents are OUT_OF_RANGE where there are so many or more.
-    """
+    """What purchases add per customer, columns of SUMS; cents are OUT_OF_RANGE where there are so many or more."""
     cents = pc.cast(pc.multiply(purchases.column("amount"), pa.scalar(100, pa.decimal128(3, 0))), pa.int64())
-    plain = pa.table(
-        {
-            "customer_id": purchases.column("customer_id"),
-            "cents": cents,
-            **{name: purchases.column(name).cast(MICROS).cast(pa.int64()) for name in PURCHASE_COLUMNS[2:]},
-        }
-    )
-    of_customer = _wide(plain).group_by("customer_id").aggregate([("cents", "count"), ("cents", "sum"), *TIMES])
-    return _in_range(of_customer.rename_columns(SUM_COLUMNS))
+    columns = {name: plain(purchases.column(name)) for name in SUMMED if name != "amount"}
+    by_customer = _wide(pa.table(columns | {"cents": cents})).group_by("customer_id")
+    sums = by_customer.aggregate([("cents", "count"), ("cents", "sum"), *EXTREMES.values()])
+    return _in_range(sums.rename_columns(SUMS.names))
 
 
 def totalled(parts: Iterable[pa.Table]) -> pa.Table:
     """Add up what `summarised` made of parts; in the order of customers, in which a tree of keys grows fast."""
     together = _wide(pa.concat_tables([SUMS.empty_table(), *parts]))
-    sums = together.group_by("customer_id").aggregate(
-        [("count", "sum"), ("cents", "sum"), ("first", "min"), ("last", "max"), ("kafka_timestamp", "max")]
-    )
-    return _in_range(sums.rename_columns(SUM_COLUMNS)).sort_by("customer_id")
+    how = [("purchase_count", "sum"), ("cents", "sum"), *((name, how) for name, (_, how) in EXTREMES.items())]
+    sums = together.group_by("customer_id").aggregate(how)
+    return _in_range(sums.rename_columns(SUMS.names)).sort_by("customer_id")
 
 
 def _wide(rows: pa.Table) -> pa.Table:
@@ -257,7 +228,7 @@ def latest(changes: pa.Table) -> pa.Table:
     numbered = changes.sort_by([(name, "ascending") for name in ("landing", "partition", "offset")])
     numbered = numbered.append_column("number", pa.array(range(numbered.num_rows), pa.int64()))
     newest = numbered.group_by("customer_id").aggregate([("number", "max")]).column("number_max")
-    return numbered.take(newest).select(PROFILE_COLUMNS).sort_by("customer_id")
+    return numbered.take(newest).select(profile_records.COLUMNS).sort_by("customer_id")
 
 
 def _take_purchases(connection: sqlite3.Connection, rows: pa.Table) -> None:
@@ -266,25 +237,22 @@ def _take_purchases(connection: sqlite3.Connection, rows: pa.Table) -> None:
 
 PURCHASES = Holding(
     Table.PURCHASES,
-    PURCHASE_COLUMNS,
+    SUMMED,
     "DELETE FROM summary",
     _take_purchases,
     f"""
     SELECT customer_id, count(*), (least(sum(amount), {OUT_OF_RANGE // 100}::DECIMAL(38, 2)) * 100)::BIGINT,
-        epoch_us(min(occurred_at)), epoch_us(max(occurred_at)), epoch_us(max(kafka_timestamp))
+        {", ".join(f"{how}({plain_sql(COUNTED.field(column))})" for column, how in EXTREMES.values())}
     FROM snapshot {{where}} GROUP BY customer_id
     """,  # noqa: S608 - the names are ours
-    "INSERT INTO summary VALUES (?, ?, ?, ?, ?, ?)",
+    INSERT,
     Table.PURCHASE_EVENTS,
 )
 HOLDINGS = {holding.table: holding for holding in (PURCHASES, profile_records.HOLDING)}
+SEEDS = [holding.seed for holding in HOLDINGS.values()]
 
 
 def _tuples(rows: pa.Table) -> Iterator[tuple[object, ...]]:
-    """Yield rows as tuples; times as microseconds. Some at a time: as Python's objects they take ten times the room."""
-    plain = [
-        column.cast(MICROS).cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-        for column in rows.columns
-    ]
-    for part in pa.table(plain, rows.column_names).to_batches(max_chunksize=ROWS_AT_A_TIME):
+    """Yield rows as tuples. Some at a time: as Python's objects they take ten times the room."""
+    for part in rows.to_batches(max_chunksize=ROWS_AT_A_TIME):
         yield from zip(*(column.to_pylist() for column in part.columns), strict=True)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Reason, Table, table_path
-from customer_activity.contracts.tables import arrow_schema
+from customer_activity.contracts.tables import SUMMED, arrow_schema
 from customer_activity.engine.changes import ChangeStream, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.lake import history
@@ -27,10 +27,10 @@ from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
+from customer_activity.state import profile_records
 from customer_activity.streams.gold.state import (
     NAME,
-    PROFILE_COLUMNS,
-    PURCHASE_COLUMNS,
+    ROW,
     GoldState,
     Row,
     latest,
@@ -49,8 +49,9 @@ SPEC = Spec(
     writes=(Writes(Table.ACTIVITY_CHANGES, key=("customer_id", "view_version")), Writes(Table.QUARANTINE)),
     promises="computed from one consistent pair of silver versions; a row is written only when it changed",
 )
-SIDES = {Table.PURCHASES: PURCHASE_COLUMNS, Table.PROFILE_CHANGES: PROFILE_COLUMNS}
+SIDES = {Table.PURCHASES: SUMMED, Table.PROFILE_CHANGES: profile_records.COLUMNS}
 PART_ROWS = 500_000  # summed up at a time
+CENT = pa.scalar("0.01").cast(pa.decimal128(3, 2))
 FROZEN = "frozen"  # in a commit's note: how many customers its batch has put into quarantine
 
 
@@ -73,9 +74,9 @@ def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: GoldState,
     lake = settings.lake
     with batch.phase("read"):
         state.bring({table: after for table, (after, _) in part.versions.items()}, batch.progress)
-        bought = part.batches(Table.PURCHASES, PURCHASE_COLUMNS)
+        bought = part.batches(Table.PURCHASES, SUMMED)
         sums = totalled(summarised(some) for some in in_parts(bought, PART_ROWS))
-        profile_changes = table_of(part, Table.PROFILE_CHANGES, PROFILE_COLUMNS)
+        profile_changes = table_of(part, Table.PROFILE_CHANGES, profile_records.COLUMNS)
         profiles, ended = latest(profile_changes), with_an_end(profile_changes)
     to = {table: part.end(table, state.ids[table]) for table in SIDES}
     batch.extra |= {table.label: place.version for table, place in to.items()}
@@ -123,26 +124,12 @@ def frozen(customers: Sequence[str], settings: Settings) -> pa.Table:
 def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Table:
     """Gold rows as gold.activity_changes has them."""
     schema = arrow_schema(Table.ACTIVITY_CHANGES)
-    values = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
-    cents = pa.array(values["cents"], pa.int64()).cast(pa.decimal128(19, 0))
-    values["total_amount"] = pc.cast(
-        pc.multiply(cents, pa.scalar("0.01").cast(pa.decimal128(3, 2))), pa.decimal128(18, 2)
-    )
-    values["currency"] = pa.repeat(currency, len(rows))
-    values["view_version"] = pa.repeat(pa.scalar(view_version, pa.int64()), len(rows))
-    for name in ("existed", "is_gone"):
-        values[name] = pa.array([bool(value) for value in values[name]])
-    return pa.table(
-        [
-            pa.array(values[field.name], pa.int64()).cast(field.type)
-            if pa.types.is_timestamp(field.type)
-            else values[field.name]
-            if isinstance(values[field.name], pa.Array | pa.ChunkedArray)
-            else pa.array(values[field.name], field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
+    values = dict(zip(ROW, zip(*rows, strict=True), strict=True))
+    is_text = {field.name: field.type == pa.string() for field in schema}
+    columns = {name: pa.array(values[name], pa.string() if is_text[name] else pa.int64()) for name in ROW}
+    columns["total_amount"] = pc.multiply(columns["total_amount"].cast(pa.decimal128(19, 0)), CENT)
+    columns |= {"currency": pa.repeat(currency, len(rows)), "view_version": pa.repeat(view_version, len(rows))}
+    return pa.table({name: columns[name] for name in schema.names}).cast(schema)
 
 
 class ViewClock:

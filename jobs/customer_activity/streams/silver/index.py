@@ -30,10 +30,7 @@ CREATE TABLE IF NOT EXISTS purchase (
 """
 ADD_PURCHASE = "INSERT OR IGNORE INTO purchase VALUES (?, ?, ?, ?)"
 COUNTED = 'SELECT purchase_id, "partition", "offset", content FROM wanted JOIN purchase ON purchase_id = key'
-CURRENT = """
-SELECT customer_id, name, email, address, loyalty_status, updated_at, "partition", "offset", kafka_timestamp, landing
-FROM wanted JOIN profile ON customer_id = key
-"""
+CURRENT = "SELECT profile.* FROM wanted JOIN profile ON customer_id = key"
 
 
 def _take_purchases(connection: sqlite3.Connection, rows: pa.Table) -> None:
@@ -51,6 +48,7 @@ PURCHASES = Holding(
     Table.PURCHASE_EVENTS,
 )
 HOLDINGS = {holding.table: holding for holding in (PURCHASES, profile_records.HOLDING)}
+SEEDS = [holding.seed for holding in HOLDINGS.values()]
 
 
 class SilverIndex:
@@ -65,7 +63,7 @@ class SilverIndex:
         """
         self.lake = settings.lake
         self.ids = table_ids
-        self.index = Index(settings.index_dir / "silver.db", TABLES + profile_records.TABLE)
+        self.index = Index(settings.index_dir / "silver.db", TABLES + profile_records.TABLE, SEEDS)
         self.is_current = dict.fromkeys(HOLDINGS, False)
 
     @contextmanager
@@ -84,7 +82,7 @@ class SilverIndex:
 
     def current(self, customer_ids: Iterable[str]) -> dict[str, Profile]:
         """Return the current profile of each of these customers that has one."""
-        return {row[0]: Profile._make((*row, False)) for row in self.index.rows(CURRENT, customer_ids)}
+        return {row[0]: Profile._make(row) for row in self.index.rows(CURRENT, customer_ids)}
 
     def add_purchases(self, accepted: Iterable[tuple[str, First]]) -> None:
         """Note purchases as counted."""

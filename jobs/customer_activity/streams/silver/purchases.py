@@ -14,12 +14,14 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.contracts.tables import PURCHASE_FIELDS, names
 from customer_activity.lake.microbatch import ACCEPTED, DUPLICATE, QUARANTINED
+from customer_activity.state.columns import plain, plain_sql
 
-CONTENT = ("customer_id", "product_id", "amount", "currency", "occurred_at")
-COLUMNS = ("purchase_id", "partition", "offset", *CONTENT)
+CONTENT = [column for column in PURCHASE_FIELDS if column.name != "purchase_id"]
+COLUMNS = ("purchase_id", "partition", "offset", *names(CONTENT))
 DIGEST_BYTES = 16
-# Neither is in a text of the contract: ids have no control characters.
+# Neither is in a text of the contract: none of a purchase's has control characters.
 BETWEEN, NOTHING = "\x1f", "\x00"
 
 
@@ -34,24 +36,15 @@ class First(NamedTuple):
 def firsts(purchases: pa.Table | pa.RecordBatch) -> Iterator[tuple[str, First]]:
     """Return each row's purchase id, coordinates and content; columns as in COLUMNS."""
     ids, partitions, offsets = (purchases.column(name).to_pylist() for name in COLUMNS[:3])
-    contents = zip(*(_plain(purchases.column(name)) for name in CONTENT), strict=True)
+    texts = (pc.fill_null(plain(purchases.column(column.name)).cast(pa.string()), NOTHING) for column in CONTENT)
+    contents = pc.binary_join_element_wise(*texts, BETWEEN).cast(pa.binary()).to_pylist()
     for purchase_id, partition, offset, content in zip(ids, partitions, offsets, contents, strict=True):
-        yield purchase_id, First(partition, offset, sha256(BETWEEN.join(content).encode()).digest()[:DIGEST_BYTES])
+        yield purchase_id, First(partition, offset, sha256(content).digest()[:DIGEST_BYTES])
 
 
 # The same in DuckDB's words: what the index is seeded with from the table.
-CONTENT_SQL = f"""unhex(left(sha256(concat_ws(chr({ord(BETWEEN)}), customer_id,
-    coalesce(product_id, chr({ord(NOTHING)})), amount::VARCHAR, currency, epoch_us(occurred_at)::VARCHAR
-)), {2 * DIGEST_BYTES}))"""
-
-
-def _plain(column: pa.ChunkedArray | pa.Array) -> list[str]:
-    """Return a column as texts that are cheap to make and exact: microseconds for times."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    texts = pc.fill_null(pc.cast(column, pa.string()), NOTHING)
-    values: list[str] = texts.to_pylist()
-    return values
+_TEXTS = ", ".join(f"coalesce({plain_sql(column)}::VARCHAR, chr({ord(NOTHING)}))" for column in CONTENT)
+CONTENT_SQL = f"unhex(left(sha256(concat_ws(chr({ord(BETWEEN)}), {_TEXTS})), {2 * DIGEST_BYTES}))"
 
 
 def judge(records: Iterable[tuple[str, First]], counted: Mapping[str, First]) -> list[str]:
