@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import typer
 from deltalake import DeltaTable, write_deltalake
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from customer_activity import application
 from customer_activity.catalog import Table, table_path
 from customer_activity.commands import migrate as command
-from customer_activity.contracts.tables import CURRENT
+from customer_activity.contracts.tables import CURRENT, TABLES
 from customer_activity.errors import EXIT_TERMINAL, LakeOfAnotherRelease, SettingsError
 from customer_activity.lake import delta, layout
 from customer_activity.lake.checksums import write_checksum
@@ -104,6 +105,27 @@ def test_a_new_lake_needs_nothing(tmp_path: Path) -> None:
     assert migrate(str(tmp_path)).steps == []
 
 
+@pytest.mark.parametrize("use", [delta.ensure_tables, delta.require_tables], ids=["start", "command"])
+def test_a_lake_without_a_column_of_a_contract_is_refused_by_name_and_brought_up(
+    use: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that says the same version: a field that a contract gets is a column, and asks for no other number."""
+    lake = str(tmp_path)
+    declared = TABLES[Table.PROFILES]
+    fewer = declared._replace(columns=pa.schema([column for column in declared.columns if column.name != "email"]))
+    with monkeypatch.context() as before:
+        before.setitem(TABLES, Table.PROFILES, fewer)
+        delta.ensure_tables(lake)
+    with pytest.raises(LakeOfAnotherRelease, match=r"silver\.customer_profiles \(lacks email\)\n.*activity migrate"):
+        use(lake)
+    assert [(step.table, step.lacks) for step in migrate(lake).steps] == [(Table.PROFILES, ("email",))]
+    use(lake)
+    assert set(columns_of(lake, Table.PROFILES)) == set(declared.columns.names)
+    monkeypatch.setitem(TABLES, Table.PROFILES, fewer)  # the release before
+    with pytest.raises(LakeOfAnotherRelease, match=r"newer release: silver\.customer_profiles"):
+        use(lake)
+
+
 def test_no_lake_is_said(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no tables"):
         migrate(str(tmp_path))
@@ -116,7 +138,7 @@ def test_columns_are_added_and_no_row_is_rewritten(before: str) -> None:
 
     done = migrate(before)
 
-    assert {step.table for step in done.steps if step.columns == ("landing",)} == set(NUMBERED)
+    assert {step.table for step in done.steps if step.lacks == ("landing",)} == set(NUMBERED)
     for table in Table:
         assert columns_of(before, table) == had[table] + ["landing"] * (table in NUMBERED)
         assert rows(before, table, had[table]) == content[table]

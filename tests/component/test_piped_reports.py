@@ -16,9 +16,10 @@ from customer_activity.demo.commands import traffic
 from customer_activity.inspection.doctor import Finding
 from customer_activity.inspection.show import Customer
 from customer_activity.lake.bucket import Trait
+from customer_activity.lake.layout import Layout
 from customer_activity.maintenance.maintenance import Tended
 from customer_activity.maintenance.on_demand import Maintained
-from customer_activity.operations.migration import Migrated, Step
+from customer_activity.operations.migration import Migrated
 from customer_activity.quality.judging import Judged, Outcome
 from customer_activity.quality.rules import Rule, Severity
 from customer_activity.quality.run import Report as Judgement
@@ -149,7 +150,7 @@ CASES = {
     "migrate": Case(
         ("migrate",),
         "commands.migrate.bring_up",
-        Migrated(WORD, 1, [Step(Table.PURCHASES, 1, (SENTENCE,))], True),
+        Migrated(WORD, 1, [Layout(Table.PURCHASES, 1, (SENTENCE,))], True),
     ),
     "bucket": Case(("lake", "check"), "commands.lake.bucket.check", [Trait(WORD, False, SENTENCE)]),
     "broker": Case(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from customer_activity.operations.migration import Migrated, Step
+from customer_activity.lake.layout import Layout
+from customer_activity.operations.migration import Migrated
 from customer_activity.operations.migration import migrate as bring_up
 from customer_activity.terminal import console
 
@@ -23,7 +24,8 @@ def migrate(
     """
     done = bring_up(console.settings_of(ctx).lake, dry_run=dry_run)
     if json:
-        console.print_json({**done._asdict(), "steps": [step._asdict() for step in done.steps]})
+        steps = [{"table": step.table, "version": step.version, "columns": step.lacks} for step in done.steps]
+        console.print_json({**done._asdict(), "steps": steps})
         return
     for line in lines(done):
         console.out.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -38,6 +40,7 @@ def lines(done: Migrated) -> list[str]:
     return [f"{done.lake}: layout version {done.version}", *said, ending]
 
 
-def _said(step: Step, version: int) -> str:
-    columns = f"add {', '.join(step.columns)} (null in earlier rows), then " if step.columns else ""
-    return f"  {step.table.label}: {columns}note version {version}"
+def _said(step: Layout, version: int) -> str:
+    needs = [f"add {', '.join(step.lacks)} (null in earlier rows)"] if step.lacks else []
+    needs += [f"note version {version}"] if step.version < version else []
+    return f"  {step.table.label}: {', then '.join(needs)}"

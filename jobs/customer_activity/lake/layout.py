@@ -5,21 +5,24 @@
 | 1       | 0.1      | tables have no such property                                      |
 | 2       | 0.2      | `landing` in bronze, silver.purchases and both tables of profiles |
 
-A release works on lakes of its own version alone. `migration` brings older ones up.
+A release works on lakes of its own version alone whose tables have all of its columns: a column that a contract has got
+needs no other version. `migration` brings older ones up.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import LakeOfAnotherRelease, TerminalError
 from customer_activity.lake import deltalog
 from customer_activity.storage.filesystem import filesystem
@@ -27,6 +30,25 @@ from customer_activity.storage.filesystem import filesystem
 PROPERTY = "activity.schema"  # both Spark and delta-rs keep properties whose names are not theirs
 FIRST, CURRENT = 1, 2
 ENTRY = re.compile(r"/(\d{20})\.(json|crc)$")
+
+
+class Layout(NamedTuple):
+    """What one table is like.
+
+    Attributes:
+        table: which one.
+        version: that it says.
+        lacks: the columns that it lacks, in the order in which they are added.
+    """
+
+    table: Table
+    version: int
+    lacks: tuple[str, ...]
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it is of an older release."""
+        return self.version < CURRENT or bool(self.lacks)
 
 
 def refuse_others(lake: str) -> None:
@@ -38,11 +60,12 @@ def refuse_others(lake: str) -> None:
     """
     if "://" not in lake:
         refuse_cut_off(lake)
-    found = dict(versions(lake))
+    found = list(layouts(lake))
     refuse_newer(lake, found)
-    if older := [table.label for table, version in found.items() if version < CURRENT]:
+    if older := [one for one in found if one.is_older]:
+        named = (one.table.label + (f" (lacks {', '.join(one.lacks)})" if one.lacks else "") for one in older)
         raise LakeOfAnotherRelease(
-            f"{lake} was made by an older release: {', '.join(older)}",
+            f"{lake} was made by an older release: {', '.join(named)}",
             remedy="`activity migrate` brings it up in place (--dry-run shows what it does); nothing is rewritten",
         )
 
@@ -66,35 +89,37 @@ def refuse_cut_off(lake: str) -> None:
             ) from None
 
 
-def refuse_newer(lake: str, found: Mapping[Table, int]) -> None:
+def refuse_newer(lake: str, found: Iterable[Layout]) -> None:
     """Make sure that none of the versions found is of a later release.
 
     Raises:
         LakeOfAnotherRelease: one is.
     """
-    newer = [(table.label, version) for table, version in found.items() if version > CURRENT]
-    if newer:
-        named = ", ".join(f"{label} (version {version})" for label, version in newer)
+    if newer := [one for one in found if one.version > CURRENT]:
+        named = ", ".join(f"{one.table.label} (version {one.version})" for one in newer)
         raise LakeOfAnotherRelease(
             f"{lake} is of a newer release: {named}; this one knows version {CURRENT}",
             remedy="run the release that made it, or a later one",
         )
 
 
-def versions(lake: str) -> Iterator[tuple[Table, int]]:
-    """Yield the version of each table that is there.
+def layouts(lake: str) -> Iterator[Layout]:
+    """Yield what each table is like that is there.
 
-    One whose number is none is of a release that we know nothing of.
+    One whose version is no number, or that has other columns besides, is of a release that we know nothing of.
     """
     for table in Table:
-        configuration = _configuration(table_path(lake, table))
-        if configuration is not None:
-            said = configuration.get(PROPERTY, str(FIRST))
-            yield table, int(said) if said.isdecimal() else CURRENT + 1
+        metadata = _metadata(table_path(lake, table))
+        if metadata is not None:
+            said = metadata["configuration"].get(PROPERTY, str(FIRST))
+            there = [field["name"] for field in json.loads(metadata["schemaString"])["fields"]]
+            is_known = said.isdecimal() and set(there).issubset(arrow_schema(table).names)
+            lacks = tuple(name for name in arrow_schema(table).names if name not in there)
+            yield Layout(table, int(said) if is_known else CURRENT + 1, lacks)
 
 
-def _configuration(path: str) -> Mapping[str, str] | None:
-    """Return a table's properties; None where there is no table.
+def _metadata(path: str) -> Mapping[str, Any] | None:
+    """Return a table's properties and schema; None where there is no table.
 
     Every start asks for them. The newest version's checksum has them, so no log is read in which there is one.
     """
@@ -107,5 +132,7 @@ def _configuration(path: str) -> Mapping[str, str] | None:
         return None
     if newest.get("crc") == newest.get("json"):
         with files.open_input_stream(f"{folder}/{newest['crc']:020}.crc") as stream, suppress(ValueError, KeyError):
-            return dict(json.loads(stream.read())["metadata"]["configuration"])
-    return {name: value or "" for name, value in DeltaTable(path).metadata().configuration.items()}
+            metadata = json.loads(stream.read())["metadata"]
+            return {name: metadata[name] for name in ("configuration", "schemaString")}
+    log = DeltaTable(path)
+    return {"configuration": log.metadata().configuration, "schemaString": log.schema().to_json()}

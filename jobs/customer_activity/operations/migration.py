@@ -8,36 +8,22 @@ is finished by the next one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Schema
 
 from customer_activity import topology
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
 from customer_activity.lake import audit, corrections, deltalog, layout
 from customer_activity.lake.checksums import write_checksum
+from customer_activity.lake.layout import Layout
 from customer_activity.lease import lease
 from customer_activity.storage.filesystem import filesystem
 
 MIGRATE = "migrate"
-
-
-class Step(NamedTuple):
-    """What one table needs.
-
-    Attributes:
-        table: which one.
-        version: that it says.
-        columns: that it lacks, in the order in which they are added.
-    """
-
-    table: Table
-    version: int
-    columns: tuple[str, ...]
 
 
 class Migrated(NamedTuple):
@@ -46,13 +32,13 @@ class Migrated(NamedTuple):
     Attributes:
         lake: where.
         version: of the layout that every table has afterwards.
-        steps: by table; none where there is nothing to do.
+        steps: the tables that are brought up, as they were; none where there is nothing to do.
         is_done: whether it was done; a dry run does nothing.
     """
 
     lake: str
     version: int
-    steps: list[Step]
+    steps: list[Layout]
     is_done: bool
 
 
@@ -70,16 +56,16 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
         QueryAlreadyRunning: a driver is at work.
     """
     corrections.refuse_unfinished(lake)
-    found = dict(layout.versions(lake))
+    found = list(layout.layouts(lake))
     if not found:
         raise SettingsError(f"there are no tables at {lake}", remedy="set ACTIVITY_LAKE to the lake that you mean")
     layout.refuse_newer(lake, found)
-    steps = list(plan(lake))
+    steps = [one for one in found if one.is_older]
     if steps and not dry_run:
         with lease.kept_out(lake, topology.names()):
-            steps = list(plan(lake))  # as it is now that no driver is at work
+            steps = [one for one in layout.layouts(lake) if one.is_older]  # now that no driver is at work
             now = datetime.now(UTC)
-            done = [{"table": step.table.label, "columns": step.columns, "from": step.version} for step in steps]
+            done = [{"table": step.table.label, "columns": step.lacks, "from": step.version} for step in steps]
             audit.append(lake, now, MIGRATE, topology.landing().name, f"layout version {layout.CURRENT}", steps=done)
             finish_checksums(lake)
             for step in steps:
@@ -87,22 +73,13 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
     return Migrated(lake, layout.CURRENT, steps, is_done=bool(steps) and not dry_run)
 
 
-def plan(lake: str) -> Iterator[Step]:
-    """Yield what each table needs that needs something."""
-    for table, version in layout.versions(lake):
-        there = {field.name for field in DeltaTable(table_path(lake, table)).schema().fields}
-        columns = tuple(name for name in arrow_schema(table).names if name not in there)
-        if columns or version < layout.CURRENT:
-            yield Step(table, version, columns)
-
-
-def take(lake: str, step: Step) -> None:
+def take(lake: str, step: Layout) -> None:
     """Do what a table needs: its columns, then the version that it says."""
     path = table_path(lake, step.table)
     log = DeltaTable(path)
     note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": MIGRATE})})
-    if step.columns:
-        fields = [field for field in Schema.from_arrow(arrow_schema(step.table)).fields if field.name in step.columns]
+    if step.lacks:
+        fields = [field for field in Schema.from_arrow(arrow_schema(step.table)).fields if field.name in step.lacks]
         log.alter.add_columns(fields, commit_properties=note)
         write_checksum(path, log.version())
         deltalog.settle(lake, step.table, log.version())
@@ -115,8 +92,8 @@ def take(lake: str, step: Step) -> None:
 
 def finish_checksums(lake: str) -> None:
     """Write the newest versions' checksums where an interruption left them out: their tables may need no more."""
-    for table, _ in layout.versions(lake):
-        path = table_path(lake, table)
+    for found in layout.layouts(lake):
+        path = table_path(lake, found.table)
         newest = DeltaTable(path).version()
         files, folder = filesystem(path)
         if newest and not files.get_file_info(f"{folder}/_delta_log/{newest:020}.crc").is_file:
