@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import msgspec
@@ -17,6 +18,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts import CUSTOMER_ACTIVITY, LATEST_MILLIS, Kind, decoder
+from customer_activity.contracts.tables import ACTIVITY_FIELDS
 from customer_activity.errors import TransientError
 from customer_activity.kafka import clients
 from customer_activity.quality.snapshot import Relations
@@ -24,6 +27,7 @@ from customer_activity.settings import Settings
 from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker, identity, parse
 from customer_activity.verification import kafka_input
 
+MILLIS = pa.timestamp("ms", tz="UTC")
 TOGETHER_OFFSETS = 10_000  # gaps that are no further apart are read in one go
 
 GAPS = """
@@ -54,41 +58,18 @@ WHERE offsets.landed_to > offsets.lowest
 """
 
 
-class ViewRecord(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """A value of the view topic, as its contract has it."""
-
-    customer_id: str
-    name: str
-    email: str | None
-    address: str | None
-    loyalty_status: str | None
-    profile_updated_at_epoch_millis: int
-    purchase_count: int
-    total_amount: Decimal
-    currency: str
-    first_purchase_at_epoch_millis: int | None
-    last_purchase_at_epoch_millis: int | None
-    view_version: int
-    as_of_epoch_millis: int
-
-
+TIMES = [field.column for field in CUSTOMER_ACTIVITY.fields if field.is_timestamp]
+# A number as publish writes it: all of its decimals.
+NUMBERS = {
+    field.column: re.compile(rf"[0-9]{{1,{field.precision - field.scale}}}\.[0-9]{{{field.scale}}}".encode())
+    for field in CUSTOMER_ACTIVITY.fields
+    if field.kind is Kind.NUMBER
+}
 VIEW_SCHEMA = pa.schema(
     [
-        ("customer_id", pa.string()),
-        ("name", pa.string()),
-        ("email", pa.string()),
-        ("address", pa.string()),
-        ("loyalty_status", pa.string()),
-        ("profile_updated_at_epoch_millis", pa.int64()),
-        ("purchase_count", pa.int64()),
-        ("total_amount", pa.decimal128(18, 2)),
-        ("currency", pa.string()),
-        ("first_purchase_at_epoch_millis", pa.int64()),
-        ("last_purchase_at_epoch_millis", pa.int64()),
-        ("view_version", pa.int64()),
-        ("as_of_epoch_millis", pa.int64()),
-        ("is_deleted", pa.bool_()),
-        ("is_readable", pa.bool_()),
+        *(pa.field(column.name, MILLIS if column.name in TIMES else column.type) for column in ACTIVITY_FIELDS),
+        pa.field("is_deleted", pa.bool_()),
+        pa.field("is_readable", pa.bool_()),
     ]
 )
 
@@ -124,22 +105,26 @@ def view_relations(view: View, lake: str) -> Relations:
 
 
 def _rows(values: Mapping[bytes, bytes | None]) -> pa.Table:
-    decode = msgspec.json.Decoder(ViewRecord).decode
     rows = []
     for key, value in values.items():
         customer = key.decode(errors="replace")
-        row = {"customer_id": customer, "is_deleted": value is None, "is_readable": True}
-        if value is not None:
-            try:
-                record = decode(value)
-                row |= msgspec.structs.asdict(record)
-                row["is_readable"] = record.customer_id == customer and record.total_amount.as_tuple().exponent == -2  # noqa: PLR2004 - cents
-            except msgspec.DecodeError:
-                row["is_readable"] = False
-        if not row["is_readable"]:
-            row = {"customer_id": customer, "is_deleted": False, "is_readable": False}
-        rows.append(row)
+        row = {} if value is None else _record(customer, value)
+        state = {"customer_id": customer, "is_deleted": value is None, "is_readable": value is None or bool(row)}
+        rows.append(row | state)
     return pa.Table.from_pylist(rows, VIEW_SCHEMA)
+
+
+def _record(customer: str, value: bytes) -> dict[str, Any]:
+    """Return a customer's value as gold's columns; empty for one that is not as the contract has it."""
+    try:
+        row = msgspec.structs.asdict(decoder(CUSTOMER_ACTIVITY).decode(value))
+    except msgspec.DecodeError:
+        return {}
+    numbers = [written.fullmatch(row[column]) for column, written in NUMBERS.items()]
+    times = (abs(row[column] or 0) <= LATEST_MILLIS for column in TIMES)
+    if row["customer_id"] != customer or not all(numbers) or not all(times):
+        return {}
+    return row | {column: Decimal(bytes(row[column]).decode()) for column in NUMBERS}
 
 
 def _published(marker: Marker | None, lake: str) -> int:

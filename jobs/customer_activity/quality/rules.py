@@ -10,12 +10,14 @@
 
 What a rule looks at is its `query`, a `frame` of its file, or else the table that its file is named after, of which the
 expectation's columns are read. Queries are SQL as DuckDB has it, over the tables by `layer.table` and what
-`snapshot.py` puts beside them. The expectations are those of Great Expectations, by their registered names. A value
-"$name" is the deployment's: its currency, topics, limits.
+`snapshot.py` puts beside them; `$purchase(…)`, `$profile(…)` and `$activity(…)` list the columns of a contract, as a
+relation has them. The expectations are those of Great Expectations, by their registered names. A value "$name" is the
+deployment's: its currency, topics, limits.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -24,11 +26,14 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from customer_activity.contracts.tables import ACTIVITY_FIELDS, PROFILE_FIELDS, PURCHASE_FIELDS, names
 from customer_activity.errors import SettingsError
 from customer_activity.settings import PROJECT
 
 FOLDER = PROJECT / "expectations"
 ACROSS = "across"  # the folder of rules about more than one table
+LISTING = re.compile(r"\$(purchase|profile|activity)\((\w+)\)")
+LISTED = {"purchase": PURCHASE_FIELDS, "profile": PROFILE_FIELDS, "activity": ACTIVITY_FIELDS}
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list")
 
 
@@ -154,7 +159,7 @@ def load(folder: Path = FOLDER) -> tuple[Suite, ...]:
 def _read(folder: Path, path: Path) -> Suite:
     name = path.relative_to(folder).with_suffix("").as_posix()
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(LISTING.sub(_columns, path.read_text(encoding="utf-8")))
         rules = [{**rule, "suite": name} for rule in content.pop("rules")]
         return Suite(name=name, rules=rules, **content)
     except ValidationError as error:
@@ -166,6 +171,11 @@ def _read(folder: Path, path: Path) -> Suite:
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         what = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else "it has no list of `rules`"
         raise SettingsError(f"{path}: {what}", remedy="docs/QUALITY.md has the form of a rule") from None
+
+
+def _columns(listing: re.Match[str]) -> str:
+    """Write out which columns of a relation are meant."""
+    return ", ".join(f"{listing[2]}.{name}" for name in names(LISTED[listing[1]]))
 
 
 def chosen(suites: Iterable[Suite], wanted: Iterable[str]) -> tuple[Suite, ...]:

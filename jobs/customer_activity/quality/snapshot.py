@@ -28,10 +28,11 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Reason
+from customer_activity.contracts.tables import PROFILE_FIELDS, RAW, names
 from customer_activity.settings import Settings
 
 MEMORY = "2GB"
-PERSONAL = frozenset({"name", "email", "address", "loyalty_status", "key", "value", "headers"})
+PERSONAL = frozenset(names([*PROFILE_FIELDS, *RAW])) - {"customer_id", "updated_at"}
 LANDED = """
 CREATE VIEW bronze.landed AS
 SELECT topic, partition, "offset", kafka_timestamp FROM bronze.purchase_events
