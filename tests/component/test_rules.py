@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Reason, Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
-from customer_activity.quality import rules
+from customer_activity.quality import rules, snapshot
 from customer_activity.quality.judging import expectation_of
 from customer_activity.quality.rules import Severity
 from customer_activity.quality.run import refuse_personal
@@ -98,6 +99,21 @@ def test_two_rules_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_an_empty_folder_is_no_pass(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no rules in"):
         rules.load(tmp_path)
+
+
+def test_a_query_names_the_columns_of_a_contract(tmp_path: Path) -> None:
+    (suite,) = rules.load(written(tmp_path, RULE + "    query: SELECT row($purchase(a)), '$purchase' FROM t AS a\n"))
+    listed = "a.purchase_id, a.customer_id, a.product_id, a.amount, a.currency, a.occurred_at"
+    assert suite.rules[0].query == f"SELECT row({listed}), '$purchase' FROM t AS a"
+
+
+def test_rows_of_a_release_before_have_nulls_in_the_columns_that_they_lack() -> None:
+    with snapshot.database_of({"seen_by_gold.purchases": pa.table({"purchase_id": ["P-1"]})}) as database:
+        found = database.sql("FROM seen_by_gold.purchases").to_arrow_table()
+    assert set(found.column_names) == set(arrow_schema(Table.PURCHASES).names)
+    assert found.select(["purchase_id", "product_id", "landing"]).to_pylist() == [
+        {"purchase_id": "P-1", "product_id": None, "landing": None}
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Reason
-from customer_activity.contracts import CUSTOMER_PROFILE, PURCHASE_EVENT, Refusal, examine
+from customer_activity.contracts import (
+    CUSTOMER_PROFILE,
+    NO_CONTROL_CHARACTERS,
+    PURCHASE_EVENT,
+    Field,
+    Kind,
+    Refusal,
+    examine,
+)
+from customer_activity.streams.bronze import parsing
 from customer_activity.streams.bronze.parsing import PARSED_SCHEMA, parse_batch
+from customer_activity.streams.bronze.refusals import Refusals
 from support.kafka_batches import (
     FIVE_MINUTES,
     GOOD,
@@ -35,6 +47,35 @@ from support.kafka_batches import (
     raw_purchase,
     text_of,
 )
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "written", "column"),
+    [
+        (Kind.STRING, {}, '"S-1"', ["S-1", None, None]),
+        (Kind.INTEGER, {}, "7", [7, None, None]),
+        (Kind.NUMBER, {"maximum": Decimal("99.99"), "step": Decimal("0.01")}, "1e1", [Decimal("10.00"), None, None]),
+    ],
+)
+def test_an_optional_field_may_be_there_null_or_absent(
+    kind: Kind, more: dict[str, Any], written: str, column: list[Any]
+) -> None:
+    limits = dict.fromkeys(("min_length", "pattern", "minimum", "maximum", "step"), None) | more
+    extra = Field(name="extra", kind=kind, description="", nullable=True, required=False, **limits)
+    contract = replace(PURCHASE_EVENT, fields=(*PURCHASE_EVENT.fields, extra))
+    values = [GOOD[:-1] + f', "extra": {text}}}'.encode() for text in (written, "null")]
+    refusals = Refusals()
+    found = parsing._decode([*values, GOOD, GOOD[:-1] + b', "extra": true}', None], contract, refusals)
+    assert found["extra"].to_pylist() == [*column, None, None]
+    assert {row: refusal.reason for row, refusal in refusals.items()} == {3: Reason.WRONG_TYPE}
+
+
+def test_texts_of_a_purchase_have_no_control_characters() -> None:
+    """Silver's digest of a content puts two of them between texts and in the place of none."""
+    assert {field.pattern for field in PURCHASE_EVENT.fields if field.kind is Kind.STRING} == {
+        NO_CONTROL_CHARACTERS,
+        "^[A-Z]{3}$",
+    }
 
 
 def test_good_purchase() -> None:

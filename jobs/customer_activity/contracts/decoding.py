@@ -29,6 +29,7 @@ from customer_activity.contracts.schema import NO_CONTROL_CHARACTERS, Contract, 
 
 MAX_NESTING = 256
 LONGEST_NUMBER = 100
+NULL = msgspec.Raw(b"null")
 
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
 # Possessive, and content with an end that is missing: one pass whatever the text.
@@ -75,8 +76,9 @@ def record_type(contract: Contract) -> type[msgspec.Struct]:
     """Build the type of a decoded record: attributes are columns, values str, int, None or the raw text of a number."""
     fields: list[tuple[str, Any, Any]] = []
     for field in contract.fields:
-        kind = _field_type(field) | None if field.nullable else _field_type(field)
-        default = {} if field.required else {"default": None}
+        is_number = field.kind is Kind.NUMBER  # its text may be "null": msgspec takes no `Raw | None`
+        kind = _field_type(field) | None if field.nullable and not is_number else _field_type(field)
+        default = {} if field.required else {"default": NULL if is_number else None}
         fields.append((field.column, kind, msgspec.field(name=field.name, **default)))
     return msgspec.defstruct(
         contract.title,

@@ -105,6 +105,8 @@ def _field(name: str, schema: dict[str, Any], *, required: bool) -> Field:
     kinds = [Kind(kind) for kind in types if kind != "null"]
     if len(kinds) != 1:
         raise ValueError(f"{name}: one type besides null, not {types}")
+    if not required and "null" not in types:
+        raise ValueError(f"{name}: what may be absent may be null: a column says the same of both")
 
     def exact(keyword: str) -> Decimal | None:
         return Decimal(schema[keyword]) if keyword in schema else None

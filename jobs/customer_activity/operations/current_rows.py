@@ -17,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import MicroBatch
@@ -62,8 +63,9 @@ def stream_of(query: str) -> CurrentRows:
 
 
 def rows_at(stream: CurrentRows, source: DeltaTable) -> pa.Table:
-    """Return the current rows that all of a source comes to, as it was opened."""
-    return stream.rows(source.to_pyarrow_dataset().to_batches(columns=list(stream.columns)))
+    """Return the current rows that all of a source comes to, as it was opened, be it of a release before."""
+    rows = source.to_pyarrow_dataset(schema=arrow_schema(stream.source))
+    return stream.rows(rows.to_batches(columns=list(stream.columns)))
 
 
 def as_read(lake: str, query: str, generation: str) -> MicroBatch:

@@ -59,9 +59,10 @@ WHERE offsets.landed_to > offsets.lowest
 
 
 TIMES = [field.column for field in CUSTOMER_ACTIVITY.fields if field.is_timestamp]
-# A number as publish writes it: all of its decimals.
-NUMBERS = {
-    field.column: re.compile(rf"[0-9]{{1,{field.precision - field.scale}}}\.[0-9]{{{field.scale}}}".encode())
+NUMBERS = {  # as publish writes them: with all of their decimals
+    field.column: re.compile(
+        rf"-?[0-9]{{1,{field.precision - field.scale}}}\.[0-9]{{{field.scale}}}{'|null' * field.nullable}".encode()
+    )
     for field in CUSTOMER_ACTIVITY.fields
     if field.kind is Kind.NUMBER
 }
@@ -124,7 +125,7 @@ def _record(customer: str, value: bytes) -> dict[str, Any]:
     times = (abs(row[column] or 0) <= LATEST_MILLIS for column in TIMES)
     if row["customer_id"] != customer or not all(numbers) or not all(times):
         return {}
-    return row | {column: Decimal(bytes(row[column]).decode()) for column in NUMBERS}
+    return row | {column: msgspec.json.decode(row[column], type=Decimal | None) for column in NUMBERS}
 
 
 def _published(marker: Marker | None, lake: str) -> int:

@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Reason
-from customer_activity.contracts.tables import PROFILE_FIELDS, RAW, names
+from customer_activity.catalog import Reason, Table
+from customer_activity.contracts.tables import PROFILE_FIELDS, RAW, arrow_schema, names
 from customer_activity.settings import Settings
 
 MEMORY = "2GB"
@@ -41,8 +41,8 @@ UNION ALL SELECT topic, partition, "offset", kafka_timestamp FROM bronze.quarant
 WHERE "offset" IS NOT NULL AND reason <> 'conflicting_duplicate'
 """
 
-# Tables whose rows are in the order of records.
-WITH_LANDING = frozenset({"purchase_events", "customer_profiles", "quarantine", "purchases", "profile_changes"})
+# A table's columns by its name without the layer; of both `customer_profiles` silver's, all of which bronze's has.
+DECLARED = {table.value.partition("/")[2]: arrow_schema(table) for table in Table}
 
 # Rows in memory, rows elsewhere, or Parquet files of this machine.
 Relation: TypeAlias = pa.Table | ds.Dataset | tuple[str, ...]
@@ -110,15 +110,13 @@ def add(database: duckdb.DuckDBPyConnection, relations: Relations) -> None:
             source = f"read_parquet([{', '.join(map(literal, held))}], union_by_name = true)"
         else:
             database.register(f"{schema}__{name}", held)
-        database.execute(f'CREATE VIEW "{schema}"."{name}" AS SELECT * FROM {source}')
-        if name in WITH_LANDING and "landing" not in _columns(database, f'"{schema}"."{name}"'):
+        there = database.execute(f"DESCRIBE SELECT * FROM {source}").fetchall() if name in DECLARED else []
+        known = {str(column) for column, *_ in there}
+        if there and (lacking := [column for column in DECLARED[name] if column.name not in known]):
             # Its files are all of a release before.
-            more = "NULL::BIGINT AS landing"
-            database.execute(f'CREATE OR REPLACE VIEW "{schema}"."{name}" AS SELECT *, {more} FROM {source}')
-
-
-def _columns(database: duckdb.DuckDBPyConnection, name: str) -> set[str]:
-    return {str(row[0]) for row in database.execute(f"DESCRIBE {name}").fetchall()}
+            database.register(f"{schema}__{name}__lacking", pa.schema(lacking).empty_table())
+            source += f' UNION ALL BY NAME SELECT * FROM "{schema}__{name}__lacking"'
+        database.execute(f'CREATE VIEW "{schema}"."{name}" AS SELECT * FROM {source}')
 
 
 def literal(value: str | float) -> str:

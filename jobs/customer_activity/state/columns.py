@@ -1,4 +1,4 @@
-"""How an index has a table's columns: times as microseconds since 1970, everything else as it is."""
+"""How an index has a table's columns: times as microseconds since 1970, decimals as text, everything else as it is."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ from customer_activity.contracts.tables import UTC_MICROS
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return a column as an index has it."""
-    return column.cast(UTC_MICROS).cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    if pa.types.is_timestamp(column.type):
+        return column.cast(UTC_MICROS).cast(pa.int64())
+    return column.cast(pa.string()) if pa.types.is_decimal(column.type) else column
 
 
 def plain_sql(column: pa.Field) -> str:
     """Say the same in DuckDB's words."""
     name = f'"{column.name}"'
-    return f"epoch_us({name})" if pa.types.is_timestamp(column.type) else name
+    if pa.types.is_timestamp(column.type):
+        return f"epoch_us({name})"
+    return f"{name}::VARCHAR" if pa.types.is_decimal(column.type) else name
 
 
-def sqlite_type(column: pa.Field) -> str:
-    """Return the type that the column has in SQLite."""
-    return "TEXT" if column.type == pa.string() else "INTEGER"
+def is_text(column: pa.Field) -> bool:
+    """Whether an index has text in the column, and otherwise numbers."""
+    return column.type == pa.string() or pa.types.is_decimal(column.type)
+
+
+def typed(columns: Iterable[pa.Field]) -> str:
+    """Return columns with their types, as SQLite declares them."""
+    return ", ".join(f'"{column.name}" {"TEXT" if is_text(column) else "INTEGER"}' for column in columns)
 
 
 def listed(names: Iterable[str], of: str) -> str:

@@ -15,16 +15,15 @@ import pyarrow as pa
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import PROFILE_FIELDS, arrow_schema
-from customer_activity.state.columns import listed, plain, plain_sql, sqlite_type
+from customer_activity.state.columns import listed, plain, plain_sql, typed
 from customer_activity.state.restore import Holding
 
 UNNUMBERED = -1  # the landing of what landed before they were numbered
 COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
 _CONTENT = slice(len(PROFILE_FIELDS))
-_TYPED = ", ".join(f'"{column.name}" {sqlite_type(column)}' for column in arrow_schema(Table.PROFILE_CHANGES))
 _SAID = ", ".join(f'"{column.name}" := {plain_sql(column)}' for column in arrow_schema(Table.PROFILE_CHANGES))
 TABLE = f"""
-CREATE TABLE IF NOT EXISTS latest ({_TYPED}, PRIMARY KEY (customer_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS latest ({typed(arrow_schema(Table.PROFILE_CHANGES))}, PRIMARY KEY (customer_id)) WITHOUT ROWID;
 CREATE TEMP VIEW profile AS SELECT * FROM latest WHERE NOT is_tombstone;
 """  # noqa: S608 - the names are ours
 INSERT = f"INSERT INTO latest VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608

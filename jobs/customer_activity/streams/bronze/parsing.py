@@ -206,7 +206,7 @@ def _decode(values: list[bytes | None], contract: Contract, refusals: Refusals) 
         elif field.kind is Kind.NUMBER:
             columns[field.column] = _decimals(field, cells, contract, values, refusals)
         else:
-            columns[field.column] = pa.array(cells, PARSED_SCHEMA.field(field.column).type)
+            columns[field.column] = pa.array(cells, pa.string() if field.kind is Kind.STRING else pa.int64())
         for row in rows_unlike(columns[field.column], field.pattern):
             _examined(contract, row, values, refusals)
     return columns
@@ -217,6 +217,8 @@ def _decimals(
 ) -> pa.Array:
     """Turn number texts into exact decimals; null where the value is None or refused."""
     texts = _raw_texts(raw)
+    if field.nullable:
+        texts = pc.if_else(pc.equal(texts, "null"), None, texts)
     # Up to so many digits before and after the point, a text fits its decimal type as it stands.
     plain = f"^-?[0-9]{{1,{field.precision - field.scale}}}(?:\\.[0-9]{{1,{field.scale}}})?$"
     is_odd = pc.invert(pc.match_substring_regex(texts, plain))  # rare: 1e2, 1.500, a text in quotes, or a blank

@@ -22,7 +22,7 @@ from customer_activity.lake import deltalog
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import Settings
 from customer_activity.state import profile_records, restore
-from customer_activity.state.columns import listed, plain, plain_sql, sqlite_type
+from customer_activity.state.columns import listed, plain, plain_sql, typed
 from customer_activity.state.index import Index
 from customer_activity.state.restore import Holding
 
@@ -46,9 +46,7 @@ ROW = ("customer_id", *COLUMNS, "existed", "is_gone")
 VALUES = ", ".join(SOURCES.get(name, f'profile."{name}"') for name in COLUMNS)
 BEFORE = listed(COLUMNS, "before")
 TABLES = f"""
-CREATE TABLE IF NOT EXISTS summary (
-    {", ".join(f"{column.name} {sqlite_type(column)}" for column in SUMS)}, PRIMARY KEY (customer_id)
-) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS summary ({typed(SUMS)}, PRIMARY KEY (customer_id)) WITHOUT ROWID;
 CREATE TEMP TABLE changed (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE beyond (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE over (customer_id TEXT PRIMARY KEY) WITHOUT ROWID;

@@ -28,6 +28,7 @@ from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.state import profile_records
+from customer_activity.state.columns import is_text
 from customer_activity.streams.gold.state import (
     NAME,
     ROW,
@@ -125,9 +126,12 @@ def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Tabl
     """Gold rows as gold.activity_changes has them."""
     schema = arrow_schema(Table.ACTIVITY_CHANGES)
     values = dict(zip(ROW, zip(*rows, strict=True), strict=True))
-    is_text = {field.name: field.type == pa.string() for field in schema}
-    columns = {name: pa.array(values[name], pa.string() if is_text[name] else pa.int64()) for name in ROW}
-    columns["total_amount"] = pc.multiply(columns["total_amount"].cast(pa.decimal128(19, 0)), CENT)
+    cents = pa.array(values.pop("total_amount"), pa.int64()).cast(pa.decimal128(19, 0))
+    columns = {
+        name: pa.array(cells, pa.string() if is_text(schema.field(name)) else pa.int64())
+        for name, cells in values.items()
+    }
+    columns["total_amount"] = pc.multiply(cents, CENT)
     columns |= {"currency": pa.repeat(currency, len(rows)), "view_version": pa.repeat(view_version, len(rows))}
     return pa.table({name: columns[name] for name in schema.names}).cast(schema)
 
