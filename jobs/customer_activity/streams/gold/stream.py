@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Reason, Table, table_path
-from customer_activity.contracts.tables import SUMMED, arrow_schema
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.lake import history
@@ -27,9 +27,9 @@ from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
-from customer_activity.state import profile_records
 from customer_activity.state.columns import is_text
 from customer_activity.streams.gold.state import (
+    HOLDINGS,
     NAME,
     ROW,
     GoldState,
@@ -50,7 +50,7 @@ SPEC = Spec(
     writes=(Writes(Table.ACTIVITY_CHANGES, key=("customer_id", "view_version")), Writes(Table.QUARANTINE)),
     promises="computed from one consistent pair of silver versions; a row is written only when it changed",
 )
-SIDES = {Table.PURCHASES: SUMMED, Table.PROFILE_CHANGES: profile_records.COLUMNS}
+SIDES = {table: holding.columns for table, holding in HOLDINGS.items()}
 PART_ROWS = 500_000  # summed up at a time
 CENT = pa.scalar("0.01").cast(pa.decimal128(3, 2))
 FROZEN = "frozen"  # in a commit's note: how many customers its batch has put into quarantine
@@ -75,9 +75,9 @@ def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: GoldState,
     lake = settings.lake
     with batch.phase("read"):
         state.bring({table: after for table, (after, _) in part.versions.items()}, batch.progress)
-        bought = part.batches(Table.PURCHASES, SUMMED)
+        bought = part.batches(Table.PURCHASES, SIDES[Table.PURCHASES])
         sums = totalled(summarised(some) for some in in_parts(bought, PART_ROWS))
-        profile_changes = table_of(part, Table.PROFILE_CHANGES, profile_records.COLUMNS)
+        profile_changes = table_of(part, Table.PROFILE_CHANGES, SIDES[Table.PROFILE_CHANGES])
         profiles, ended = latest(profile_changes), with_an_end(profile_changes)
     to = {table: part.end(table, state.ids[table]) for table in SIDES}
     batch.extra |= {table.label: place.version for table, place in to.items()}
