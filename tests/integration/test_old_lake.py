@@ -15,6 +15,8 @@ from customer_activity.demo.broker import process
 from customer_activity.errors import LakeOfAnotherRelease
 from customer_activity.kafka import clients
 from customer_activity.operations.migration import migrate
+from customer_activity.quality.judging import Outcome
+from customer_activity.quality.run import run
 from customer_activity.settings import Settings
 from support import old_lake
 from support.broker import assert_verified, drain, rows
@@ -35,6 +37,7 @@ def old(free_address: str, tmp_path: Path) -> Iterator[Settings]:
         run_dir=tmp_path / "run",
         driver_memory="2g",
         max_bad_share=1.0,
+        quality_docs=str(tmp_path / "docs"),
     )
     process.start(settings)
     yield settings
@@ -69,6 +72,8 @@ def test_it_goes_on_after_the_migration(old: Settings, spark: SparkSession) -> N
 
     migrate(old.lake)
     assert_verified(old)
+    verdicts = run(old, []).verdicts  # where no file has the new columns yet
+    assert [verdict.rule.rule for verdict in verdicts if verdict.judged.outcome is Outcome.ERROR] == []
     put(old, profile("T-1", updated=LATER - 1, address="On 3"), 3)
     put(old, purchase("after-1", "T-1", "1.00"), 0)
     put(old, purchase("t-1", "T-1", "5.00"), 1)  # counted by the release before
