@@ -86,9 +86,12 @@ def deployment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Start the product's own session, once."""
-    from customer_activity.engine import session  # noqa: PLC0415 - brings pyspark
+    """Start the product's own session, once, and look often whether a query has ended: each drain waits for seven."""
+    from customer_activity import application  # noqa: PLC0415 - brings pyspark
+    from customer_activity.engine import session  # noqa: PLC0415 - likewise
 
     started = session.start(Settings(driver_memory="2g"), "tests")
-    yield started
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(application, "WATCH_SECONDS", 0.1)
+        yield started
     started.stop()

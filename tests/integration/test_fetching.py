@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze import fetching
 from customer_activity.streams.bronze.fetching import Fetcher
+from support.broker import producer_of
 
 PARTITION = 2
 
@@ -36,17 +38,24 @@ def end(settings: Settings) -> int:
 
 def send(settings: Settings, *values: bytes | None, headers: Any = None) -> int:
     """Send values to one partition; return where it ends."""
-    producer = clients.producer(settings)
+    producer = producer_of(settings.kafka_bootstrap_servers)
     for value in values:
         producer.produce(settings.purchase_topic, key=b"P", value=value, headers=headers, partition=PARTITION)
     assert producer.flush(30) == 0
     return end(settings)
 
 
+@cache
+def transactional(address: str) -> Producer:
+    """Return a producer of transactions, which is made once."""
+    made = clients.producer(Settings(kafka_bootstrap_servers=address, kafka_config=None), transactional_id="fetching")
+    made.init_transactions(30)
+    return made
+
+
 def transaction(settings: Settings, *values: bytes, commits: bool) -> int:
     """Send values in a transaction; return where the partition ends, its mark included."""
-    producer: Producer = clients.producer(settings, transactional_id="test-fetching")
-    producer.init_transactions(30)
+    producer = transactional(settings.kafka_bootstrap_servers)
     producer.begin_transaction()
     for value in values:
         producer.produce(settings.purchase_topic, key=b"P", value=value, partition=PARTITION)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -44,9 +45,8 @@ def old(free_address: str, tmp_path: Path) -> Iterator[Settings]:
     process.stop(settings)
 
 
-def put(settings: Settings, record: Record, partition: int = -1) -> None:
+def put(producer: Producer, record: Record, partition: int = -1) -> None:
     """Send a record to a partition, and wait until the broker has it."""
-    producer = clients.producer(settings)
     producer.produce(record.topic, key=record.key, value=record.value, partition=partition)
     assert producer.flush(30) == 0
 
@@ -74,18 +74,19 @@ def test_it_goes_on_after_the_migration(old: Settings, spark: SparkSession) -> N
     assert_verified(old)
     verdicts = run(old, []).verdicts  # where no file has the new columns yet
     assert [verdict.rule.rule for verdict in verdicts if verdict.judged.outcome is Outcome.ERROR] == []
-    put(old, profile("T-1", updated=LATER - 1, address="On 3"), 3)
-    put(old, purchase("after-1", "T-1", "1.00"), 0)
-    put(old, purchase("t-1", "T-1", "5.00"), 1)  # counted by the release before
-    put(old, purchase("n-1", "N-1", "77.77"))  # conflicts with what the release before counted
-    put(old, tombstone("N-2"))
+    to = clients.producer(old)
+    put(to, profile("T-1", updated=LATER - 1, address="On 3"), 3)
+    put(to, purchase("after-1", "T-1", "1.00"), 0)
+    put(to, purchase("t-1", "T-1", "5.00"), 1)  # counted by the release before
+    put(to, purchase("n-1", "N-1", "77.77"))  # conflicts with what the release before counted
+    put(to, tombstone("N-2"))
     drain(spark, old)
     assert_verified(old)
 
-    put(old, profile("T-1", updated=LATER, address="On 0, and later"), 0)  # sorts before by (partition, offset) alone
-    put(old, profile("N-2", updated=1, address="Returned 2"))
-    put(old, purchase("after-2", "N-2", "2.00"))
-    put(old, purchase("after-bad", "N-2", "2.005"))
+    put(to, profile("T-1", updated=LATER, address="On 0, and later"), 0)  # sorts before by (partition, offset) alone
+    put(to, profile("N-2", updated=1, address="Returned 2"))
+    put(to, purchase("after-2", "N-2", "2.00"))
+    put(to, purchase("after-bad", "N-2", "2.005"))
     drain(spark, old)
     assert_verified(old)
 

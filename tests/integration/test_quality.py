@@ -25,7 +25,7 @@ from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import Report, alone, run
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
-from support.broker import assert_verified, drain, rows, send, view
+from support.broker import assert_verified, drain, producer_of, rows, send, view
 from support.quality import rewrite
 from support.records import profile, purchase, tombstone
 from support.streams import Query
@@ -48,7 +48,7 @@ def without(customer: str) -> Callable[[list[dict[str, Any]]], list[dict[str, An
 
 def produce(settings: Settings, key: str, value: bytes | None) -> None:
     """Write to the view topic as nobody should."""
-    producer = clients.producer(settings)
+    producer = producer_of(settings.kafka_bootstrap_servers)
     producer.produce(settings.view_topic, key=key.encode(), value=value)
     assert producer.flush(30) == 0
 

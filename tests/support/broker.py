@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import cache
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -19,25 +20,34 @@ from support.records import PROFILES, Record
 from support.streams import Query
 
 
+@cache
+def producer_of(address: str) -> Producer:
+    """Return the producer that all tests share on a broker: a new one sends nothing for half a second."""
+    return clients.producer(Settings(kafka_bootstrap_servers=address, kafka_config=None))
+
+
 def send(settings: Settings, *records: Record, **producer_options: Any) -> None:
     """Send records and wait until the broker has them; `sent` times are left to the broker's clock."""
-    producer = clients.producer(settings, **producer_options)
+    shared = producer_of(settings.kafka_bootstrap_servers)
+    producer = clients.producer(settings, **producer_options) if producer_options else shared
+    for topic in (settings.profile_topic, settings.purchase_topic):
+        producer.list_topics(topic, timeout=10)  # it may have been made anew, or have more partitions
     for record in records:
         topic = settings.profile_topic if record.topic == PROFILES else settings.purchase_topic
         producer.produce(topic, key=record.key, value=record.value, headers=list(record.headers))
     assert producer.flush(30) == 0
 
 
-def drain(spark: SparkSession, settings: Settings) -> None:
-    """Let every hop take what is there."""
-    application.host(spark, settings, list(Query), threading.Event(), available_now=True)
+def drain(spark: SparkSession, settings: Settings, *queries: Query) -> None:
+    """Let every hop take what is there, or some."""
+    application.host(spark, settings, queries or list(Query), threading.Event(), available_now=True)
 
 
 def view(settings: Settings) -> list[tuple[str, dict[str, Any] | None]]:
     """Every committed record of the view topic."""
-    consumer = clients.reader(settings)
+    consumer = clients.reader(settings, fetch_wait_max_ms=clients.END_WAIT_MS)
     records = []
-    for partition, (low, high) in clients.offset_range(settings, settings.view_topic).items():
+    for partition, (low, high) in clients.ranges_seen_by(consumer, settings, settings.view_topic).items():
         if low == high:
             continue
         consumer.assign([TopicPartition(settings.view_topic, partition, low)])
