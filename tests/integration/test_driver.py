@@ -25,15 +25,14 @@ TOLERATED_MS = 300_000  # what an event may be ahead of its landing
 
 
 @pytest.fixture
-def ended(settings: Settings) -> Iterator[None]:
-    """Leave no driver behind, whatever happens."""
-    yield
-    driver.stop(settings, 0)
+def settings(settings: Settings) -> Iterator[Settings]:
+    """Return settings of a driver that merges often; leave none behind, whatever happens."""
+    hasty = settings.model_copy(update={"merge_seconds": 1.0})
+    yield hasty
+    driver.stop(hasty, 0)
 
 
-def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_left(
-    settings: Settings, ended: None
-) -> None:
+def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_left(settings: Settings) -> None:
     send(settings, profile("C-1"), purchase("P-1", "C-1"))
     first, process = driver.start(settings, attended=10, wait_seconds=120)
     again, another = driver.start(settings, attended=10, wait_seconds=120)

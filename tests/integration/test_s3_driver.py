@@ -22,15 +22,16 @@ from support.waiting import until
 
 
 @pytest.fixture
-def ended(on_s3: Settings) -> Iterator[None]:
-    """Leave no driver behind, whatever happens, and while the server still answers."""
-    yield
-    driver.stop(on_s3, 0)
+def on_s3(on_s3: Settings) -> Iterator[Settings]:
+    """Return settings of a driver that merges often; leave none behind, and while the server still answers."""
+    hasty = on_s3.model_copy(update={"merge_seconds": 1.0})
+    yield hasty
+    driver.stop(hasty, 0)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)  # a minute and a half on two idle cores
-def test_a_driver_on_s3_is_killed_started_again_maintained_and_stopped(on_s3: Settings, ended: None) -> None:
+def test_a_driver_on_s3_is_killed_started_again_maintained_and_stopped(on_s3: Settings) -> None:
     bucket.create(on_s3)
     send(on_s3, profile("C-1"), purchase("P-1", "C-1"))
     first, process = driver.start(on_s3, attended=None, wait_seconds=120)
