@@ -170,15 +170,16 @@ class Drill:
         time.sleep(float(self.sender.random.uniform(0.0, 2.0)))
         return self._go_on("kill -9 at a random moment", lots=BACKLOG_LOTS)
 
-    def freeze(self) -> Outcome:
+    def freeze(self, *, turns_away: bool = True) -> Outcome:
         """Freeze the driver, let a successor take over, and wake it up again.
 
-        While it is at work a second one is turned away. A successor of the frozen one waits until the lease is over,
-        and the one that wakes then must end by itself. It may have planned a batch in Spark's own log before it does:
-        then its successor ends, too, and is started again.
+        With `turns_away` a second one is started before, while it is at work. A successor of the frozen one waits until
+        the lease is over, and the one that wakes then must end by itself. It may have planned a batch in Spark's own
+        log before it does: then its successor ends, too, and is started again.
         """
         frozen = self.pipeline
-        self._expect_end(self.trial.start(), "already runs")
+        if turns_away:
+            self._expect_end(self.trial.start(), "already runs")
         self.send()
         _signal(frozen, signal.SIGSTOP)
         self.send()
