@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -104,7 +105,7 @@ def test_a_topic_that_kafka_refuses_is_no_outage(settings: Settings) -> None:
 
 
 def test_a_topic_nobody_declared_is_not_made_by_writing_to_it(settings: Settings) -> None:
-    producer = clients.producer(settings, message_timeout_ms=3000)
+    producer = clients.producer(settings, message_timeout_ms=1000)
     failures = []
     producer.produce("undeclared", b"v", on_delivery=lambda error, _: failures.append(error))
     producer.flush(20)
@@ -141,26 +142,32 @@ def test_the_doctor_names_a_topic_that_differs(settings: Settings) -> None:
     assert "has 3 partitions" in wrong[0].found
 
 
-def test_data_outlives_a_stop_and_a_crash(kafka: Settings, tmp_path: Path, free_address: str) -> None:
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param([process.kill], id="a crash"),
+        pytest.param([process.stop, process.kill], id="a stop and a crash", marks=pytest.mark.nightly),
+    ],
+)
+def test_data_outlives_its_broker(
+    kafka: Settings, tmp_path: Path, free_address: str, ends: list[Callable[[Settings], object]]
+) -> None:
     own = kafka.model_copy(update={"kafka_bootstrap_servers": free_address, "broker_dir": tmp_path / "kafka"})
     try:
-        assert process.start(own) is True
-        topics.check(own, create=True)
-        send(own, own.purchase_topic, b"before the stop")
-        assert process.stop(own) is True
-        assert process.stop(own) is False
-        assert not process.status(own).is_running
-        with pytest.raises(BrokerUnavailable):
-            clients.partitions(own, own.purchase_topic)
-
-        process.start(own)
-        send(own, own.purchase_topic, b"before the crash")
-        process.kill(own)
-        assert not process.status(own).is_running
+        for end in ends:
+            assert process.start(own) is True
+            topics.check(own, create=True)
+            send(own, own.purchase_topic, b"before the end")
+            end(own)
+            assert not process.status(own).is_running
+            with pytest.raises(BrokerUnavailable):
+                clients.metadata(own, seconds=1.0)
 
         process.start(own)
         assert topics.check(own, create=False) == []
-        assert clients.offset_range(own, own.purchase_topic)[0] == (0, 2)
+        assert clients.offset_range(own, own.purchase_topic)[0] == (0, len(ends))
+        assert process.stop(own) is True
+        assert process.stop(own) is False
     finally:
         process.stop(own)
 

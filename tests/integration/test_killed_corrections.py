@@ -91,4 +91,5 @@ def test_it_is_finished_by_the_next(shell: Any, lake_settings: Settings, *, undo
             finished(activity, "rebuild", "--undo", last["run"])
         assert activity.run("stream", "--available-now")[0] == 0
         activity.report("verify")
+        activity.report("rebuild")
     assert len(view(settings)) == sent + 1, "consumers see the row that differs, once"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity import application
 from customer_activity.catalog import Table, checkpoint_path, history_path
 from customer_activity.contracts.tables import CURRENT
 from customer_activity.errors import TerminalError
@@ -53,11 +51,7 @@ def rebuild(spark: SparkSession, settings: Settings) -> None:
 
 def stream(*queries: Query) -> Remedy:
     """Do `activity stream … --available-now`."""
-
-    def run(spark: SparkSession, settings: Settings) -> None:
-        application.host(spark, settings, queries, threading.Event(), available_now=True)
-
-    return run
+    return lambda spark, settings: drain(spark, settings, *queries)
 
 
 def resynced(_: SparkSession, settings: Settings) -> None:
@@ -101,7 +95,7 @@ EVERYTHING = places([*Table], [*Query], ["_index", "_locks"])
 @pytest.mark.parametrize(
     ("parts", "fault", "remedies"),
     [
-        pytest.param(places(SILVER), "silver: .* lacks", [rebuild], id="silver"),
+        pytest.param(places(SILVER), "silver: .* lacks", [rebuild], id="silver", marks=nightly),
         pytest.param(
             places([Table.PURCHASES]), "silver: silver.purchases lacks", [rebuild], id="silver.purchases", marks=nightly
         ),
@@ -143,7 +137,7 @@ EVERYTHING = places([*Table], [*Query], ["_index", "_locks"])
             marks=nightly,
         ),
         pytest.param(places([Table.PROFILES]), "profiles: ", [recover(Query.PROFILES)], id="profiles", marks=nightly),
-        pytest.param(places([Table.ACTIVITY]), "activity: ", [recover(Query.ACTIVITY)], id="activity"),
+        pytest.param(places([Table.ACTIVITY]), "activity: ", [recover(Query.ACTIVITY)], id="activity", marks=nightly),
         pytest.param(places([], [*Query]), "knows of none", [recover(*Query)], id="every checkpoint"),
         pytest.param(
             places([], [Query.GOLD]),
@@ -168,7 +162,7 @@ EVERYTHING = places([*Table], [*Query], ["_index", "_locks"])
             marks=nightly,
         ),
         pytest.param(places([], others=["_locks"]), None, [], id="locks", marks=nightly),
-        pytest.param(places([], others=["_index"]), None, [], id="index"),
+        pytest.param(places([], others=["_index"]), None, [], id="index", marks=nightly),
     ],
 )
 def test_layers_put_back_are_refused_by_name_until_they_are_mended(

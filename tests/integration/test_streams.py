@@ -28,7 +28,7 @@ from customer_activity.settings import Settings
 from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.transaction import Publisher
 from customer_activity.verification.verify import verify
-from support.broker import assert_verified, drain, rows, send, view
+from support.broker import assert_verified, drain, producer_of, rows, send, view
 from support.records import Record, profile, purchase, tombstone
 from support.streams import Query
 
@@ -123,7 +123,7 @@ def test_every_kind_of_poison_is_quarantined_once_and_nothing_else(spark: SparkS
     kinds = poison.KINDS
     assert len(kinds) >= 25
     send(tolerant, *[profile(f"C-{n}") for n in range(5)], *[purchase(f"P-{n}", f"C-{n % 5}") for n in range(50)])
-    producer = clients.producer(tolerant)
+    producer = producer_of(tolerant.kafka_bootstrap_servers)
     for number, kind in enumerate(kinds):
         record = poison.record(kind, f"bad-{number}", tolerant.currency)
         topic = tolerant.profile_topic if record.role == PROFILES_ROLE else tolerant.purchase_topic
@@ -182,8 +182,18 @@ def test_a_lost_publish_checkpoint_publishes_nothing_again(spark: SparkSession, 
 
 LATER = itertools.count(9_000)  # when the next update of a profile was made: each is newer than those before it
 
+nightly = pytest.mark.nightly  # tests/component/test_recovery.py has the refusals of each query
 
-@pytest.mark.parametrize("query", [query for query in Query if query != Query.PUBLISH], ids=str)
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query.BRONZE,
+        Query.SUMMARIES,
+        *(pytest.param(query, marks=nightly) for query in (Query.SILVER, Query.GOLD, Query.PROFILES, Query.ACTIVITY)),
+    ],
+    ids=str,
+)
 def test_a_lost_checkpoint_is_refused_until_it_is_recovered(spark: SparkSession, lived: Settings, query: Query) -> None:
     shutil.rmtree(checkpoint_path(lived.lake, query))
     send(lived, purchase(f"P-{query}"), profile("C-1", updated=next(LATER)))
@@ -196,7 +206,7 @@ def test_a_lost_checkpoint_is_refused_until_it_is_recovered(spark: SparkSession,
     assert_verified(lived)
 
 
-@pytest.mark.parametrize("query", [Query.BRONZE, Query.SILVER, Query.SUMMARIES], ids=str)
+@pytest.mark.parametrize("query", [Query.SILVER, Query.SUMMARIES, pytest.param(Query.BRONZE, marks=nightly)], ids=str)
 def test_a_checkpoint_of_an_earlier_day_is_refused_until_it_is_recovered(
     spark: SparkSession, lived: Settings, tmp_path: Path, query: Query
 ) -> None:
@@ -240,7 +250,7 @@ def test_a_flood_of_tombstones_empties_the_view(spark: SparkSession, settings: S
     send(settings, *map(profile, customers), *(purchase(f"P-{number}", f"C-{number}") for number in range(100)))
     drain(spark, settings)
     assert len(rows(settings, Table.ACTIVITY)) == len(customers)
-    flood = [tombstone(f"C-{number % 20_000}") for number in range(100_000)]  # most of them of nobody
+    flood = [tombstone(f"C-{number % 20_000}") for number in range(60_000)]  # a large batch, and most of nobody
     send(settings, *flood, profile("C-7", updated=9_000), queue_buffering_max_messages=200_000)
 
     drain(spark, settings)
