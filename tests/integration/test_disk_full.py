@@ -56,4 +56,4 @@ def test_a_full_disk_stops_the_batch_and_nothing_is_lost(
         filler.unlink()
 
         drain(spark, settings)
-        assert_verified(settings)
+    assert_verified(settings)
