@@ -69,7 +69,7 @@ preflight:
 
 # Compiled once here: every command and each of Spark's Python workers starts in half the time.
 .venv/.ready: pyproject.toml uv.lock | preflight
-	@echo "Installing the Python packages of uv.lock into .venv (1.3 GB, once) …"
+	@echo "Installing the Python packages of uv.lock into .venv (2 GB, once) …"
 	@UV_COMPILE_BYTECODE=1 infra/uv.sh sync --frozen --quiet
 	@touch $@
 

@@ -120,8 +120,10 @@ def host(
         def prepared(
             query: str, until: threading.Event, turn: Turn | None = None, turns: Turns | None = None
         ) -> RunningQuery:
-            hold = partial(lease.hold, query)
-            return RunningQuery(query, partial(STREAMS[query].open, context), settings, until, turn, turns, hold=hold)
+            fencing_epoch = partial(lease.fencing_epoch, query)
+            return RunningQuery(
+                query, partial(STREAMS[query].open, context), settings, until, turn, turns, fencing_epoch=fencing_epoch
+            )
 
         if available_now:
             drain(queries, prepared, settings, stopping, check)

@@ -161,11 +161,11 @@ def test_an_unfinished_correction_names_what_finishes_it(
 def test_a_correction_that_lost_its_lease_does_not_begin(settings: Settings) -> None:
     delta.ensure_tables(settings.lake)
 
-    def hold(query: str) -> int:
+    def fencing_epoch(query: str) -> int:
         raise lease.lost(query, 1)
 
     with pytest.raises(LeaseLost):
-        finishing.begin(settings.lake, BLANK, hold)
+        finishing.begin(settings.lake, BLANK, fencing_epoch)
     assert corrections.at_work(settings.lake) is None
 
 

@@ -68,12 +68,12 @@ def test_what_happened_is_told(
     expected: type[ActivityError],
     words: str,
 ) -> None:
-    def hold() -> int:
+    def fencing_epoch() -> int:
         if is_lost:
             raise LOST
         return 1
 
-    found = explain(Query.SUMMARIES, RuntimeError(said), cause, Settings(lake=str(tmp_path)), hold)
+    found = explain(Query.SUMMARIES, RuntimeError(said), cause, Settings(lake=str(tmp_path)), fencing_epoch)
     assert type(found) is expected
     assert words in str(found)
     assert "\n at a line" not in str(found)

@@ -131,6 +131,6 @@ def test_epochs_go_on_above_those_in_the_tables(lake: str, locks: int | None) ->
         folder.mkdir()
         (folder / f"silver.{locks}").write_text(LOCKED)
     with lease.kept_out(lake, [Query.SILVER, Query.GOLD]) as held:
-        assert (held.hold(Query.SILVER), held.hold(Query.GOLD)) == (10, 1)
+        assert (held.fencing_epoch(Query.SILVER), held.fencing_epoch(Query.GOLD)) == (10, 1)
     with lease.kept_out(lake, [Query.SILVER]) as held:
-        assert held.hold(Query.SILVER) == 11
+        assert held.fencing_epoch(Query.SILVER) == 11

@@ -50,7 +50,7 @@ def crash(at: FailPoint, times: int) -> Callable[[FailPoint], None]:
     """Return what ends a batch at the so-many-th time that it comes to a place."""
     left = times
 
-    def reach(point: FailPoint) -> None:
+    def failpoint(point: FailPoint) -> None:
         nonlocal left
         left -= point is at
         if not left:
@@ -80,14 +80,14 @@ def take(
     settings: Settings,
     query: Query,
     after: int,
-    reach: Callable[[FailPoint], None] = nowhere,
+    failpoint: Callable[[FailPoint], None] = nowhere,
     generation: str = "generation-1",
     batch_id: int = 0,
 ) -> MicroBatch:
     """Let a query take what is there after a version as one batch."""
     stream = MERGING[query].stream
     newest = DeltaTable(table_path(settings.lake, stream.source)).version()
-    batch = MicroBatch(query, generation, batch_id, versions={stream.source: (after, newest)}, reach=reach)
+    batch = MicroBatch(query, generation, batch_id, versions={stream.source: (after, newest)}, failpoint=failpoint)
     ids = {table: delta.table_id(settings.lake, table) for table in (stream.source, stream.target)}
     stream.open(Context(None, settings, ids)).work(None, batch)  # type: ignore[arg-type]
     return batch

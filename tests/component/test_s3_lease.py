@@ -58,7 +58,7 @@ def keys(client: S3Client) -> list[str]:
 def test_each_driver_has_a_greater_epoch_and_older_ones_go(bucket: S3Client) -> None:
     for epoch in (1, 2, 3, 4):
         with take() as held:
-            assert held.hold(QUERY) == epoch
+            assert held.fencing_epoch(QUERY) == epoch
             assert held.frozen == []
     assert keys(bucket) == ["prefix/_locks/silver.4"]
 
@@ -71,16 +71,16 @@ def test_a_driver_at_work_is_left_alone(bucket: S3Client, silent: float) -> None
             take()
         with pytest.raises(QueryAlreadyRunning, match="silver runs"), kept_out(LAKE, [QUERY]):
             pytest.fail("it came to the work")
-        assert held.hold(QUERY) == 1
+        assert held.fencing_epoch(QUERY) == 1
 
 
 def test_a_silent_driver_is_taken_over_from_and_may_not_commit() -> None:
     with take() as former:
         age(LEASE_SECONDS + 2)
         with take() as successor:
-            assert (successor.hold(QUERY), successor.frozen) == (2, [QUERY])
+            assert (successor.fencing_epoch(QUERY), successor.frozen) == (2, [QUERY])
             with pytest.raises(LeaseLost, match=r"silver: another driver has taken over .*epoch 1"):
-                former.hold(QUERY)
+                former.fencing_epoch(QUERY)
             with pytest.raises(LeaseLost):
                 former.renew()
             successor.renew()
@@ -102,12 +102,12 @@ def test_a_driver_that_gave_nothing_back_is_waited_for_until_its_lease_is_over(
 
     monkeypatch.setattr(epochs.Objects, "read", older_with_each_look)
     with take() as successor:
-        assert successor.hold(QUERY) == 2
+        assert successor.fencing_epoch(QUERY) == 2
     assert len(looks) > 1
     assert looks[-1] > LEASE_SECONDS >= looks[-2]
     former.__exit__(None, None, None)
     with take() as third:  # the former one, given back late, does not give back what is another's
-        assert third.hold(QUERY) == 3
+        assert third.fencing_epoch(QUERY) == 3
 
 
 def test_of_two_that_see_the_same_only_one_has_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,12 +146,12 @@ def test_a_commit_begins_only_when_it_ends_before_the_lease(
     with take() as held:
         monkeypatch.setattr(held, "renewed", held.renewed - silent)
         if may_commit:
-            assert held.hold(QUERY) == 1
+            assert held.fencing_epoch(QUERY) == 1
             return
         with pytest.raises(StorageUnavailable, match=f"renewed {silent:.0f} s ago"):
-            held.hold(QUERY)
+            held.fencing_epoch(QUERY)
         held.renew()
-        assert held.hold(QUERY) == 1
+        assert held.fencing_epoch(QUERY) == 1
 
 
 def test_hadoop_repeats_a_commit_for_no_longer_than_a_lease_has_left(settings: Settings) -> None:

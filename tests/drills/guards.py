@@ -868,7 +868,7 @@ GUARDS = (
     Guard(
         "a replay is fenced by the epochs of its tables' writers",
         "quarantine/replay.py",
-        "app_transactions=named_operations.epochs_of(lake, table, run.hold),",
+        "app_transactions=named_operations.epochs_of(lake, table, run.fencing_epoch),",
         "",
         ("tests/component/test_landing_order.py", "-k", "of_a_replay or taken_over"),
     ),

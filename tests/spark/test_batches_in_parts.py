@@ -49,7 +49,7 @@ def crash_at(number: int) -> Callable[[FailPoint], None]:
     """Return what ends a batch at the so-many-th place where it can end."""
     left = count(1 - number)
 
-    def reach(_point: FailPoint) -> None:
+    def failpoint(_point: FailPoint) -> None:
         if next(left) == 0:
             raise Crash
 

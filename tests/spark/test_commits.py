@@ -44,11 +44,13 @@ def append(spark: SparkSession, lake: str) -> Append:
         epoch: int | None = 1,
         meanwhile: Callable[[], object] | None = None,
     ) -> int | None:
-        def reach(point: FailPoint) -> None:
+        def failpoint(point: FailPoint) -> None:
             if point is FailPoint.STAGED and meanwhile is not None:
                 meanwhile()
 
-        batch = MicroBatch(query, generation, number, hold=lambda: epoch, reach=reach if meanwhile else nowhere)
+        batch = MicroBatch(
+            query, generation, number, fencing_epoch=lambda: epoch, failpoint=failpoint if meanwhile else nowhere
+        )
         row = {"topic": "purchases", "offset": number, "reason": query.value}
         return commits.append(spark, lake, TABLE, pa.Table.from_pylist([row], arrow_schema(TABLE)), batch)
 

@@ -316,7 +316,7 @@ def interrupts(after: int) -> Callable[[str], None]:
     """Return what ends a correction when so many things are done."""
     left = iter(range(after))
 
-    def reach(_what: str) -> None:
+    def failpoint(_what: str) -> None:
         if next(left, None) is None:
             raise Interrupted
 
@@ -343,15 +343,15 @@ def test_an_interrupted_correction_lets_nothing_begin_and_is_finished(
     for done in range(100):
         settings = pipeline.settings.model_copy(update={"lake": str(tmp_path / f"after-{done}")})
         shutil.copytree(lake, settings.lake)
-        with repair.streams_kept_out(settings) as hold:
+        with repair.streams_kept_out(settings) as fencing_epoch:
             try:
-                finishing.finish(settings, hold, interrupts(done))
+                finishing.finish(settings, fencing_epoch, interrupts(done))
             except Interrupted:
                 with pytest.raises(CorrectionUnfinished, match="activity rebuild --apply"):
                     delta.ensure_tables(settings.lake)
                 with pytest.raises(CorrectionUnfinished):
                     delta.require_tables(settings.lake)
-                finishing.finish(settings, hold)
+                finishing.finish(settings, fencing_epoch)
             else:
                 break
         other = StreamingPipeline(pipeline.spark, settings)

@@ -65,7 +65,7 @@ def another_driver(lake: str, *, silent_for: float, has_lock: bool = True) -> It
 def test_each_driver_has_a_greater_epoch(spark: SparkSession, lake: str) -> None:
     for epoch in (1, 2, 3):
         with Lease(partial(JvmLock, spark), lake, [QUERY]) as held:
-            assert held.hold(QUERY) == epoch
+            assert held.fencing_epoch(QUERY) == epoch
             assert held.frozen == []
 
 
@@ -79,7 +79,7 @@ def test_a_process_without_a_jvm_and_a_driver_turn_each_other_away(spark: SparkS
     with Lease(partial(JvmLock, spark), lake, [QUERY]), pytest.raises(QueryAlreadyRunning):
         Lease(ProcessLock, lake, [QUERY])
     with Lease(ProcessLock, lake, [QUERY]) as held:
-        assert held.hold(QUERY) == 2
+        assert held.fencing_epoch(QUERY) == 2
         with pytest.raises(QueryAlreadyRunning):
             Lease(partial(JvmLock, spark), lake, [QUERY])
 
@@ -91,7 +91,7 @@ def test_a_driver_that_works_without_the_lock_is_left_alone(spark: SparkSession,
 
 def test_a_frozen_driver_is_taken_over_from_and_may_not_commit(spark: SparkSession, lake: str) -> None:
     with another_driver(lake, silent_for=LEASE_SECONDS + 1), Lease(partial(JvmLock, spark), lake, [QUERY]) as held:
-        assert (held.hold(QUERY), held.frozen) == (8, [QUERY])
+        assert (held.fencing_epoch(QUERY), held.frozen) == (8, [QUERY])
         held.renew()
         assert held.frozen == [QUERY]  # it still holds the lock
         assert epoch_file(lake, 8).read_text() == FROZEN
@@ -110,7 +110,7 @@ def test_a_driver_that_was_taken_over_from_stops(spark: SparkSession, lake: str)
     with Lease(partial(JvmLock, spark), lake, [QUERY]) as held:
         epoch_file(lake, 2).touch()
         with pytest.raises(LeaseLost, match=r"silver: another driver has taken over .*epoch 1"):
-            held.hold(QUERY)
+            held.fencing_epoch(QUERY)
         with pytest.raises(LeaseLost):
             held.renew()
 
@@ -151,9 +151,9 @@ class TestCommitsThatComeTooLate:
     def test_an_older_epoch_is_refused(
         self, spark: SparkSession, settings: Settings, write: object, table: Table
     ) -> None:
-        write(self, spark, settings, MicroBatch(QUERY, "g", 0, hold=lambda: 5))  # type: ignore[operator]
+        write(self, spark, settings, MicroBatch(QUERY, "g", 0, fencing_epoch=lambda: 5))  # type: ignore[operator]
         with pytest.raises(LeaseLost):
-            write(self, spark, settings, MicroBatch(QUERY, "g", 1, hold=lambda: 4))  # type: ignore[operator]
+            write(self, spark, settings, MicroBatch(QUERY, "g", 1, fencing_epoch=lambda: 4))  # type: ignore[operator]
         assert DeltaTable(table_path(settings.lake, table)).version() == 1
 
     @by_each_way
@@ -163,9 +163,9 @@ class TestCommitsThatComeTooLate:
         def successor(point: FailPoint) -> None:
             if point is FailPoint.STAGED:
                 # Another generation: nothing but the lease is in both commits.
-                write(self, spark, settings, MicroBatch(QUERY, "h", 0, hold=lambda: 5))  # type: ignore[operator]
+                write(self, spark, settings, MicroBatch(QUERY, "h", 0, fencing_epoch=lambda: 5))  # type: ignore[operator]
 
-        late = MicroBatch(QUERY, "g", 8, hold=lambda: 4, reach=successor)
+        late = MicroBatch(QUERY, "g", 8, fencing_epoch=lambda: 4, failpoint=successor)
         with pytest.raises((Py4JJavaError, DeltaError), match=r"(?i)concurrent|conflict|transaction"):
             write(self, spark, settings, late)  # type: ignore[operator]
         assert DeltaTable(table_path(settings.lake, table)).version() == 1

@@ -31,7 +31,7 @@ def test_an_entry_is_on_the_disk_before_the_commit_counts(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    batch = MicroBatch(Query.GOLD, "g", 0, reach=lambda point: at_point.update({point: set(settled)}))
+    batch = MicroBatch(Query.GOLD, "g", 0, failpoint=lambda point: at_point.update({point: set(settled)}))
     rows = arrow_schema(Table.ACTIVITY_CHANGES).empty_table()
     assert commits.append(spark, settings.lake, Table.ACTIVITY_CHANGES, rows, batch) == 1
     entry = f"{1:020}.json"

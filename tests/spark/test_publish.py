@@ -23,7 +23,7 @@ def crash(at: FailPoint, *, times: int = 1) -> Callable[[FailPoint], None]:
     """Return what ends a batch at the so-many-th time that it comes to a place."""
     left = times
 
-    def reach(point: FailPoint) -> None:
+    def failpoint(point: FailPoint) -> None:
         nonlocal left
         if point is at:
             left -= 1

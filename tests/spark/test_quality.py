@@ -96,7 +96,7 @@ def crash_after(commits: int) -> Callable[[FailPoint], None]:
     """End a batch when it has made so many commits."""
     made: list[FailPoint] = []
 
-    def reach(point: FailPoint) -> None:
+    def failpoint(point: FailPoint) -> None:
         made.extend([point] * (point is FailPoint.COMMITTED))
         if len(made) == commits:
             raise Crash

@@ -161,7 +161,11 @@ def served(pipeline: Pipeline, *, runs: Sequence[str] = tuple(topology.names()))
     queries = []
     for name in runs:
         query = RunningQuery(
-            name, lambda: pytest.fail("nothing starts here"), pipeline.settings, threading.Event(), hold=lambda: 7
+            name,
+            lambda: pytest.fail("nothing starts here"),
+            pipeline.settings,
+            threading.Event(),
+            fencing_epoch=lambda: 7,
         )
         query.refresh = partial(told.append, name)
         queries.append(query)

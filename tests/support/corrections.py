@@ -48,6 +48,6 @@ def correct(
     ]
     change = Change(key, *kept)
     with lease.kept_out(lake, topology.names()) as held:
-        fence = Fence(Operation.CORRECTION, run, "a test", held.hold, lake)
+        fence = Fence(Operation.CORRECTION, run, "a test", held.fencing_epoch, lake)
         finishing.commit(fence, table, change, {"query": topology.writers(table)[0]})
     return change

@@ -102,7 +102,7 @@ class Life:
             self.witness.sent[entry[:3]] = sent
             self.kinds[entry[:3]] = self.history.kinds(sent, entry[1])
 
-    def take(self, query: Query, reach: Callable[[FailPoint], None] | None = None) -> None:
+    def take(self, query: Query, failpoint: Callable[[FailPoint], None] | None = None) -> None:
         """Let a query take what is there, the batch that its last driver did not end first."""
         if self.off[query] or (query == Query.PUBLISH and self.gate_shut):
             return
@@ -113,7 +113,7 @@ class Life:
             self.waiting[query] += [self.kinds[entry[:3]] for entry in self.pipeline.sent]
         self.at_work[query] = self.waiting.pop(query, [])
         self.unfinished.add(query)
-        self.pipeline.hop(query, reach) if reach else self.pipeline.hop(query)
+        self.pipeline.hop(query, failpoint) if failpoint else self.pipeline.hop(query)
         self._through(query)
 
     def finish(self, query: Query) -> None:
@@ -141,14 +141,14 @@ class Life:
         self.finish(place.query)
         left = place.times
 
-        def reach(at: FailPoint) -> None:
+        def failpoint(at: FailPoint) -> None:
             nonlocal left
             left -= at is place.point
             if at is place.point and left == 0:
                 raise Died
 
         try:
-            self.take(place.query, reach)
+            self.take(place.query, failpoint)
         except Died:
             kinds = frozenset[Kind]().union(*self.at_work[place.query])
         self.pipeline.stop()

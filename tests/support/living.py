@@ -114,9 +114,9 @@ class LivingPipeline(QuickPipeline):
         else:
             self.spark.forget_logs()
 
-    def hop(self, query: str, reach: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
+    def hop(self, query: str, failpoint: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
         """Let one hop take what is there; its checkpoint tells of it as Spark's does."""
-        batch = MicroBatch(query, "generation-1", len(self.batches[query]), reach=reach)
+        batch = MicroBatch(query, "generation-1", len(self.batches[query]), failpoint=failpoint)
         self.batches[query].append(batch)
         self.last_input[query] = self._input(query)
         batch.versions = self._versions(query)
@@ -134,9 +134,9 @@ class LivingPipeline(QuickPipeline):
         return again
 
     def _work(self, query: str, batch: MicroBatch) -> None:
-        batch.reach(FailPoint.PLANNED)
+        batch.failpoint(FailPoint.PLANNED)
         self._write(query, batch)
-        batch.reach(FailPoint.WRITTEN)
+        batch.failpoint(FailPoint.WRITTEN)
         self._note(batch, is_committed=True)
 
     def _note(self, batch: MicroBatch, *, is_committed: bool) -> None:

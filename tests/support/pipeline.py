@@ -152,9 +152,9 @@ class Pipeline:
         for query in STREAMS:
             self.hop(query)
 
-    def hop(self, query: str, reach: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
-        """Let one hop take what is there, as one batch; `reach` is called at its fail points."""
-        batch = MicroBatch(query, "generation-1", len(self.batches[query]), reach=reach)
+    def hop(self, query: str, failpoint: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
+        """Let one hop take what is there, as one batch; `failpoint` is called at its fail points."""
+        batch = MicroBatch(query, "generation-1", len(self.batches[query]), failpoint=failpoint)
         self.batches[query].append(batch)
         self.last_input[query] = self._input(query)
         batch.versions = self._versions(query)

@@ -33,7 +33,7 @@ def explain(
     error: BaseException,
     cause: BaseException | None,
     settings: Settings,
-    hold: Callable[[], int | None],
+    fencing_epoch: Callable[[], int | None],
 ) -> ActivityError:
     """Turn a query's death into an error of ours: what, where, what to do.
 
@@ -42,13 +42,13 @@ def explain(
         error: as Spark tells it.
         cause: what was raised in a batch; None when it was not in one.
         settings: of its driver.
-        hold: raises LeaseLost when the query is another driver's by now.
+        fencing_epoch: raises LeaseLost when the query is another driver's by now.
     """
     if isinstance(cause, ActivityError) and not isinstance(cause, OffsetsLost):
         return cause
     text = str(cause or error)
     if LOG_NOTED in text:
-        return planned_by_another(query, hold)
+        return planned_by_another(query, fencing_epoch)
     if (fault := of_kafka(query, cause, text, settings)) is not None:
         return fault
     if is_full(settings.lake):
@@ -80,10 +80,10 @@ def of_kafka(query: str, cause: BaseException | None, text: str, settings: Setti
     return faults.refused(settings, line, str(query), is_signed_in="AuthorizationException" in line)
 
 
-def planned_by_another(query: str, hold: Callable[[], int | None]) -> ActivityError:
+def planned_by_another(query: str, fencing_epoch: Callable[[], int | None]) -> ActivityError:
     """Say whose the query is now that two drivers have planned a batch of it."""
     try:
-        hold()
+        fencing_epoch()
     except LeaseLost as lost:
         return lost
     return TransientError(

@@ -47,11 +47,11 @@ class RunningQuery:
         turn: Turn | None = None,
         turns: Turns | None = None,
         *,
-        hold: Callable[[], int | None] = lambda: None,
+        fencing_epoch: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Bind a query to what opens its stream, when it starts. Its batches wait for `turn` when there is one.
 
-        With `turns` a batch ends when the next one may be cut. `hold` tells the epoch of the driver's lease.
+        With `turns` a batch ends when the next one may be cut. `fencing_epoch` tells the epoch of the driver's lease.
         """
         self.query = query
         self.spec = topology.spec(query)
@@ -59,7 +59,7 @@ class RunningQuery:
         self.settings = settings
         self.turn = turn
         self.turns = turns
-        self.hold = hold
+        self.fencing_epoch = fencing_epoch
         self.stopping = stopping
         self.status = QueryStatus(query)
         self.failure: BaseException | None = None
@@ -94,11 +94,16 @@ class RunningQuery:
             if self.stopping.is_set():
                 raise Stopping
             generation = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            reach = failpoints.of(self.settings, self.query)
+            failpoint = failpoints.of(self.settings, self.query)
             batch = MicroBatch(
-                self.query, str(generation), batch_id, hold=self.hold, reach=reach, progress=self.status.moved
+                self.query,
+                str(generation),
+                batch_id,
+                fencing_epoch=self.fencing_epoch,
+                failpoint=failpoint,
+                progress=self.status.moved,
             )
-            batch.reach(FailPoint.PLANNED)
+            batch.failpoint(FailPoint.PLANNED)
             cut = checkpoint.cut(self.settings.lake, self.query, batch_id)
             if cut is not None:
                 batch.cut = cut._asdict()
@@ -115,7 +120,7 @@ class RunningQuery:
             started = time.monotonic()
             try:
                 stream.work(frame, batch)
-                batch.reach(FailPoint.WRITTEN)
+                batch.failpoint(FailPoint.WRITTEN)
             except BaseException as error:  # kept as it is: Spark would hand back only its text
                 self.failure = error
                 raise
@@ -165,7 +170,7 @@ class RunningQuery:
             self.status.state = "stopped"
             return True
         self.status.state = "failed"
-        fault = explain(self.query, error, self.failure, self.settings, self.hold)
+        fault = explain(self.query, error, self.failure, self.settings, self.fencing_epoch)
         self.status.message = str(fault)
         raise fault
 

@@ -182,4 +182,4 @@ class Writer:
             raise TypeError(f"{self.spec.name} has no publisher")
         with batch.phase("publish"):
             batch.rows += self.publisher.publish(write.records, write.marker)
-            batch.reach(FailPoint.PUBLISHED)
+            batch.failpoint(FailPoint.PUBLISHED)

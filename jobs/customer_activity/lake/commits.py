@@ -58,7 +58,7 @@ def commit(
         return None
     now = int(time.time() * 1000)
     versions = {application: number}
-    if (epoch := batch.hold()) is not None:
+    if (epoch := batch.fencing_epoch()) is not None:
         # Noted as read, too: a successor's commit from here on fails this one.
         if jvm.last_version(transaction, batch.lease_id) > epoch:
             raise lease.lost(batch.query, epoch)
@@ -66,11 +66,11 @@ def commit(
     noted = [{"txn": {"appId": name, "version": version, "lastUpdated": now}} for name, version in versions.items()]
     added = [{"add": _as_added(file, now)} for file in files if file is not None]
     metadata = batch.metadata()
-    batch.reach(FailPoint.STAGED)
+    batch.failpoint(FailPoint.STAGED)
     committed = jvm.commit(spark, transaction, [*noted, *added], metadata)
     # Before the checkpoint says that the batch is through.
     settle(f"{path}/_delta_log/{committed:020}.json")
-    batch.reach(FailPoint.COMMITTED)
+    batch.failpoint(FailPoint.COMMITTED)
     return committed
 
 

@@ -88,14 +88,14 @@ def merge(
         return None
     batch.commits += 1
     transactions = [Transaction(application, number)]
-    if (epoch := batch.hold()) is not None:
+    if (epoch := batch.fencing_epoch()) is not None:
         if (target.transaction_version(batch.lease_id) or 0) > epoch:
             raise lease.lost(batch.query, epoch)
         transactions.append(Transaction(batch.lease_id, epoch))
     properties = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": batch.metadata()})
     before = target.version()
     merger = _merger(target, source, key, update, delete_when, properties)
-    batch.reach(FailPoint.STAGED)
+    batch.failpoint(FailPoint.STAGED)
     if source.num_rows:
         merger.execute()
     if target.version() == before:  # no row differs (customers who came and went): delta-rs commits nothing
@@ -103,7 +103,7 @@ def merge(
             [], mode="append", schema=target.schema(), partition_by=None, commit_properties=properties
         )
         target.update_incremental()
-    batch.reach(FailPoint.COMMITTED)
+    batch.failpoint(FailPoint.COMMITTED)
     footers.mend_commit(lake, table, target.version())
     deltalog.settle(lake, table, target.version())
     batch.rows += source.num_rows

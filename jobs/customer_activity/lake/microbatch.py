@@ -57,8 +57,8 @@ class MicroBatch:
         ids: of the tables that it reads change feeds of.
         attempt: an id that this attempt at the batch alone has; its commits carry it.
         phases: milliseconds by phase: read, compute, write, commit, publish.
-        hold: tells the epoch of the driver's lease, which every commit carries; None where there is no lease.
-        reach: called at each place where a drill may end the batch; see failpoints.py.
+        fencing_epoch: tells the epoch of the driver's lease, which every commit carries; None where there is no lease.
+        failpoint: called at each place where a drill may end the batch; see failpoints.py.
         progress: told, in words, how far a batch is that takes its time: supervision looks at it.
     """
 
@@ -75,8 +75,8 @@ class MicroBatch:
     ids: Mapping[Table, str] = field(default_factory=dict)
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    hold: Callable[[], int | None] = lambda: None
-    reach: Callable[[FailPoint], None] = nowhere
+    fencing_epoch: Callable[[], int | None] = lambda: None
+    failpoint: Callable[[FailPoint], None] = nowhere
     progress: Callable[[str], None] = lambda _: None
 
     def parts(self, feeds: Iterable[Part]) -> Iterator[tuple[Part, MicroBatch]]:

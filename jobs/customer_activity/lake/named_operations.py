@@ -141,14 +141,14 @@ class Fence(NamedTuple):
         operation: which.
         run: its id, the same in each commit and in the lake's `_audit` folder.
         reason: why.
-        hold: tells the epoch that it holds of a query.
+        fencing_epoch: tells the epoch that it holds of a query.
         lake: whose tables.
     """
 
     operation: Operation
     run: str
     reason: str
-    hold: Callable[[str], int]
+    fencing_epoch: Callable[[str], int]
     lake: str
 
     def properties(self, table: Table, **details: Any) -> CommitProperties:
@@ -163,7 +163,7 @@ class Fence(NamedTuple):
         """
         note = {**details, "operation": self.operation.value, "id": self.run, "reason": self.reason}
         return CommitProperties(
-            app_transactions=[Transaction(self._id, 1), *epochs_of(self.lake, table, self.hold)],
+            app_transactions=[Transaction(self._id, 1), *epochs_of(self.lake, table, self.fencing_epoch)],
             custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)},
         )
 
@@ -176,13 +176,13 @@ class Fence(NamedTuple):
         return f"{self.operation}:{self.run}"
 
 
-def epochs_of(lake: str, table: Table, hold: Callable[[str], int]) -> list[Transaction]:
+def epochs_of(lake: str, table: Table, fencing_epoch: Callable[[str], int]) -> list[Transaction]:
     """Return what has a commit fail once another driver has taken one of a table's writers over.
 
     Args:
         lake: whose table.
         table: which one.
-        hold: tells the epoch that is held of a query.
+        fencing_epoch: tells the epoch that is held of a query.
 
     Raises:
         LeaseLost: one has already.
@@ -190,7 +190,7 @@ def epochs_of(lake: str, table: Table, hold: Callable[[str], int]) -> list[Trans
     log = DeltaTable(table_path(lake, table))
     transactions = []
     for query in topology.writers(table):
-        epoch = hold(query)
+        epoch = fencing_epoch(query)
         if (log.transaction_version(lease_id(query)) or 0) > epoch:
             raise lease.lost(query, epoch)
         transactions.append(Transaction(lease_id(query), epoch))
@@ -216,4 +216,4 @@ def fenced(lake: str, operation: Operation, tables: Sequence[Table], reason: str
         run = uuid.uuid4().hex
         named = [table.label for table in tables]
         audit.append(lake, datetime.now(UTC), operation.value, queries[0], reason, id=run, tables=named, **details)
-        yield Fence(operation, run, reason, held.hold, lake)
+        yield Fence(operation, run, reason, held.fencing_epoch, lake)

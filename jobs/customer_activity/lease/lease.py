@@ -114,7 +114,7 @@ class Lease:
     def _text(self, query: str) -> str:
         return FROZEN if query in self.unlocked else LOCKED
 
-    def hold(self, query: str) -> int:
+    def fencing_epoch(self, query: str) -> int:
         """Return the epoch under which a query may commit.
 
         Raises:

@@ -157,7 +157,7 @@ def _delete(files: fs.FileSystem, paths: Sequence[str]) -> None:
 
 
 def vacuum(
-    lake: str, table: Table, retention: timedelta | None = None, reach: Callable[[FailPoint], None] = nowhere
+    lake: str, table: Table, retention: timedelta | None = None, failpoint: Callable[[FailPoint], None] = nowhere
 ) -> Vacuumed:
     """Remove files that no version within the retention has, and those that were never committed.
 
@@ -167,7 +167,7 @@ def vacuum(
         lake: where the table is.
         table: which one.
         retention: how old what is removed must be at least; as its declaration says when not given.
-        reach: called when half of it is removed.
+        failpoint: called when half of it is removed.
     """
     retention = timedelta(hours=TABLES[table].kept.files_hours) if retention is None else retention
     if behind := readers_behind(lake, table, retention):
@@ -180,7 +180,7 @@ def vacuum(
     there = [file for file in files.get_file_info([f"{folder}/{path}" for path in expired]) if file.is_file]
     for number, file in enumerate(there):
         if number == len(there) // 2:
-            reach(FailPoint.VACUUMING)
+            failpoint(FailPoint.VACUUMING)
         files.delete_file(file.path)
     return Vacuumed(len(there), sum(file.size or 0 for file in there), [])
 
@@ -238,7 +238,7 @@ def needs_compaction(lake: str, table: Table) -> bool:
 
 
 def tend(
-    lake: str, table: Table, *, target_bytes: int = COMPACTED_BYTES, reach: Callable[[FailPoint], None] = nowhere
+    lake: str, table: Table, *, target_bytes: int = COMPACTED_BYTES, failpoint: Callable[[FailPoint], None] = nowhere
 ) -> Tended:
     """Compact a table however few small files it has, shorten its log, and remove what is expired.
 
@@ -246,9 +246,9 @@ def tend(
     """
     try:
         files_before, bytes_before = size(lake, table)
-        compact(lake, table, reach, target_bytes)
+        compact(lake, table, failpoint, target_bytes)
         checkpoint_log(lake, table, every=1)
-        removed = vacuum(lake, table, reach=reach)
+        removed = vacuum(lake, table, failpoint=failpoint)
         return Tended(table.label, files_before, bytes_before, *size(lake, table), *removed[:2], tuple(removed.behind))
     except FAULTS as error:
         return Tended(table.label, error=f"{type(error).__name__}: {error}")
@@ -263,7 +263,7 @@ def size(lake: str, table: Table) -> tuple[int, int]:
 def compact(
     lake: str,
     table: Table,
-    reach: Callable[[FailPoint], None] = nowhere,
+    failpoint: Callable[[FailPoint], None] = nowhere,
     target_bytes: int = COMPACTED_BYTES,
 ) -> int | None:
     """Rewrite a table's small files as few; nobody may write to it meanwhile.
@@ -271,7 +271,7 @@ def compact(
     Args:
         lake: where the table is.
         table: which one.
-        reach: called when the new files are committed and their checksum is not written yet.
+        failpoint: called when the new files are committed and their checksum is not written yet.
         target_bytes: how large a file becomes.
 
     Returns:
@@ -286,7 +286,7 @@ def compact(
     )
     if not done["numFilesRemoved"]:
         return None
-    reach(FailPoint.COMPACTED)
+    failpoint(FailPoint.COMPACTED)
     write_checksum(path, log.version())
     footers.mend_commit(lake, table, log.version())
     deltalog.settle(lake, table, log.version())

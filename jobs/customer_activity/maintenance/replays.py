@@ -53,7 +53,7 @@ class Replays:
 
     def _replay(self, request: Request, held: ExitStack) -> None:
         run_dir = self.settings.run_dir
-        epochs = {query.query: query.hold for query in self.writers}
+        epochs = {query.query: query.fencing_epoch for query in self.writers}
         with held:
             try:
                 done = replay.as_asked(self.settings, request.asked, lambda query: epochs[query]() or 0)

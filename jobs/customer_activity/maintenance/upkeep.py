@@ -40,7 +40,7 @@ class Upkeep:
         self.settings = settings
         self.writers = writers_of(running)
         self.replays = Replays(settings, self.writers.get(Table.QUARANTINE, []))
-        self.reach = failpoints.of(settings, failpoints.MAINTENANCE)
+        self.failpoint = failpoints.of(settings, failpoints.MAINTENANCE)
         self.next_look = time.monotonic() + LOOK_SECONDS
         self.next_vacuum = time.monotonic() + VACUUM_SECONDS
         self.due: list[Callable[[], bool]] = []
@@ -83,7 +83,7 @@ class Upkeep:
         for table in list(self.writers)[len(self.tended) :][:1]:
             with paused(self.writers[table]) as are_paused:
                 if are_paused:
-                    self.tended.append(maintenance.tend(self.settings.lake, table, reach=self.reach))
+                    self.tended.append(maintenance.tend(self.settings.lake, table, failpoint=self.failpoint))
                     log.info("table=%s tended as asked", table.label)
         if len(self.tended) == len(self.writers):
             requests.answer(run_dir, MAINTENANCE, request, {"tables": msgspec.to_builtins(self.tended)})
@@ -101,7 +101,7 @@ class Upkeep:
             with paused(writers) as are_paused:
                 if are_paused:
                     started = time.monotonic()
-                    maintenance.compact(lake, table, self.reach)
+                    maintenance.compact(lake, table, self.failpoint)
                     log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
         except FAULTS as error:  # the table is as it was: the streams go on
             _later(table, error)
@@ -131,7 +131,7 @@ class Upkeep:
     def vacuum(self, table: Table) -> bool:
         """Remove what is expired; say whether there was work."""
         try:
-            done = maintenance.vacuum(self.settings.lake, table, reach=self.reach)
+            done = maintenance.vacuum(self.settings.lake, table, failpoint=self.failpoint)
         except FAULTS as error:
             _later(table, error)
             return True

@@ -105,10 +105,10 @@ def recover(lake: str, query: str, reason: str) -> Recovered:
     """
     delta.require_tables(lake)
     with lease.kept_out(lake, [query]) as held:
-        return _recover(lake, query, reason, held.hold)
+        return _recover(lake, query, reason, held.fencing_epoch)
 
 
-def _recover(lake: str, query: str, reason: str, hold: Callable[[str], int]) -> Recovered:
+def _recover(lake: str, query: str, reason: str, fencing_epoch: Callable[[str], int]) -> Recovered:
     written = newest_batch(lake, query)
     if written is not None and written.cut is None:
         raise CheckpointMismatch(
@@ -118,7 +118,7 @@ def _recover(lake: str, query: str, reason: str, hold: Callable[[str], int]) -> 
     now = datetime.now(UTC)
     aside = checkpoint.set_aside(lake, query, now)
     if topology.spec(query).is_behind and written is not None and not _reaches(lake, query, written):
-        made = current_rows.make(lake, query, hold(query))
+        made = current_rows.make(lake, query, fencing_epoch(query))
         audit.append(lake, now, "recover", query, reason, made_anew=made.label, set_aside=aside)
         return Recovered(query, None, aside, made)
     if written is not None and written.cut is not None:

@@ -69,7 +69,7 @@ class Run(NamedTuple):
 
     landing: Landing
     id: str
-    hold: Callable[[str], int]
+    fencing_epoch: Callable[[str], int]
 
 
 def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bool = False) -> Replay:
@@ -89,7 +89,7 @@ def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bo
     """
     delta.require_tables(settings.lake)
     with nullcontext() if dry_run else lease.kept_out(settings.lake, topology.writers(Table.QUARANTINE)) as held:
-        return _replay(settings, selection, reason, None if held is None else held.hold)
+        return _replay(settings, selection, reason, None if held is None else held.fencing_epoch)
 
 
 def asked(settings: Settings, selection: Selection, reason: str) -> dict[str, Any]:
@@ -102,13 +102,13 @@ def judged_by(settings: Settings) -> list[Any]:
     return [RULES, settings.currency, settings.purchase_topic, settings.profile_topic]
 
 
-def as_asked(settings: Settings, request: Mapping[str, Any], hold: Callable[[str], int]) -> Replay:
+def as_asked(settings: Settings, request: Mapping[str, Any], fencing_epoch: Callable[[str], int]) -> Replay:
     """Do in a driver, while its streams wait, what `asked` has told.
 
     Args:
         settings: the driver's.
         request: as `asked` makes it.
-        hold: tells the epoch that the driver holds of a stream.
+        fencing_epoch: tells the epoch that the driver holds of a stream.
 
     Raises:
         TerminalError: the driver judges otherwise than whoever asked; a batch of bronze may have landed in part.
@@ -119,16 +119,18 @@ def as_asked(settings: Settings, request: Mapping[str, Any], hold: Callable[[str
             "the driver that runs judges records by other settings, or is of another release",
             remedy="restart it, then replay: what was mended has to be mended for the streams, too",
         )
-    return _replay(settings, msgspec.convert(request["selection"], Selection), request["reason"], hold)
+    return _replay(settings, msgspec.convert(request["selection"], Selection), request["reason"], fencing_epoch)
 
 
-def _replay(settings: Settings, selection: Selection, reason: str, hold: Callable[[str], int] | None) -> Replay:
-    """Do it; without `hold` tell what would be done."""
+def _replay(
+    settings: Settings, selection: Selection, reason: str, fencing_epoch: Callable[[str], int] | None
+) -> Replay:
+    """Do it; without `fencing_epoch` tell what would be done."""
     lake = settings.lake
     chosen = selected(lake, selection, RAW)
     chosen = chosen.filter(pc.invert(pc.is_in(chosen.column("reason"), pa.array([r.value for r in FOR_GOOD]))))
     numbering = Numbering(lake)
-    if hold is not None:
+    if fencing_epoch is not None:
         _refuse_half_landed(lake, numbering)
     landing = Landing(numbering.newest + 1, EPOCH + time.time_ns() // 1_000_000 * MILLISECOND)
     parsed = _parsed(chosen, settings, landing)
@@ -136,7 +138,7 @@ def _replay(settings: Settings, selection: Selection, reason: str, hold: Callabl
     good = parsed.filter(pc.is_null(parsed.column("reason")))
     tables = {settings.purchase_topic: Table.PURCHASE_EVENTS, settings.profile_topic: Table.PROFILE_EVENTS}
     accepted: dict[str, int] = {}
-    run, overtaken = None if hold is None else Run(landing, uuid.uuid4().hex[:8], hold), 0
+    run, overtaken = None if fencing_epoch is None else Run(landing, uuid.uuid4().hex[:8], fencing_epoch), 0
     for topic, table in tables.items():
         of_topic = good.filter(pc.equal(good.column("topic"), topic))
         landed = _landed(lake, table, of_topic)
@@ -291,6 +293,6 @@ def _note(lake: str, table: Table, run: Run, topic: str, counts: Mapping[str, in
         "counts": {topic: dict(counts)},
     }
     return CommitProperties(
-        app_transactions=named_operations.epochs_of(lake, table, run.hold),
+        app_transactions=named_operations.epochs_of(lake, table, run.fencing_epoch),
         custom_metadata={"userMetadata": json.dumps(note, sort_keys=True)},
     )

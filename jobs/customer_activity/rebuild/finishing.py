@@ -28,10 +28,10 @@ from customer_activity.operations import current_rows
 from customer_activity.rebuild.building import BUILT
 from customer_activity.settings import Settings
 
-Hold = Callable[[str], int]
+FencingEpoch = Callable[[str], int]
 
 
-def begin(lake: str, correction: Correction, hold: Hold) -> None:
+def begin(lake: str, correction: Correction, fencing_epoch: FencingEpoch) -> None:
     """Note that a correction has begun, unless another driver has taken over while it was made.
 
     From here on a driver that starts finds the note; one that has started before has the lease.
@@ -42,19 +42,19 @@ def begin(lake: str, correction: Correction, hold: Hold) -> None:
     corrections.begin(lake, correction)
     try:
         for query in topology.names():
-            hold(query)
+            fencing_epoch(query)
     except LeaseLost:
         corrections.withdraw(lake)
         raise
 
 
-def finish(settings: Settings, hold: Hold, reach: Callable[[str], None] = lambda _: None) -> None:
+def finish(settings: Settings, fencing_epoch: FencingEpoch, failpoint: Callable[[str], None] = lambda _: None) -> None:
     """Do what is left of the correction that is at work.
 
     Args:
         settings: whose lake; no driver may run on it.
-        hold: tells the epoch that is held of each query.
-        reach: called after each thing that was done.
+        fencing_epoch: tells the epoch that is held of each query.
+        failpoint: called after each thing that was done.
 
     Raises:
         LeaseLost: another driver has taken a query over.
@@ -63,12 +63,12 @@ def finish(settings: Settings, hold: Hold, reach: Callable[[str], None] = lambda
     correction = corrections.at_work(lake)
     if correction is None:
         raise RuntimeError(f"{lake}: no correction is at work")
-    fence = Fence(Operation.CORRECTION, correction.run, correction.reason, hold, lake)
+    fence = Fence(Operation.CORRECTION, correction.run, correction.reason, fencing_epoch, lake)
     if change := correction.changes.get(Table.QUARANTINE.label):
         counts = {QUARANTINED: change.added.rows, REMOVED: change.retracted.rows}
         note = {"query": REBUILD, "generation": correction.run, "batch_id": 0}
         commit(fence, Table.QUARANTINE, change, {**note, "counts": {settings.purchase_topic: counts}})
-        reach("quarantine")
+        failpoint("quarantine")
     for query in BUILT:
         batch = current_rows.as_read(lake, query, correction.generations[query])
         for table in topology.spec(query).telling:
@@ -76,14 +76,14 @@ def finish(settings: Settings, hold: Hold, reach: Callable[[str], None] = lambda
             if table.label in correction.counted:
                 note |= {COUNTED: correction.counted[table.label], deltalog.LANDED: correction.landed}
             commit(fence, table, correction.changes[table.label], note)
-            reach(table.label)
+            failpoint(table.label)
         checkpoint.set_aside(lake, query, datetime.now(UTC))
         checkpoint.write(lake, query, batch.generation, batch.batch_id, OffsetRange(**batch.cut), is_committed=True)
-        reach(f"checkpoint of {query}")
+        failpoint(f"checkpoint of {query}")
     for spec in topology.behind():
         checkpoint.set_aside(lake, spec.name, datetime.now(UTC))
-        current_rows.make(lake, spec.name, hold(spec.name))
-        reach(spec.name)
+        current_rows.make(lake, spec.name, fencing_epoch(spec.name))
+        failpoint(spec.name)
     changed = {label: [change.retracted.rows, change.added.rows] for label, change in correction.changes.items()}
     details = {"id": correction.run, "undoes": correction.undoes, "retracted_and_added": changed}
     audit.append(lake, datetime.now(UTC), Operation.CORRECTION, BUILT[0], correction.reason, **details)

@@ -39,7 +39,7 @@ from customer_activity.quality import accounting
 from customer_activity.rebuild import basis, building, comparison, planning, run
 from customer_activity.rebuild.basis import Basis
 from customer_activity.rebuild.building import BUILT, Choice
-from customer_activity.rebuild.finishing import Hold, begin, finish
+from customer_activity.rebuild.finishing import FencingEpoch, begin, finish
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import marker as markers
@@ -70,12 +70,12 @@ class Rest(NamedTuple):
 
     Attributes:
         found: the newest of everything.
-        hold: tells the epoch that is held of a query.
+        fencing_epoch: tells the epoch that is held of a query.
         is_sound: whether the live queries have read all; they could not go on where it is false.
     """
 
     found: Basis
-    hold: Hold
+    fencing_epoch: FencingEpoch
     is_sound: bool
 
 
@@ -96,8 +96,8 @@ def with_spark(settings: Settings, on_step: OnStep, work: Callable[[SparkSession
     """Finish a correction that was interrupted, or else do some work in a session of its own."""
     if (interrupted := corrections.at_work(settings.lake)) is not None:
         on_step("finishing the correction that was interrupted")
-        with streams_kept_out(settings) as hold:
-            finish(settings, hold)
+        with streams_kept_out(settings) as fencing_epoch:
+            finish(settings, fencing_epoch)
         return Applied(None, interrupted)
     delta.require_tables(settings.lake)
     with streams_kept_out(settings):  # rather than start Spark for nothing
@@ -151,9 +151,9 @@ def apply_in(
             counted=counted(shadow.lake),
             counted_before=counted(lake),
         )
-        begin(lake, correction, rest.hold)
+        begin(lake, correction, rest.fencing_epoch)
         on_step("correcting")
-        finish(settings, rest.hold)
+        finish(settings, rest.fencing_epoch)
         return Applied(rebuilt, correction)
 
 
@@ -196,8 +196,8 @@ def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, even_if
             is_sound = False
             on_step(f"going on without the live ones: {fault.what}")
     is_sound = is_sound and all(_can_go_on(settings.lake, spec) for spec in topology.behind())
-    with streams_kept_out(settings) as hold:
-        yield Rest(basis.at_rest(settings.lake) if is_sound else basis.newest(settings.lake), hold, is_sound)
+    with streams_kept_out(settings) as fencing_epoch:
+        yield Rest(basis.at_rest(settings.lake) if is_sound else basis.newest(settings.lake), fencing_epoch, is_sound)
 
 
 def _can_go_on(lake: str, behind: Spec) -> bool:
@@ -214,7 +214,7 @@ def _can_go_on(lake: str, behind: Spec) -> bool:
 
 
 @contextmanager
-def streams_kept_out(settings: Settings) -> Iterator[Hold]:
+def streams_kept_out(settings: Settings) -> Iterator[FencingEpoch]:
     """Keep drivers from all queries, and yield what tells the epochs that are held of them.
 
     Raises:
@@ -223,7 +223,7 @@ def streams_kept_out(settings: Settings) -> Iterator[Hold]:
     with ExitStack() as stack:
         with _said_to_stop(settings):
             held = stack.enter_context(lease.kept_out(settings.lake, topology.names()))
-        yield held.hold
+        yield held.fencing_epoch
 
 
 @contextmanager

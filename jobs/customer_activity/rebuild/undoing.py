@@ -102,9 +102,9 @@ def undo_in(
             counted=undone(now_counted, former, settings.purchase_topic, differences.count(database, REBUILT)),
             counted_before=now_counted,
         )
-        begin(lake, correction, rest.hold)
+        begin(lake, correction, rest.fencing_epoch)
         on_step("correcting")
-        finish(settings, rest.hold)
+        finish(settings, rest.fencing_epoch)
         return Applied(None, correction, passed_over)
 
 

@@ -207,7 +207,7 @@ def halfway(items: Iterable[Record], count: int, batch: MicroBatch) -> Iterator[
     """Yield records, and come to a place where a drill may end the batch when half of them are through."""
     for number, item in enumerate(items):
         if number == count // 2:
-            batch.reach(FailPoint.SENDING)
+            batch.failpoint(FailPoint.SENDING)
         yield item
 
 

@@ -11,7 +11,7 @@ On restart each topic's side of a part is in its table, whose newest commit says
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -29,7 +29,7 @@ from customer_activity.contracts.tables import (
     arrow_schema,
     names,
 )
-from customer_activity.engine.changes import ChangeStream, Step
+from customer_activity.engine.changes import ChangeStream, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
 from customer_activity.lake.feeds import Feed
@@ -73,24 +73,15 @@ def prepare(context: Context) -> Step:
 def step(part: Feed, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
     """Judge a part: a small one's purchases by the index, a large one's against the whole table."""
     with batch.phase("read"):
-        bought, updates = (
-            [*part.batches(table, columns)] if table is Table.PROFILE_EVENTS or part.is_small else None
-            for table, columns in SIDES.items()
-        )
+        bought = table_of(part, Table.PURCHASE_EVENTS, SIDES[Table.PURCHASE_EVENTS]) if part.is_small else None
+        updates = table_of(part, Table.PROFILE_EVENTS, SIDES[Table.PROFILE_EVENTS])
     if part.added[Table.PURCHASE_EVENTS]:
         if bought is None:
             yield from count_many(part, batch, settings=settings, index=index)
         else:
-            yield from count(_together(bought, Table.PURCHASE_EVENTS), batch, settings=settings, index=index)
+            yield from count(bought, batch, settings=settings, index=index)
     if part.added[Table.PROFILE_EVENTS]:
-        rows = _together(updates, Table.PROFILE_EVENTS)
-        yield from change_profiles(rows, batch, settings=settings, index=index)
-
-
-def _together(batches: Sequence[pa.RecordBatch] | None, table: Table) -> pa.Table:
-    """Put a part's rows of one side together."""
-    schema = pa.schema([arrow_schema(table).field(name) for name in SIDES[table]])
-    return pa.Table.from_batches([batch.cast(schema) for batch in batches or ()], schema)
+        yield from change_profiles(updates, batch, settings=settings, index=index)
 
 
 def count(bought: pa.Table, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
