@@ -39,7 +39,9 @@ from customer_activity.maintenance.maintenance import COMMITS_A_CHECKPOINT
 from customer_activity.settings import PROJECT, Settings
 from support.streams import Query
 
-CHECKPOINT_EVERY = 1_000  # commits: upkeep writes one after 100; each here has all files, which nobody has compacted
+CHECKPOINT_EVERY = (
+    1_000  # commits: maintenance writes one after 100; each here has all files, which nobody has compacted
+)
 CUSTOMERS = 1_000
 CUSTOMER = "lagging-"  # none of those that `activity produce` makes
 TRAFFIC = ["produce", "--customers", "50", "--purchases", "200", "--rate", "1000"]
@@ -130,7 +132,7 @@ def grow(lake: str, table: Table, writer: Query, row: Callable[[int], dict[str, 
     """Write commits of one row each."""
     path = Path(table_path(lake, table))
     schema = arrow_schema(table)
-    last_checkpoint = versions[-min(len(versions), 2 * COMMITS_A_CHECKPOINT)]  # upkeep shortens a log up to one
+    last_checkpoint = versions[-min(len(versions), 2 * COMMITS_A_CHECKPOINT)]  # maintenance shortens a log up to one
     before = history.latest_metadata(lake, table, writer)  # the writer's checkpoint knows that batch
     for number, version in enumerate(versions):
         values = {name: value for name, value in row(number).items() if name in schema.names}

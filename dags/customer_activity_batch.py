@@ -29,7 +29,7 @@ from activity_dags.pipelines import declared
 for pipeline in declared():
     with DAG(
         dag_id=pipeline.id("batch"),
-        description="Drains what is there through every hop to the view, once an hour",
+        description="Processes what is there through every stream to the view, once an hour",
         schedule="@hourly",
         max_active_runs=1,
         catchup=False,

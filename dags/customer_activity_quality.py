@@ -7,7 +7,7 @@ it.
 ### Output
 `judge`: `ops/quality_results` in the lake, the Data Docs, and the gate: a rule that holds publishing shuts it. Its page
 links to the Data Docs.
-`prove`, once an hour: a thousand customers, computed anew from the input, compared with silver, gold and the view.
+`prove`, once an hour: a thousand customers, recomputed from the input, compared with silver, gold and the view.
 
 ### Impact of failure
 A failed `judge` says which rules failed and by how much. While the gate is shut the view topic stands still, and

@@ -13,7 +13,7 @@ starts by itself; after three in a row the DAG is paused.
 
 ### Runbook
 The task `driver` is *deferred* while all is well: no worker waits. Its log has a line a minute on how the driver is,
-and the reason when it is started again. Clear it to start the driver anew; pause the DAG to stop it. Where the
+and the reason when it is started again. Clear it to restart the driver; pause the DAG to stop it. Where the
 connection `customer_activity_spark` names YARN or Kubernetes, `driver_in_cluster` runs instead.
 Symptoms and what to do: docs/OPERATIONS.md.
 """

@@ -27,7 +27,7 @@ from activity_dags.watching import WELL, DriverTrigger
 
 ATTENDED_SECONDS = 120.0  # a triggerer that died is replaced within 30 s, Airflow's own limit, and some to start
 MAX_FAILURES, FAILURE_WINDOW_SECONDS = 5, 15 * 60.0
-PAUSE_SECONDS = 10.0  # longer by so much with every failure after the first, which is mended at once
+PAUSE_SECONDS = 10.0  # longer by so much with every failure after the first, after which it starts at once
 STALLED, STOPPED = "stalled", "stopped"
 
 

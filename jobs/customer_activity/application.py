@@ -31,7 +31,7 @@ from customer_activity.inspection.describe import lines
 from customer_activity.kafka import topics
 from customer_activity.lake import delta, jvm, layout
 from customer_activity.lease.lease import Lease
-from customer_activity.maintenance.upkeep import Upkeep
+from customer_activity.maintenance.scheduler import Scheduler
 from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import PRIVATE, is_full, keep_private
@@ -51,7 +51,7 @@ def leased(spark: SparkSession, settings: Settings, queries: Sequence[str], reso
     for query in lease.frozen:
         log.warning("query=%s was taken over from a driver that did not give it back and does not answer", query)
         for file in settings.index_dir.glob(f"{query}.db*"):
-            file.unlink()  # that driver may wake inside a change of it: ours is made anew
+            file.unlink()  # that driver may wake inside a change of it: ours is rebuilt
     return lease
 
 
@@ -205,7 +205,7 @@ def supervise(
 
     `check` is called in every round: it raises when the queries are no longer this driver's.
     """
-    upkeep = Upkeep(settings, running, serves=not available_now)
+    scheduler = Scheduler(settings, running, serves=not available_now)
     waiting = [query for query in running if query.spec.is_behind]
     try:
         for query in running:
@@ -222,7 +222,7 @@ def supervise(
             write_status(running, settings)
             if all(ended):
                 break
-            upkeep.look()
+            scheduler.look()
             stopping.wait(WATCH_SECONDS)
     except ActivityError:
         if len(running) > 1:

@@ -179,7 +179,7 @@ class Settings(BaseSettings):
 
     @property
     def index_dir(self) -> Path:
-        """Where the hops keep their local indexes: beside a lake on this machine, else with the running processes."""
+        """Where the streams keep their local state: beside a lake on this machine, else with the running processes."""
         return Path(self.lake) / "_index" if self.is_local_lake else self.run_dir / "index"
 
     @property

@@ -329,7 +329,7 @@ def test_a_lake_at_work_belongs_together(lake: Lake) -> None:
         lake.compact(table)
     check(lake)
     lake.days += 1
-    for query in (query for query in WRITES if query != Query.BRONZE):  # batches of nothing but upkeep
+    for query in (query for query in WRITES if query != Query.BRONZE):  # batches of nothing but maintenance
         lake.batch(query, writes=False)
         check(lake)
 

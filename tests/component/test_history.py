@@ -93,7 +93,7 @@ def test_log_and_history_are_whole_together(lake: str) -> None:
 
 
 def keep_and_remove(lake: str, versions: range) -> None:
-    """Shorten the log by some entries, as upkeep does."""
+    """Shorten the log by some entries, as maintenance does."""
     entries = [(version, f"{table_path(lake, TABLE)}/_delta_log/{version:020}.json") for version in versions]
     history.keep(lake, TABLE, entries)
     for _, path in entries:

@@ -127,16 +127,16 @@ def test_tables_of_a_release_before_are_mended(
     settings: Settings, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr(footers, "mend_commit", lambda *_: 0)
+        before.setattr(footers, "repair_commit", lambda *_: 0)
         fill(settings.lake)
     path = table_path(settings.lake, Table.ACTIVITY)
     assert text_types(settings.lake, Table.ACTIVITY, "customer_id") == {pa.string_view()}
     rows = DeltaTable(path).to_pyarrow_table()
 
-    assert footers.mend(settings.lake, Table.ACTIVITY) == len(files_of(settings.lake, Table.ACTIVITY))
+    assert footers.repair(settings.lake, Table.ACTIVITY) == len(files_of(settings.lake, Table.ACTIVITY))
 
     assert READERS[engine](path, "A1") == 1
-    assert footers.mend(settings.lake, Table.ACTIVITY) == 0
+    assert footers.repair(settings.lake, Table.ACTIVITY) == 0
     mended = DeltaTable(path).to_pyarrow_table()
     assert mended.cast(rows.schema).sort_by("customer_id") == rows.sort_by("customer_id")
 
@@ -153,7 +153,7 @@ def test_statistics_with_the_notes_name_stay_as_they_are(settings: Settings) -> 
 @pytest.mark.usefixtures("s3_server")
 def test_files_on_s3_are_mended(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr(footers, "mend_commit", lambda *_: 0)
+        before.setattr(footers, "repair_commit", lambda *_: 0)
         fill(settings.lake)
     client = s3.client()
     client.create_bucket(Bucket="lake")
@@ -162,9 +162,9 @@ def test_files_on_s3_are_mended(settings: Settings, tmp_path: Path, monkeypatch:
             client.put_object(Bucket="lake", Key=str(file.relative_to(settings.lake)), Body=file.read_bytes())
     count = len(files_of(settings.lake, Table.ACTIVITY))
 
-    assert footers.mend("s3a://lake", Table.ACTIVITY) == count
+    assert footers.repair("s3a://lake", Table.ACTIVITY) == count
 
-    assert footers.mend("s3a://lake", Table.ACTIVITY) == 0
+    assert footers.repair("s3a://lake", Table.ACTIVITY) == 0
     for name in files_of(settings.lake, Table.ACTIVITY):
         key = str(Path(name).relative_to(settings.lake))
         body = client.get_object(Bucket="lake", Key=key)["Body"].read()

@@ -47,7 +47,7 @@ signal.signal(signal.SIGTERM, lambda *_: (print("goodbye", flush=True), sys.exit
 print("ready", flush=True)
 while True: time.sleep(1)
 """
-# As a driver with a JVM below it: both have the log open, and a round of upkeep is when it may be cut.
+# As a driver with a JVM below it: both have the log open, and a round of maintenance is when it may be cut.
 TALKATIVE = """
 import os, subprocess, sys
 from customer_activity import settings

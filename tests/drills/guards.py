@@ -127,7 +127,7 @@ GUARDS = (
     Guard(
         "what was merged can be compared in Arrow",
         "lake/merging.py",
-        "    footers.mend_commit(lake, table, target.version())\n",
+        "    footers.repair_commit(lake, table, target.version())\n",
         "",
         ("tests/component/test_merged_tables.py", "-k", "found_by_id"),
     ),
@@ -931,8 +931,8 @@ GUARDS = (
     Guard(
         "a compaction looks at its own files alone",
         "maintenance/maintenance.py",
-        "footers.mend_commit(lake, table, log.version())",
-        "footers.mend(lake, table)",
+        "footers.repair_commit(lake, table, log.version())",
+        "footers.repair(lake, table)",
         ("tests/component/test_merged_tables.py", "-k", "own_files"),
     ),
     Guard(

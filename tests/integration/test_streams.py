@@ -22,7 +22,7 @@ from customer_activity.contracts.tables import TABLES, Kept
 from customer_activity.demo.traffic import poison
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
 from customer_activity.kafka import clients
-from customer_activity.maintenance import maintenance, upkeep
+from customer_activity.maintenance import maintenance, scheduler
 from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.marker import Marker
@@ -70,8 +70,8 @@ def test_the_story_of_a_customer_through_the_broker(spark: SparkSession, setting
 def test_always_on_the_hops_take_turns_and_the_tables_are_compacted_beside_them(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(upkeep, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(scheduler, "PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(maintenance, "SMALL_FILES", 3)
     monkeypatch.setattr(maintenance, "COMMITS_A_CHECKPOINT", 3)
     for table, declared in TABLES.items():

@@ -128,7 +128,7 @@ def test_appends_of_others_are_no_conflict(lake: str, append: Append) -> None:
     assert rows(lake) == [(0, "gold"), (0, "publish"), (0, "silver"), (1, "silver")]
 
 
-def test_upkeep_is_no_conflict(lake: str, append: Append, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_is_no_conflict(lake: str, append: Append, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "SMALL_FILES", 2)
     for number in range(3):
         append(number)

@@ -17,7 +17,7 @@ from customer_activity import topology
 from customer_activity.catalog import Reason, Table, lease_id, table_path
 from customer_activity.engine.queries import RunningQuery
 from customer_activity.errors import TerminalError
-from customer_activity.maintenance.upkeep import Upkeep
+from customer_activity.maintenance.scheduler import Scheduler
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
 from customer_activity.quarantine import contents
@@ -155,7 +155,7 @@ def test_one_that_came_back_leaves_quarantine_though_a_later_one_has_landed_sinc
     assert sent_later["reason"] == "conflicting_duplicate"
 
 
-def served(pipeline: Pipeline, *, runs: Sequence[str] = tuple(topology.names())) -> tuple[Upkeep, list[str]]:
+def served(pipeline: Pipeline, *, runs: Sequence[str] = tuple(topology.names())) -> tuple[Scheduler, list[str]]:
     """Stand in for a driver that runs some streams; also return which of them were told that something was written."""
     told: list[str] = []
     queries = []
@@ -169,10 +169,10 @@ def served(pipeline: Pipeline, *, runs: Sequence[str] = tuple(topology.names()))
         )
         query.refresh = partial(told.append, name)
         queries.append(query)
-    return Upkeep(pipeline.settings, queries), told
+    return Scheduler(pipeline.settings, queries), told
 
 
-def answered(keeping: Upkeep, request: str) -> dict[str, Any]:
+def answered(keeping: Scheduler, request: str) -> dict[str, Any]:
     """Look as the driver does until the request is answered and nothing is at work."""
     found: list[dict[str, Any]] = []
 

@@ -5,8 +5,8 @@ that was put back even grows past the versions that its readers have read, with 
 
 - A query's newest commits and its checkpoint say up to where it has read its sources: which table, which version, and
   since commits have ids of their own, which commit. The table must have that very commit.
-- What the checkpoint has read, and the query's tables do not name as read, must be nothing but upkeep: otherwise rows
-  that were written are gone.
+- What the checkpoint has read, and the query's tables do not name as read, must be nothing but maintenance: otherwise
+  rows that were written are gone.
 
 Publish compares what the view topic has itself, by its progress marker.
 
@@ -43,7 +43,7 @@ OF_BRONZE = "put bronze's tables and its checkpoint back of one moment: `recover
 
 
 class Fault(NamedTuple):
-    """What does not belong together, and what mends it."""
+    """What does not belong together, and what repairs it."""
 
     what: str
     remedy: str

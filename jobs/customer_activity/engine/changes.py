@@ -94,7 +94,7 @@ class _Worker:
         self.step = stream.prepare(context)
         self.is_sure = False  # that nothing of a part is written whose commits do not tell it
         for table in spec.tables if spec.is_behind else ():
-            footers.mend(self.lake, table)  # of a release before, or of a driver that ended right after a merge
+            footers.repair(self.lake, table)  # of a release before, or of a driver that ended right after a merge
 
     def work(self, _frame: DataFrame, batch: MicroBatch) -> None:
         """Do one batch, part by part.

@@ -47,7 +47,7 @@ def configure_logging() -> None:
 
 
 def keep_log_short(folder: Path, most: int = LOG_BYTES) -> None:
-    """Begin this process's log anew when it has grown large: what was in `<name>.log` is in `<name>.log.1` then.
+    """Rotate this process's log when it has grown large: what was in `<name>.log` is in `<name>.log.1` then.
 
     The JVM below writes there, too, and cannot be told to open another file. So the log is copied and cut, and what is
     said in the instant between is in neither (as with logrotate's copytruncate). A log elsewhere is left alone.

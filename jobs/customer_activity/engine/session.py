@@ -45,7 +45,7 @@ STREAMING = {
     # nested column (headers). The limit of rows bounds it: bronze lowers it for a batch of larger records.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
-    "spark.scheduler.mode": "FAIR",  # a small hop does not wait behind a large one
+    "spark.scheduler.mode": "FAIR",  # a small stream's job does not wait behind a large one
     "spark.locality.wait": "0s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

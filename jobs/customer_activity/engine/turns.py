@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from customer_activity import topology
 
-# When nothing comes for so long, Spark may note the batch as done and look for itself. A hop that is told of news at
+# When nothing comes for so long, Spark may note the batch as done and look for itself. A stream that is told of news at
 # once loses nothing by waiting; bronze does when what it landed changes nothing in gold.
 IDLE_SECONDS = 5.0
 IDLE_BRONZE_SECONDS = 1.0
@@ -24,9 +24,9 @@ OnProgress = Callable[[str], None]
 class Turns:
     """Up to which batch of bronze each query is through, so that the queries of the path take turns on few cores.
 
-    A hop begins when the hop above it has something new, and bronze cuts its next batch when the last is in gold: each
-    runs on a machine of its own, so to speak, and nobody asks a table's log for news again and again. What
-    merges behind the path leaves the cores to a large batch on it.
+    A stream begins when the one above it has something new, and bronze cuts its next batch when the last is in gold:
+    each has the machine to itself, and idle streams wait instead of polling their tables' logs. What merges behind the
+    path leaves the cores to a large batch on it.
     """
 
     def __init__(self, queries: Iterable[str], stopping: threading.Event) -> None:

@@ -98,7 +98,7 @@ class Report:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything on the input topics is through every hop."""
+        """Whether everything on the input topics is through every stream."""
         return all(query.is_caught_up for query in self.queries)
 
     def as_json(self) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def topic_setting(settings: Settings, topic: str, name: str) -> str:
 
 
 def topic_ids(settings: Settings, topics: Sequence[str]) -> dict[str, str]:
-    """Return the id that Kafka gave each topic when it was made: one of the same name that is made anew has another.
+    """Return the id that Kafka gave each topic when it was made: one that was deleted and created has another.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.

@@ -30,15 +30,15 @@ UNKNOWN_USER = (
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
 )
-# OpenSSL's words for what trying again does not mend; a handshake that is merely cut off says something else.
+# OpenSSL's words for what trying again does not help; a handshake that is merely cut off says something else.
 UNTRUSTED = re.compile(r"certificate|alert|wrong version number|unsupported protocol", re.IGNORECASE)
 # The same as the JVM's client calls it.
 JAVA_REFUSALS = ("AuthorizationException", "SaslAuthenticationException", "SslAuthenticationException")
 
 _told: dict[tuple[str, Path | None], tuple[float, KafkaError]] = {}  # what clients were told last, and when
 
-# The client's own faults are below zero. These it mends by itself: connections that end, and begin again with signing
-# in. Its sign-in may fail because the broker is going down; the caller that waits for records gives up after a while.
+# The client's own faults are below zero. These it recovers from by itself: connections that end, and begin again with
+# signing in. That may fail because the broker is going down; the caller that waits for records gives up after a while.
 PASSING = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 - the client has no public names for them
@@ -77,7 +77,7 @@ def forget(settings: Settings) -> None:
 
 
 def is_turned_away(settings: Settings) -> bool:
-    """Whether a client was told a moment ago what trying again does not mend."""
+    """Whether a client was told a moment ago what trying again does not help."""
     told = _last_told(settings)
     return told is not None and _is_refusal(told)
 
@@ -88,7 +88,7 @@ def _last_told(settings: Settings) -> KafkaError | None:
 
 
 def refuse_fault(settings: Settings, fault: KafkaError, where: str) -> None:
-    """Let pass what the client mends by itself; it tries until the caller that waits for records gives up.
+    """Let pass what the client recovers from by itself; it tries until the caller that waits for records gives up.
 
     Args:
         settings: whose broker.

@@ -36,8 +36,8 @@ PROPERTIES = {
 # table's rights, and the others are the driver's alone.
 PRIVATE_FOLDERS = ("_index", "_checkpoints", "_history", "_audit", "_corrections")
 
-# A hop that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most. A limit may
-# end inside a version, which is then read to its end (checkpoint.OffsetRange.versions).
+# A stream that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most. A limit
+# may end inside a version, which is then read to its end (checkpoint.OffsetRange.versions).
 MOST_BYTES_A_BATCH = 512 << 20  # of Parquet: some eight million purchases
 MOST_FILES_A_BATCH = 8_192  # of small commits, worked on in parts: before it begins, Spark reads each of them twice
 
@@ -95,7 +95,7 @@ def require_tables(lake: str) -> None:
 
 
 def table_id(lake: str, table: Table) -> str:
-    """Return the table's id: a table that is made anew has another one."""
+    """Return the table's id: a table that was dropped and created has another one."""
     return str(DeltaTable(table_path(lake, table)).metadata().id)
 
 

@@ -29,8 +29,8 @@ class FailPoint(StrEnum):
     WRITTEN = "written"  # all of them are, and Spark has not noted it
     SENDING = "sending"  # half of the records are with the Kafka client, the transaction is open
     PUBLISHED = "published"  # the transaction is committed, and Spark has not noted the batch
-    COMPACTED = "compacted"  # upkeep: files are rewritten and committed, the version's checksum is not there
-    VACUUMING = "vacuuming"  # upkeep: half of what is to be removed is removed
+    COMPACTED = "compacted"  # maintenance: files are rewritten and committed, the version's checksum is not there
+    VACUUMING = "vacuuming"  # maintenance: half of what is to be removed is removed
 
 
 MAINTENANCE = "maintenance"  # where a query's name stands, for what no query does
@@ -41,7 +41,7 @@ def nowhere(_point: FailPoint) -> None:
 
 
 def of(settings: Settings, whose: str) -> Callable[[FailPoint], None]:
-    """Return what a query's batches, or the upkeep of tables, call when they come to a place."""
+    """Return what a query's batches, or the maintenance of tables, call when they come to a place."""
     return partial(reach, settings.run_dir, whose) if settings.fail_points else nowhere
 
 
@@ -58,4 +58,4 @@ def reach(run_dir: Path, whose: str, point: FailPoint) -> None:
         order.write_text(f"{place} {left}", encoding="utf-8")
         return
     order.rename(order.with_name(REACHED))
-    os.killpg(os.getpgrp(), signal.SIGKILL)  # no handler could tidy up
+    os.killpg(os.getpgrp(), signal.SIGKILL)  # no handler could clean up

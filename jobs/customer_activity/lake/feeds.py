@@ -27,7 +27,7 @@ from customer_activity.lake.named_operations import Kind, Operation
 from customer_activity.storage.filesystem import filesystem
 
 SMALL_BATCH_FILES = 64
-# A part of a batch: what a hop works on at once. Some rows are a megabyte, and some commits have one row.
+# A part of a batch: what a stream works on at once. Some rows are a megabyte, and some commits have one row.
 PART_ROWS = 2_500_000
 PART_BYTES = 256 << 20  # of Parquet
 PART_FILES = 1_024

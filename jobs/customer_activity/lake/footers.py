@@ -39,7 +39,7 @@ class Place(NamedTuple):
     byte: bytes
 
 
-def mend(lake: str, table: Table, paths: Iterable[str] | None = None) -> int:
+def repair(lake: str, table: Table, paths: Iterable[str] | None = None) -> int:
     """Take the note of view types out of a table's files; return of how many.
 
     Args:
@@ -55,13 +55,13 @@ def mend(lake: str, table: Table, paths: Iterable[str] | None = None) -> int:
         return sum(pool.map(lambda path: _mend(files, f"{folder}/{path}"), paths))
 
 
-def mend_commit(lake: str, table: Table, version: int) -> int:
+def repair_commit(lake: str, table: Table, version: int) -> int:
     """Take the note out of the files that a commit has added; return of how many."""
     files, folder = filesystem(table_path(lake, table))
     with files.open_input_stream(f"{folder}/_delta_log/{version:020}.json") as stream:
         actions = [json.loads(line) for line in stream.read().splitlines()]
     added = [action[name]["path"] for action in actions for name in ("add", "cdc") if name in action]
-    return mend(lake, table, added) if added else 0
+    return repair(lake, table, added) if added else 0
 
 
 def _mend(files: fs.FileSystem, path: str) -> bool:

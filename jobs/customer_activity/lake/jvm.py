@@ -76,7 +76,7 @@ def planned_bytes(frame: DataFrame) -> int:
 
 
 def forget_logs(spark: SparkSession) -> None:
-    """Have Delta read logs anew."""
+    """Have Delta read logs again."""
     _delta(jvm(spark)).log.clearCache()
 
 

@@ -104,7 +104,7 @@ def merge(
         )
         target.update_incremental()
     batch.failpoint(FailPoint.COMMITTED)
-    footers.mend_commit(lake, table, target.version())
+    footers.repair_commit(lake, table, target.version())
     deltalog.settle(lake, table, target.version())
     batch.rows += source.num_rows
     return target.version()

@@ -51,7 +51,7 @@ class MicroBatch:
         rows: how many rows came in.
         commits: how many writes it has made.
         extra: what else its commits tell, such as the versions that it read, or the topics' ids.
-        cut: the sources' offsets at its begin and end, as its checkpoint notes them: enough to write that anew.
+        cut: the sources' offsets at its begin and end, as its checkpoint notes them: enough to write that again.
         ranges: its Kafka offsets, begin and end by topic and partition, where it reads from Kafka.
         versions: the version read last and the newest of the batch, by table, where it reads change feeds.
         ids: of the tables that it reads change feeds of.

@@ -1,4 +1,4 @@
-"""What a commit is to those who read its table: rows appended, upkeep, a named operation, or a foreign change.
+"""What a commit is to those who read its table: rows appended, maintenance, a named operation, or a foreign change.
 
 The tables of the path only grow, by commits of their own writers. Everything else that changes their rows is a named
 operation. It carries `{"operation": <name>, "id": …, "reason": …}` as `userMetadata` and the epochs of the leases of
@@ -55,7 +55,7 @@ class Kind(StrEnum):
     """What a commit is to a reader."""
 
     APPEND = "append"
-    UPKEEP = "upkeep"
+    MAINTENANCE = "maintenance"
     OPERATION = "operation"
     FOREIGN = "foreign"
 
@@ -95,7 +95,7 @@ def classify(actions: Sequence[Mapping[str, Any]]) -> Commit:
         kind = Kind.OPERATION
     elif not adds and not takes_away:
         # What tells of a batch without rows is its writer's; metadata, compaction and empty entries add no rows.
-        kind = Kind.APPEND if is_ours else Kind.UPKEEP
+        kind = Kind.APPEND if is_ours else Kind.MAINTENANCE
     elif is_ours and not takes_away and operation is None:
         kind = Kind.APPEND
     else:

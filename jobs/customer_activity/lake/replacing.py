@@ -53,7 +53,7 @@ def replace(
 def settle(lake: str, table: Table) -> int:
     """Finish a table's newest commit: its files fit for every reader, its checksum, and all of it on the disk."""
     version = DeltaTable(table_path(lake, table)).version()
-    footers.mend_commit(lake, table, version)
+    footers.repair_commit(lake, table, version)
     write_checksum(table_path(lake, table), version)
     deltalog.settle(lake, table, version)
     return version

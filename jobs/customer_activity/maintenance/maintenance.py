@@ -1,4 +1,4 @@
-"""Upkeep of tables while the streams run: checkpoints of their logs, compaction of small files, VACUUM.
+"""Maintenance of tables while the streams run: checkpoints of their logs, compaction of small files, VACUUM.
 
 delta-rs does them beside the streams, without a Spark job. A compaction changes no row and no reader of the change
 feed sees it. It commits to a table that the driver's JVM also commits to, and on a local disk two processes' commits
@@ -288,6 +288,6 @@ def compact(
         return None
     failpoint(FailPoint.COMPACTED)
     write_checksum(path, log.version())
-    footers.mend_commit(lake, table, log.version())
+    footers.repair_commit(lake, table, log.version())
     deltalog.settle(lake, table, log.version())
     return log.version()

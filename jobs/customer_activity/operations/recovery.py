@@ -1,4 +1,4 @@
-"""A checkpoint and the tables it writes: whether they agree, and a checkpoint written anew from what the tables say.
+"""A checkpoint and the tables it writes: whether they agree, and a checkpoint written again from what the tables say.
 
 The lake is the record. Every commit of a query carries its checkpoint's generation, its batch, and the sources' offsets
 at the batch's begin and end. So a checkpoint that is lost, damaged or of another time can be written again as it was
@@ -96,7 +96,7 @@ def newest_batch(lake: str, query: str) -> Written | None:
 
 
 def recover(lake: str, query: str, reason: str) -> Recovered:
-    """Write a query's checkpoint anew from what its tables say, and note in the lake that and why it was done.
+    """Write a query's checkpoint again from what its tables say, and note in the lake that and why it was done.
 
     Raises:
         CheckpointMismatch: the newest commit does not tell the offsets (it is of an older release).

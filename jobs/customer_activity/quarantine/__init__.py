@@ -1,1 +1,1 @@
-"""The quarantine: what is in it, and how records come back from it when what refused them was mended."""
+"""The quarantine: what is in it, and how records come back from it when what refused them was fixed."""

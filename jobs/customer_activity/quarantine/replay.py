@@ -1,4 +1,4 @@
-"""Bring records back from quarantine when what refused them was mended: each enters bronze once, where it was.
+"""Bring records back from quarantine when what refused them was fixed: each enters bronze once, where it was.
 
 Reads      bronze.quarantine, and what has landed of the same keys
 Writes     bronze.purchase_events, bronze.customer_profiles (append), then bronze.quarantine (delete)
@@ -73,12 +73,12 @@ class Run(NamedTuple):
 
 
 def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bool = False) -> Replay:
-    """Judge the records chosen anew, and let in those that are right by now.
+    """Judge the records chosen again, and let in those that are right by now.
 
     Args:
         settings: which lake; the contract is that of this release, and the currency the deployment's.
         selection: which records.
-        reason: what was mended; kept in the lake's `_audit` folder.
+        reason: what was fixed; kept in the lake's `_audit` folder.
         dry_run: tell what would be done, and do nothing.
 
     Raises:
@@ -117,7 +117,7 @@ def as_asked(settings: Settings, request: Mapping[str, Any], fencing_epoch: Call
     if request["judged_by"] != judged_by(settings):
         raise TerminalError(
             "the driver that runs judges records by other settings, or is of another release",
-            remedy="restart it, then replay: what was mended has to be mended for the streams, too",
+            remedy="restart it, then replay: what was fixed has to be fixed for the streams, too",
         )
     return _replay(settings, msgspec.convert(request["selection"], Selection), request["reason"], fencing_epoch)
 
@@ -270,7 +270,7 @@ def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
         target_alias="t",
         commit_properties=_note(lake, Table.QUARANTINE, run, topic, {REMOVED: records.num_rows}),
     ).when_matched_delete().execute()
-    footers.mend(lake, Table.QUARANTINE)
+    footers.repair(lake, Table.QUARANTINE)
     _finish(lake, Table.QUARANTINE)
 
 

@@ -177,7 +177,7 @@ def counted(lake: str) -> Counted:
 def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, even_if_refused: bool) -> Iterator[Rest]:
     """Let the live silver and gold take what waits, keep drivers out from then on, and open what there is.
 
-    With `even_if_refused` it goes on where they cannot, for a reason that trying again does not mend.
+    With `even_if_refused` it goes on where they cannot, for a reason that trying again does not remove.
 
     Raises:
         QueryAlreadyRunning: a driver runs.

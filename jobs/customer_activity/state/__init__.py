@@ -1,1 +1,1 @@
-"""State: what a hop must know of the past, at exactly one version of each table."""
+"""State: what a stream must know of the past, at exactly one version of each table."""

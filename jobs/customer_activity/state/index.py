@@ -1,4 +1,4 @@
-"""A local index of Delta tables: what a hop must know of the past, by key, without reading it again.
+"""A local index of Delta tables: what a stream must know of the past, by key, without reading it again.
 
 SQLite on local disk. The lake is the record and the index is disposable: it holds each table exactly at a place in its
 history, or nothing of it, and `restore.py` brings it to the place where a batch begins, from any earlier state. Rows

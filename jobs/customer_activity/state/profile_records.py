@@ -1,4 +1,4 @@
-"""Profile records as the hops know them, and an index's table of the last one of each customer.
+"""Profile records as the streams know them, and the local state's table of the last one of each customer.
 
 Records are in the order of (landing, partition, offset); what landed before landings were numbered comes first. An
 index keeps tombstones, too: rows may come in any order, and an older one must not bring a profile back.
@@ -23,7 +23,9 @@ COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
 _CONTENT = slice(len(PROFILE_FIELDS))
 _SAID = ", ".join(f'"{column.name}" := {plain_sql(column)}' for column in arrow_schema(Table.PROFILE_CHANGES))
 TABLE = f"""
-CREATE TABLE IF NOT EXISTS latest ({typed(arrow_schema(Table.PROFILE_CHANGES))}, PRIMARY KEY (customer_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS latest (
+    {typed(arrow_schema(Table.PROFILE_CHANGES))}, PRIMARY KEY (customer_id)
+) WITHOUT ROWID;
 CREATE TEMP VIEW profile AS SELECT * FROM latest WHERE NOT is_tombstone;
 """  # noqa: S608 - the names are ours
 INSERT = f"INSERT INTO latest VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608

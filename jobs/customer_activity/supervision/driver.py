@@ -56,7 +56,7 @@ class Driver(NamedTuple):
         pid: its process; None when none runs.
         seconds: since it started; None when none runs.
         lag_records: records of Kafka that have not landed; None when unknown.
-        lag_versions: commits that hops have not read, of all together; None when unknown.
+        lag_versions: commits that the streams have not read, of all together; None when unknown.
         batch_age_seconds: since any query finished a batch; None when none has.
         freshness_seconds: how far the view is behind the newest input; None when unknown.
         gold_version: version of gold.customer_activity.

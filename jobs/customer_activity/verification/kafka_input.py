@@ -108,7 +108,7 @@ def _raw(message: Any, headers: Headers | None) -> RawRecord:
 
 
 def _meet(fault: KafkaError, message: Any, settings: Settings, unread: set[int]) -> None:
-    """Take note of a partition's end; give up on what waiting does not mend; let the client retry the rest."""
+    """Take note of a partition's end; give up on what waiting does not help; let the client retry the rest."""
     if fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client has no public name for it
         unread.discard(message.partition())
     elif fault.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001

@@ -1,6 +1,6 @@
 """The view topic, record by record: each keeps the contract, versions grow, and nothing is there twice.
 
-The state is kept between readings, so that waiting for a publisher reads on instead of anew.
+The state is kept between readings, so that waiting for a publisher reads on instead of beginning again.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 1. The broker, unless one answers already with all topics there.
 2. The streams, unless they run already: by Airflow, or without it as a process of this one.
 3. The traffic, once the streams wait for it: the data set, or a short burst when the topic has it already.
-4. Watch until the traffic is sent and every hop has read everything.
+4. Watch until the traffic is sent and every stream has read everything.
 5. `activity verify`.
 
 What was started here is ended when something fails or Ctrl-C comes. At the normal end it stays up when asked to.
@@ -109,7 +109,7 @@ def run(settings: Settings, console: Console, *, lines: int | None, stays: bool,
 
 
 def watch(settings: Settings, console: Console, under_way: Run) -> None:
-    """Show the run until all traffic is sent and every hop has read everything.
+    """Show the run until all traffic is sent and every stream has read everything.
 
     Raises:
         ActivityError: the streams or the traffic ended early.

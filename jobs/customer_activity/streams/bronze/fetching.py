@@ -148,7 +148,7 @@ class Fetcher:
         self.headers.close()
 
     def _stand_at(self, begins: dict[Place, int]) -> None:
-        """Begin anew: at the first batch, after a large one, which Spark read, and after one that failed."""
+        """Begin afresh: at the first batch, after a large one, which Spark read, and after one that failed."""
         self.waiting = {place: deque() for place in begins}
         self.waiting_bytes = 0
         self.seen_end = {}

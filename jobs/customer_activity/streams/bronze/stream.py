@@ -86,9 +86,9 @@ def step(
 ) -> Steps:
     """Land one batch: parse and write files, judge the share of bad records, commit.
 
-    With `topic_ids` each commit tells which topics these are: one that is made anew begins at offset 0 again. With a
-    `fetcher` a small batch's records come from it, and one's of large records; `records` is only a plan then that
-    is never run.
+    With `topic_ids` each commit tells which topics these are: one that was deleted and created begins at offset 0
+    again. With a `fetcher` a small batch's records come from it, and one's of large records; `records` is only a plan
+    then that is never run.
     """
     if topic_ids:
         batch.extra["topic_ids"] = topic_ids

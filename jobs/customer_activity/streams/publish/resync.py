@@ -35,7 +35,9 @@ from customer_activity.streams.publish.transaction import Publisher
 ROWS_AT_A_TIME = 10_000
 KEY_ROWS = 1_000_000  # of which the newest of each customer are found at a time
 READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 2}
-MENDS = ("across/view",)  # suites of rules about the topic itself: sending what differs is what they ask for
+REPAIRED_BY_SENDING = (
+    "across/view",
+)  # suites of rules about the topic itself: sending what differs is what they ask for
 
 
 class Resynced(NamedTuple):
@@ -84,7 +86,7 @@ def resync(settings: Settings, reason: str) -> Resynced:
     lake = settings.lake
     delta.require_tables(lake)
     with lease.kept_out(lake, [NAME]):
-        gate.require_open(lake, but_for=MENDS)
+        gate.require_open(lake, but_for=REPAIRED_BY_SENDING)
         return _resync(settings, reason)
 
 

@@ -166,7 +166,7 @@ class Publisher:
             return TerminalError(
                 where, remedy="correct the topic's rights, then start again: nothing of this part is out"
             )
-        # A limit of the topic that was lowered since the start is read anew with the next one.
+        # A limit of the topic that was lowered since the start is read again with the next one.
         return TransientError(where, remedy="start again: it goes on behind the last marker")
 
     def __enter__(self) -> Self:

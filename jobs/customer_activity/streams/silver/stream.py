@@ -59,7 +59,7 @@ SIDES = {
 }
 IN_ORDER = [("landing", "ascending", "at_start"), ("partition", "ascending"), ("offset", "ascending")]
 PROFILES_AT_A_TIME = 50_000
-COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed anew
+COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed again
 CONFLICTS_AT_A_TIME = 256  # raw rows that are read at once: each may have megabytes
 
 

@@ -29,7 +29,7 @@ PAUSE_SECONDS = 2.0  # within a round, after a table that had something to do: w
 VACUUM_SECONDS = 3600.0
 
 
-class Upkeep:
+class Scheduler:
     """Looks after the tables that are written here and nowhere else."""
 
     def __init__(self, settings: Settings, running: Sequence[RunningQuery], *, serves: bool = True) -> None:
@@ -143,7 +143,7 @@ class Upkeep:
 
 
 def _later(table: Table, error: Exception) -> None:
-    log.warning("table=%s upkeep failed, tried again later: %s", table.label, error)
+    log.warning("table=%s maintenance failed, tried again later: %s", table.label, error)
 
 
 def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:

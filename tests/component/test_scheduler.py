@@ -1,4 +1,4 @@
-"""Upkeep goes round: every table gets its turn, and what waits gets a pause; what somebody asks for comes first."""
+"""Scheduler goes round: every table gets its turn, and what waits gets a pause; what somebody asks for comes first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from customer_activity.catalog import Table
 from customer_activity.engine import queries
 from customer_activity.engine.queries import RunningQuery
-from customer_activity.maintenance import maintenance, upkeep
+from customer_activity.maintenance import maintenance, scheduler
 from customer_activity.maintenance.maintenance import Tended, Vacuumed
-from customer_activity.maintenance.upkeep import Upkeep
+from customer_activity.maintenance.scheduler import Scheduler
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests
 from customer_activity.supervision.requests import MAINTENANCE
@@ -26,7 +26,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(upkeep.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
+        monkeypatch.setattr(scheduler.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -65,18 +65,18 @@ def answered(settings: Settings, request: str) -> list[list[object]] | None:
     return None if done is None else list(done["tables"])
 
 
-def look(upkeep_: Upkeep, clock: Clock, seconds: float) -> None:
+def look(scheduler_: Scheduler, clock: Clock, seconds: float) -> None:
     """Look twice a second for so long, as the application does."""
     until = clock.now + seconds
     while clock.now < until:
         clock.now += 0.5
-        upkeep_.look()
+        scheduler_.look()
 
 
 def test_busy_tables_do_not_take_the_others_turns(settings: Settings, clock: Clock, done: list[str]) -> None:
     tables = len(Table)
-    keeping = Upkeep(settings, all_queries(settings))
-    look(keeping, clock, 3 * (upkeep.LOOK_SECONDS + (tables - 1) * upkeep.PAUSE_SECONDS + 1))
+    keeping = Scheduler(settings, all_queries(settings))
+    look(keeping, clock, 3 * (scheduler.LOOK_SECONDS + (tables - 1) * scheduler.PAUSE_SECONDS + 1))
     assert Counter(done) == {f"compact {table.label}": 3 for table in Table}
 
 
@@ -93,11 +93,11 @@ def test_a_log_that_is_long_is_shortened_bit_by_bit_and_others_have_their_turn(
     monkeypatch.setattr(maintenance, "checkpoint_log", lambda _, table: table is Table.PURCHASES)
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: False)
     monkeypatch.setattr(maintenance, "shorten", shorten)
-    monkeypatch.setattr(Upkeep, "id_of", lambda *_: "an id")
-    keeping = Upkeep(settings, all_queries(settings))
-    look(keeping, clock, upkeep.LOOK_SECONDS + 1)
+    monkeypatch.setattr(Scheduler, "id_of", lambda *_: "an id")
+    keeping = Scheduler(settings, all_queries(settings))
+    look(keeping, clock, scheduler.LOOK_SECONDS + 1)
     assert done == []
-    look(keeping, clock, 5 * upkeep.PAUSE_SECONDS + 1)
+    look(keeping, clock, 5 * scheduler.PAUSE_SECONDS + 1)
     assert done == ["shorten silver.purchases"] * 5
 
 
@@ -105,7 +105,7 @@ def test_a_table_without_work_costs_no_pause(
     settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "needs_compaction", lambda _, table: table is Table.ACTIVITY)
-    look(Upkeep(settings, all_queries(settings)), clock, upkeep.LOOK_SECONDS)
+    look(Scheduler(settings, all_queries(settings)), clock, scheduler.LOOK_SECONDS)
     assert done == [f"compact {Table.ACTIVITY.label}"]
 
 
@@ -116,14 +116,14 @@ def test_a_writer_that_is_at_work_is_left_alone(
     running = all_queries(settings)
     busy = next(query for query in running if query.query == Query.GOLD)
     with busy.at_work:
-        look(Upkeep(settings, running), clock, upkeep.LOOK_SECONDS + len(Table) * upkeep.PAUSE_SECONDS)
+        look(Scheduler(settings, running), clock, scheduler.LOOK_SECONDS + len(Table) * scheduler.PAUSE_SECONDS)
     assert f"compact {Table.ACTIVITY_CHANGES.label}" not in done
     assert f"compact {Table.ACTIVITY.label}" in done
 
 
 def test_what_is_expired_goes_once_an_hour(settings: Settings, clock: Clock, done: list[str]) -> None:
-    keeping = Upkeep(settings, all_queries(settings))
-    look(keeping, clock, upkeep.VACUUM_SECONDS - 60)
+    keeping = Scheduler(settings, all_queries(settings))
+    look(keeping, clock, scheduler.VACUUM_SECONDS - 60)
     assert not [what for what in done if what.startswith("vacuum")]
     look(keeping, clock, 180)
     assert Counter(what for what in done if what.startswith("vacuum")) == {
@@ -142,14 +142,14 @@ def test_the_log_is_kept_short_with_each_round_and_never_in_its_way(
         if fault is not None:
             raise fault
 
-    monkeypatch.setattr(upkeep, "keep_log_short", cut)
-    look(Upkeep(settings, all_queries(settings)), clock, 3 * upkeep.LOOK_SECONDS)
+    monkeypatch.setattr(scheduler, "keep_log_short", cut)
+    look(Scheduler(settings, all_queries(settings)), clock, 3 * scheduler.LOOK_SECONDS)
     assert {*folders} == {settings.run_dir}
     assert done
 
 
 def test_what_is_asked_for_is_done_table_by_table(settings: Settings, clock: Clock, done: list[str]) -> None:
-    keeping = Upkeep(settings, all_queries(settings))
+    keeping = Scheduler(settings, all_queries(settings))
     request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
     look(keeping, clock, 0.5 * (len(Table) - 1))
     assert answered(settings, request) is None
@@ -166,7 +166,7 @@ def test_a_busy_writer_is_waited_for(
 ) -> None:
     monkeypatch.setattr(queries, "HELD_SECONDS", 0.0)
     running = all_queries(settings)
-    keeping = Upkeep(settings, running)
+    keeping = Scheduler(settings, running)
     request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
     busy = next(query for query in running if query.query == Query.GOLD)
     with busy.at_work:
@@ -179,11 +179,11 @@ def test_a_busy_writer_is_waited_for(
 def test_a_driver_that_owns_no_table_says_so(settings: Settings, clock: Clock, done: list[str]) -> None:
     publisher = [query for query in all_queries(settings) if query.query == Query.PUBLISH]
     request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
-    look(Upkeep(settings, publisher), clock, 0.5)
+    look(Scheduler(settings, publisher), clock, 0.5)
     assert answered(settings, request) == []
 
 
 def test_an_application_that_drains_leaves_requests_alone(settings: Settings, clock: Clock, done: list[str]) -> None:
     request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
-    look(Upkeep(settings, all_queries(settings), serves=False), clock, 5.0)
+    look(Scheduler(settings, all_queries(settings), serves=False), clock, 5.0)
     assert requests.pending(settings.run_dir, MAINTENANCE) == (request, {})
