@@ -56,7 +56,7 @@ def crash(at: FailPoint, times: int) -> Callable[[FailPoint], None]:
         if not left:
             raise Crash
 
-    return reach
+    return failpoint
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def crash_at(number: int) -> Callable[[FailPoint], None]:
         if next(left) == 0:
             raise Crash
 
-    return reach
+    return failpoint
 
 
 def rows(lake: str, table: Table) -> list[dict[str, Any]]:

@@ -320,7 +320,7 @@ def interrupts(after: int) -> Callable[[str], None]:
         if next(left, None) is None:
             raise Interrupted
 
-    return reach
+    return failpoint
 
 
 def test_an_interrupted_correction_lets_nothing_begin_and_is_finished(

@@ -30,7 +30,7 @@ def crash(at: FailPoint, *, times: int = 1) -> Callable[[FailPoint], None]:
             if not left:
                 raise Crash
 
-    return reach
+    return failpoint
 
 
 def to_gold(pipeline: Pipeline) -> None:

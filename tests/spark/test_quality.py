@@ -101,7 +101,7 @@ def crash_after(commits: int) -> Callable[[FailPoint], None]:
         if len(made) == commits:
             raise Crash
 
-    return reach
+    return failpoint
 
 
 @pytest.fixture

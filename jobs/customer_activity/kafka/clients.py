@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -242,12 +242,23 @@ def offset_range(settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
         consumer.close()
 
 
-def ranges_seen_by(consumer: Consumer, settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
-    """Return what `offset_range` returns, by a client that reads the topic afterwards.
+def find_leaders(consumer: Consumer, settings: Settings, topics: Iterable[str]) -> None:
+    """Have a client ask about topics before it is assigned to them.
 
-    A client that has not asked about a topic before it is assigned to it may find the leaders only when it looks for
-    news of all topics: once a second.
+    One that has not may find the leaders only when it looks for news of all topics: once a second.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
     """
+    try:
+        for topic in topics:
+            AGAIN(consumer.list_topics, topic, timeout=METADATA_TIMEOUT_SECONDS)
+    except KafkaException as error:
+        raise unavailable(settings, error) from None
+
+
+def ranges_seen_by(consumer: Consumer, settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
+    """Return what `offset_range` returns, by a client that reads the topic afterwards: it knows the leaders then."""
     try:
         places = (TopicPartition(topic, partition) for partition in partitions(settings, topic))
         return {
