@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Reason, Table
+from customer_activity.contracts import PURCHASE_EVENT
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
 from customer_activity.quality import rules, snapshot
@@ -102,9 +103,9 @@ def test_an_empty_folder_is_no_pass(tmp_path: Path) -> None:
 
 
 def test_a_query_names_the_columns_of_a_contract(tmp_path: Path) -> None:
-    (suite,) = rules.load(written(tmp_path, RULE + "    query: SELECT row($purchase(a)), '$purchase' FROM t AS a\n"))
-    listed = "a.purchase_id, a.customer_id, a.product_id, a.amount, a.currency, a.occurred_at"
-    assert suite.rules[0].query == f"SELECT row({listed}), '$purchase' FROM t AS a"
+    (suite,) = rules.load(written(tmp_path, RULE + "    query: FROM t AS a WHERE row($purchase(a)) = '$purchase'\n"))
+    listed = ", ".join(f"a.{field.column}" for field in PURCHASE_EVENT.fields)
+    assert suite.rules[0].query == f"FROM t AS a WHERE row({listed}) = '$purchase'"
 
 
 def test_rows_of_a_release_before_have_nulls_in_the_columns_that_they_lack() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import arrow_schema
+from customer_activity.contracts.tables import SUMMED, arrow_schema
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake import feeds, microbatch
 from customer_activity.maintenance import maintenance
@@ -123,8 +123,8 @@ def test_what_is_merged_is_the_newest_of_each_customer(
 
 
 def test_purchases_are_summed_up_in_whatever_parts_they_come(written: Pipeline) -> None:
-    rows = written.rows(Table.PURCHASES, *summaries.COLUMNS)
-    schema = pa.schema([arrow_schema(Table.PURCHASES).field(name) for name in summaries.COLUMNS])
+    rows = written.rows(Table.PURCHASES, *SUMMED)
+    schema = pa.schema([arrow_schema(Table.PURCHASES).field(name) for name in SUMMED])
     parts = [pa.Table.from_pylist([row], schema) for row in rows]
     expected = [
         {

@@ -26,7 +26,7 @@ def plain_sql(column: pa.Field) -> str:
 
 def is_text(column: pa.Field) -> bool:
     """Whether an index has text in the column, and otherwise numbers."""
-    return column.type == pa.string() or pa.types.is_decimal(column.type)
+    return bool(pa.types.is_string(column.type) or pa.types.is_decimal(column.type))
 
 
 def typed(columns: Iterable[pa.Field]) -> str:

@@ -42,11 +42,12 @@ SELECT {listed(COLUMNS, "said")} FROM (
 
 
 class Profile(namedtuple("Profile", COLUMNS)):  # type: ignore[misc]  # noqa: PYI024 - the columns are the contract's
-    """One profile record, times in microseconds since 1970, UTC; declared here are the columns that rules name."""
+    """One profile record, times in microseconds since 1970, UTC; declared are the columns that are named somewhere."""
 
     __slots__ = ()
     customer_id: str
     updated_at: int | None
+    offset: int
     is_tombstone: bool
 
     @property
