@@ -132,7 +132,7 @@ def test_a_replay_whose_lease_was_taken_over_commits_nothing(
     def taken_over(held: lease.Lease, query: Query) -> int:
         raise lease.lost(query, held.epochs[query])
 
-    monkeypatch.setattr(lease.Lease, "hold", taken_over)
+    monkeypatch.setattr(lease.Lease, "fencing_epoch", taken_over)
     with pytest.raises(LeaseLost):
         replay(settings, Selection(), "clocks are set")
     assert content(lake, Table.PROFILE_EVENTS, "offset") == []

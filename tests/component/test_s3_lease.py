@@ -148,7 +148,7 @@ def test_a_commit_begins_only_when_it_ends_before_the_lease(
         if may_commit:
             assert held.fencing_epoch(QUERY) == 1
             return
-        with pytest.raises(StorageUnavailable, match=f"renewed {silent:.0f} s ago"):
+        with pytest.raises(StorageUnavailable, match=r"renewed \d+ s ago"):
             held.fencing_epoch(QUERY)
         held.renew()
         assert held.fencing_epoch(QUERY) == 1
