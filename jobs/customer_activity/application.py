@@ -229,6 +229,7 @@ def supervise(
             stopping.set()  # the others begin no new batch
         raise
     finally:
+        scheduler.close()
         stop_gracefully(running)
         write_status(running, settings)
 

@@ -96,6 +96,18 @@ def test_each_difference_is_found(rows: list[dict[str, Any]], examples: list[str
     assert found.name == PER_DAY.table.label
 
 
+def test_without_a_key_rows_are_compared_whole_and_not_shown(check: Callable[..., Check]) -> None:
+    found = check([*RIGHT[1:], RIGHT[0] | {"units": 3}], PER_DAY._replace(key=()))
+    assert (found.differences, set(found.examples)) == (2, {"a row is missing", "a row should not be there"})
+
+
+def test_a_key_that_can_identify_a_person_is_not_shown(database: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"name": pa.array(["Grace"]), "customers": pa.array([1], pa.int64())}))
+    query = "SELECT name, count(*) AS customers FROM profiles GROUP BY ALL"
+    found = declared.compare(database, Declared(Table.SUMMARIES, ("name",), query), DeltaTable(str(tmp_path)))
+    assert set(found.examples) == {"a row is missing", "a row should not be there"}
+
+
 def test_all_differences_are_counted_and_a_few_are_shown(check: Callable[..., Check]) -> None:
     found = check([*RIGHT, *(RIGHT[0] | {"product_id": f"Y{number}"} for number in range(9))])
     assert (found.differences, len(found.examples)) == (9, 5)
@@ -112,10 +124,27 @@ def test_all_differences_are_counted_and_a_few_are_shown(check: Callable[..., Ch
             "ConversionException",
             id="it fails on a value, which is not told",
         ),
+        pytest.param(
+            "SELECT product_id, strptime(purchase_id, '%Y')::DATE AS day, 1 AS units, amount AS turnover "
+            "FROM purchases",
+            "InvalidInputException",
+            id="likewise by a function",
+        ),
+        pytest.param(
+            "SELECT product_id, occurred_at::DATE AS day, 1 AS units, sum(amount) / 1 AS turnover FROM purchases "
+            "GROUP BY ALL",
+            "DOUBLE in column turnover",
+            id="amounts as floating-point numbers",
+        ),
+        pytest.param(
+            "SELECT product_id, occurred_at AS day, 1 AS units, amount AS turnover FROM purchases",
+            "TIMESTAMP WITH TIME ZONE in column day",
+            id="another kind",
+        ),
     ],
 )
 def test_a_query_that_does_not_run_is_told(query: str, why: str, check: Callable[..., Check]) -> None:
-    with pytest.raises(TerminalError, match="does not run") as told:
+    with pytest.raises(TerminalError, match="the query for what it must hold") as told:
         check(RIGHT, PER_DAY._replace(query=query))
     assert why in str(told.value)
     assert "P1" not in str(told.value)

@@ -52,7 +52,7 @@ def driver(settings: Settings, monkeypatch: pytest.MonkeyPatch, *, answers: bool
 
     def work() -> None:
         while not over.wait(0.01):
-            if (request := requests.pending(settings.run_dir, MAINTENANCE)) is not None:
+            if (request := requests.pending(settings, MAINTENANCE)) is not None:
                 if answers:
                     done = {"tables": [list(table) for table in DONE]}
                     requests.answer(settings.run_dir, MAINTENANCE, request.id, done)
@@ -94,16 +94,16 @@ def test_where_the_driver_ends_first_it_is_done_here(
     with driver(settings, monkeypatch, answers=False):
         assert not on_demand.maintain(settings, 30).by_driver
     assert files(lake) == 1
-    assert requests.pending(settings.run_dir, MAINTENANCE) is None, "the next driver has nothing to do"
+    assert requests.pending(settings, MAINTENANCE) is None, "the next driver has nothing to do"
 
 
 def test_a_driver_that_does_not_come_to_it_is_not_waited_for_for_ever(
     settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "stream_pids", lambda _: [4_711])
-    with pytest.raises(TransientError, match="has not come to it within 0 s"):
+    with pytest.raises(TransientError, match="has not done it within 0 s"):
         on_demand.maintain(settings, 0)
-    assert requests.pending(settings.run_dir, MAINTENANCE) is None
+    assert requests.pending(settings, MAINTENANCE) is None
     assert files(lake) == 3
 
 

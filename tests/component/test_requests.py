@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from customer_activity.errors import TerminalError, TransientError
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests, running
 from customer_activity.supervision.requests import REPLAY, Request
+from support.waiting import until
 
 ASKED = {"reason": "mended"}
 
@@ -30,7 +30,7 @@ def driver(settings: Settings, does: Callable[[Request], None]) -> Iterator[None
 
     def work() -> None:
         while not over.wait(0.01):
-            if (request := requests.pending(settings.run_dir, REPLAY)) is not None:
+            if (request := requests.pending(settings, REPLAY)) is not None:
                 does(request)
                 return
 
@@ -44,7 +44,7 @@ def driver(settings: Settings, does: Callable[[Request], None]) -> Iterator[None
 
 
 def pending(settings: Settings) -> Request | None:
-    return requests.pending(settings.run_dir, REPLAY)
+    return requests.pending(settings, REPLAY)
 
 
 def test_what_is_asked_for_reaches_the_driver_and_its_answer_comes_back(settings: Settings) -> None:
@@ -88,7 +88,7 @@ def test_without_a_driver_nothing_is_asked_for(settings: Settings, monkeypatch: 
 
 def test_an_answer_to_somebody_else_is_none(settings: Settings) -> None:
     requests.answer(settings.run_dir, REPLAY, "of-before", {"replay": 9})
-    with pytest.raises(TransientError, match="has not come to it within 0 s"):
+    with pytest.raises(TransientError, match="has not done it within 0 s"):
         requests.by_driver(settings, REPLAY, ASKED, 0)
 
 
@@ -104,16 +104,58 @@ def test_whoever_is_interrupted_asks_no_more(settings: Settings, monkeypatch: py
 
 
 def test_a_request_that_nobody_waits_for_any_more_has_expired(settings: Settings) -> None:
-    requests.ask(settings.run_dir, REPLAY, ASKED, wait_seconds=-1)
+    requests.ask(settings, REPLAY, ASKED, wait_seconds=-1)
     assert pending(settings) is None
 
 
-@pytest.mark.parametrize("asked", [ASKED, {"reason": "something else"}], ids=["the same", "another"])
-def test_two_may_ask_for_the_same_and_not_for_different_things(settings: Settings, asked: dict[str, Any]) -> None:
-    first = requests.ask(settings.run_dir, REPLAY, ASKED, 60)
-    if asked == ASKED:
-        assert requests.ask(settings.run_dir, REPLAY, asked, 60) == first
-        return
+def test_another_waits_until_the_driver_has_done_the_first(settings: Settings) -> None:
+    first = requests.ask(settings, REPLAY, ASKED, 60)
     with pytest.raises(TransientError, match="another replay"):
-        requests.by_driver(settings, REPLAY, asked, 60)
+        requests.by_driver(settings, REPLAY, ASKED, 60)
     assert pending(settings) == (first, ASKED), "it is left to whoever asked for it"
+
+
+def test_a_driver_on_another_lake_refuses(settings: Settings) -> None:
+    elsewhere = settings.model_copy(update={"lake": f"{settings.lake}-2"})
+    told: list[str] = []
+    asking = threading.Thread(target=lambda: told.append(_fault(elsewhere)))
+    asking.start()
+    until(lambda: requests.pending(settings, REPLAY) is None and bool(told))
+    asking.join()
+    assert "works on another lake" in told[0]
+
+
+def _fault(settings: Settings) -> str:
+    try:
+        requests.by_driver(settings, REPLAY, ASKED, 30)
+    except TerminalError as fault:
+        return fault.what
+    return ""
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"request": "of-an-older-release"}', b"", b"[]", b"{"], ids=["older", "empty", "a list", "cut off"]
+)
+def test_what_is_no_request_of_this_release_is_none_and_goes(settings: Settings, content: bytes) -> None:
+    settings.run_dir.mkdir(parents=True, exist_ok=True)
+    path = settings.run_dir / f"{REPLAY}.asked.json"
+    path.write_bytes(content)
+    assert pending(settings) is None
+    assert not path.exists()
+
+
+def test_the_answer_of_a_driver_that_ended_right_after_it_is_heard(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive = [True]
+    monkeypatch.setattr(running, "stream_pids", lambda _: [4_711] if alive else [])
+
+    def does(request: Request) -> None:
+        alive.clear()
+        requests.answer(settings.run_dir, REPLAY, request.id, {"replay": 3})
+
+    monkeypatch.setattr(requests, "LOOK_SECONDS", 0.3)
+    with driver(settings, does):
+        answer = requests.by_driver(settings, REPLAY, ASKED, 30)
+    assert answer is not None
+    assert answer["replay"] == 3

@@ -150,13 +150,13 @@ def test_the_log_is_kept_short_with_each_round_and_never_in_its_way(
 
 def test_what_is_asked_for_is_done_table_by_table(settings: Settings, clock: Clock, done: list[str]) -> None:
     keeping = Scheduler(settings, all_queries(settings))
-    request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
+    request = requests.ask(settings, MAINTENANCE, {}, 60)
     look(keeping, clock, 0.5 * (len(Table) - 1))
     assert answered(settings, request) is None
     look(keeping, clock, 0.5)
     tended = answered(settings, request) or []
     assert {table[0] for table in tended} == {table.label for table in Table}
-    assert requests.pending(settings.run_dir, MAINTENANCE) is None
+    assert requests.pending(settings, MAINTENANCE) is None
     look(keeping, clock, 5.0)
     assert done == []  # it is done once
 
@@ -167,7 +167,7 @@ def test_a_busy_writer_is_waited_for(
     monkeypatch.setattr(queries, "HELD_SECONDS", 0.0)
     running = all_queries(settings)
     keeping = Scheduler(settings, running)
-    request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
+    request = requests.ask(settings, MAINTENANCE, {}, 60)
     busy = next(query for query in running if query.query == Query.GOLD)
     with busy.at_work:
         look(keeping, clock, 30.0)
@@ -178,12 +178,12 @@ def test_a_busy_writer_is_waited_for(
 
 def test_a_driver_that_owns_no_table_says_so(settings: Settings, clock: Clock, done: list[str]) -> None:
     publisher = [query for query in all_queries(settings) if query.query == Query.PUBLISH]
-    request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
+    request = requests.ask(settings, MAINTENANCE, {}, 60)
     look(Scheduler(settings, publisher), clock, 0.5)
     assert answered(settings, request) == []
 
 
 def test_an_application_that_drains_leaves_requests_alone(settings: Settings, clock: Clock, done: list[str]) -> None:
-    request = requests.ask(settings.run_dir, MAINTENANCE, {}, 60)
+    request = requests.ask(settings, MAINTENANCE, {}, 60)
     look(Scheduler(settings, all_queries(settings), serves=False), clock, 5.0)
-    assert requests.pending(settings.run_dir, MAINTENANCE) == (request, {})
+    assert requests.pending(settings, MAINTENANCE) == (request, {})

@@ -11,8 +11,8 @@ import pytest
 from customer_activity.catalog import Table
 from customer_activity.inspection import status
 from customer_activity.kafka import clients
-from customer_activity.maintenance import on_demand
-from customer_activity.quarantine import contents, replay
+from customer_activity.maintenance import on_demand, replays
+from customer_activity.quarantine import contents
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes, requests
@@ -61,7 +61,7 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
     producer.produce(settings.purchase_topic, key=ahead.key, value=ahead.value, timestamp=at)
     assert producer.flush(30) == 0
     until(lambda: bool(next(looks).pid and contents.groups(settings.lake, Selection())))
-    asked = replay.asked(settings, Selection(), "its clock was ahead")
+    asked = replays.asked(settings, Selection(), "its clock was ahead")
 
     def brought_back() -> bool:
         next(looks)

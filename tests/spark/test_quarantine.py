@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,16 @@ from deltalake import DeltaTable
 from customer_activity import topology
 from customer_activity.catalog import Reason, Table, lease_id, table_path
 from customer_activity.engine.queries import RunningQuery
-from customer_activity.errors import TerminalError
+from customer_activity.errors import TransientError
+from customer_activity.lease import lease
+from customer_activity.maintenance import replays
 from customer_activity.maintenance.scheduler import Scheduler
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
 from customer_activity.quarantine import contents
-from customer_activity.quarantine import replay as replaying
+from customer_activity.quarantine import replay as replay_module
 from customer_activity.quarantine.contents import Selection
-from customer_activity.quarantine.replay import Replay, replay
+from customer_activity.quarantine.replay import HalfLanded, Replay, replay
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
 from customer_activity.streams.bronze.numbering import Numbering
@@ -112,7 +115,7 @@ def test_an_interrupted_replay_ends_with_the_next_one(
         def crash(*_: object) -> None:
             raise KeyboardInterrupt
 
-        broken.setattr(replaying, "_remove", crash)
+        broken.setattr(replay_module, "_remove", crash)
         with pytest.raises(KeyboardInterrupt):
             replay(dollars, EVERYTHING, "killed between")
     pipeline.run()  # the streams may even go on in between
@@ -145,7 +148,7 @@ def test_one_that_came_back_leaves_quarantine_though_a_later_one_has_landed_sinc
     pipeline: Pipeline, dollars: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr(replaying, "_remove", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        broken.setattr(replay_module, "_remove", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             replay(dollars, EVERYTHING, "killed between")
     pipeline.send(purchase("P-2", "C-1", "2.50"))
@@ -194,7 +197,7 @@ def test_a_driver_that_runs_brings_records_back_between_its_batches(
     pipeline.run()
     numbering = Numbering(settings.lake)  # as a driver keeps it from batch to batch
     keeping, told = served(pipeline)
-    request = requests.ask(settings.run_dir, requests.REPLAY, replaying.asked(settings, EVERYTHING, "clocks"), 60)
+    request = requests.ask(settings, requests.REPLAY, replays.asked(settings, EVERYTHING, "clocks"), 60)
     monkeypatch.setattr("customer_activity.streams.bronze.parsing.CLOCK_TOLERANCE", timedelta(days=1))
     answer = answered(keeping, request)
     assert Replay(**answer["replay"]) == Replay({PROFILES: 1}, {}, 0)
@@ -210,38 +213,107 @@ def test_a_driver_that_runs_brings_records_back_between_its_batches(
     assert pipeline.rows(Table.QUARANTINE) == []
 
 
+def crashes(*_: object) -> None:
+    raise ValueError("ada@example.com is no topic")
+
+
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [({"currency": "USD"}, "by other settings"), ({}, "was interrupted")],
-    ids=["it judges otherwise", "bronze has half landed"],
+    ("change", "broken", "words"),
+    [
+        pytest.param({"currency": "USD"}, {}, "by other settings", id="it judges otherwise"),
+        pytest.param({}, {(replays, "MOST_RECORDS"): 2}, "3 records", id="they are too many"),
+        pytest.param({}, {(replays, "MOST_BYTES"): 10}, "0 MB", id="they are too large"),
+        pytest.param({}, {(replay_module, "_parsed"): crashes}, "failed: ValueError", id="nobody foresaw it"),
+    ],
 )
-def test_a_driver_says_why_it_brings_nothing_back(
+def test_a_driver_says_why_it_brings_nothing_back_and_goes_on(
     pipeline: Pipeline,
     dollars: Settings,
     monkeypatch: pytest.MonkeyPatch,
     change: dict[str, str],
+    broken: dict[tuple[Any, str], Any],
     words: str,
 ) -> None:
-    if not change:
-
-        def half_landed(*_: object) -> None:
-            raise TerminalError("batch 3 of bronze was interrupted")
-
-        monkeypatch.setattr(replaying, "_refuse_half_landed", half_landed)
+    for (module, name), value in broken.items():
+        monkeypatch.setattr(module, name, value)
     asking = pipeline.settings.model_copy(update=change)
     keeping, told = served(pipeline)
-    request = requests.ask(dollars.run_dir, requests.REPLAY, replaying.asked(asking, EVERYTHING, "mended"), 60)
+    request = requests.ask(asking, requests.REPLAY, replays.asked(asking, EVERYTHING, "fixed"), 60)
     answer = answered(keeping, request)
     assert words in answer["fault"][0]
+    assert "ada@" not in str(answer)
     assert len(pipeline.rows(Table.QUARANTINE)) == 3
     assert set(told) == {Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH}
+    assert requests.pending(asking, requests.REPLAY) is None
+
+
+def test_a_driver_repeats_an_interrupted_batch_before_it_replays(
+    pipeline: Pipeline, dollars: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = 7
+
+    def refuse(_lake: str, _numbering: Numbering, landed: int | None) -> None:
+        if landed != planned:
+            raise HalfLanded("batch 7 of bronze was interrupted")
+
+    monkeypatch.setattr(replay_module, "_refuse_half_landed", refuse)
+    keeping, told = served(pipeline)
+    settings = pipeline.settings
+    request = requests.ask(settings, requests.REPLAY, replays.asked(settings, EVERYTHING, "fixed"), 60)
+    until(lambda: keeping.replays.serve() and bool(told))
+    assert requests.answered(settings.run_dir, requests.REPLAY, request) is None
+    (bronze,) = (query for query in keeping.replays.writers if query.query == Query.BRONZE)
+    bronze.status.batch_id = planned
+    assert Replay(**answered(keeping, request)["replay"]).refused == {"currency_mismatch": 2, "not_json": 1}
+
+
+def test_a_stream_that_cannot_learn_of_a_replay_ends_with_all_others(pipeline: Pipeline, dollars: Settings) -> None:
+    keeping, _ = served(pipeline)
+
+    def unreachable() -> None:
+        raise OSError("S3 is away")
+
+    keeping.replays.writers[0].refresh = unreachable
+    requests.ask(pipeline.settings, requests.REPLAY, replays.asked(pipeline.settings, EVERYTHING, "fixed"), 60)
+    assert keeping.replays.serve()
+    keeping.close()
+    assert all(query.stopping.is_set() for query in keeping.replays.writers)
+    with pytest.raises(OSError, match="S3 is away"):
+        keeping.replays.serve()
+
+
+def test_a_replay_fails_when_bronze_is_written_to_while_it_judges(
+    pipeline: Pipeline, dollars: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = replay_module._landed
+
+    def meanwhile(*arguments: Any) -> Any:
+        known = judge(*arguments)
+        with monkeypatch.context() as undone:
+            undone.setattr(replay_module, "_landed", judge)
+            assert replay(dollars, EVERYTHING, "a successor").accepted == {PURCHASES: 1}
+        return known
+
+    monkeypatch.setattr(replay_module, "_landed", meanwhile)
+    monkeypatch.setattr(lease, "kept_out", lambda *_: nullcontext(Holds()))
+    with pytest.raises(TransientError, match="was written to while"):
+        replay(dollars, EVERYTHING, "the one before")
+    assert len([row for row in pipeline.rows(Table.PURCHASE_EVENTS) if row["purchase_id"] == "P-2"]) == 1
+
+
+class Holds:
+    """A lease that nobody takes over."""
+
+    def fencing_epoch(self, _query: str) -> int:
+        """Return its epoch."""
+        return 1
 
 
 def test_a_driver_that_runs_some_of_the_streams_leaves_it_alone(pipeline: Pipeline, dollars: Settings) -> None:
     keeping, told = served(pipeline, runs=[Query.BRONZE, Query.SILVER])
-    requests.ask(dollars.run_dir, requests.REPLAY, replaying.asked(dollars, EVERYTHING, "mended"), 60)
+    requests.ask(dollars, requests.REPLAY, replays.asked(dollars, EVERYTHING, "fixed"), 60)
     keeping.look()
-    assert requests.pending(dollars.run_dir, requests.REPLAY) is not None
+    assert requests.pending(dollars, requests.REPLAY) is not None
     assert told == []
 
 

@@ -150,3 +150,16 @@ def test_a_value_keeps_the_contract_or_is_unreadable(
         ("C-3", True, True),
     ]
     assert rows[0]["view_version"] == (7 if is_readable else None)
+
+
+@pytest.mark.parametrize("field", ["totalAmount", "colour", "name"])
+def test_a_value_that_is_nested_very_deeply_is_unreadable(settings: Settings, field: str) -> None:
+    nested = b"[" * 200_000 + b"]" * 200_000
+    value = (
+        json.dumps(VALUE | {field: 0})
+        .encode()
+        .replace(f'"{field}": 0'.encode(), b'"%s": %s' % (field.encode(), nested))
+    )
+    found = outside.view_relations(View({b"C-1": value}, None), settings.lake)["topic.view"]
+    assert isinstance(found, pa.Table)
+    assert found.column("is_readable").to_pylist() == [False]

@@ -102,11 +102,12 @@ def replay(
     A record stays when a later one with its key has landed: moving it would count a purchase twice or bring an old
     profile back.
     """
-    from customer_activity.quarantine import replay as replaying  # noqa: PLC0415 - brings pyspark
+    from customer_activity.maintenance import replays  # noqa: PLC0415 - brings pyspark
+    from customer_activity.quarantine import replay as replaying  # noqa: PLC0415 - likewise
 
     settings, chosen = console.settings_of(ctx), selection(reason, topic, since, until)
     answer = (
-        None if dry_run else requests.by_driver(settings, requests.REPLAY, replaying.asked(settings, chosen, why), wait)
+        None if dry_run else requests.by_driver(settings, requests.REPLAY, replays.asked(settings, chosen, why), wait)
     )
     done = (
         replaying.replay(settings, chosen, why, dry_run=dry_run)

@@ -51,7 +51,7 @@ class Scheduler:
 
     def look(self) -> None:
         """Go on with the round over all tables: every one gets its turn, however busy those before it are."""
-        if (self.serves and (self.fulfil() or self.replays.serve())) or time.monotonic() < self.next_look:
+        if (self.serves and (self.replays.serve() or self.fulfil())) or time.monotonic() < self.next_look:
             return
         if not self.due:
             self.cut_log()
@@ -64,6 +64,10 @@ class Scheduler:
                 break
         self.next_look = time.monotonic() + (PAUSE_SECONDS if self.due else LOOK_SECONDS)
 
+    def close(self) -> None:
+        """Wait for what is at work: it needs this driver's leases."""
+        self.replays.close()
+
     def cut_log(self) -> None:
         """Keep the driver's log short."""
         try:
@@ -74,7 +78,7 @@ class Scheduler:
     def fulfil(self) -> bool:
         """Do the next table of what somebody asked for (`activity maintain`); say whether anybody did."""
         run_dir = self.settings.run_dir
-        found = requests.pending(run_dir, MAINTENANCE)
+        found = requests.pending(self.settings, MAINTENANCE)
         request = None if found is None else found.id
         if request != self.request:
             self.request, self.tended = request, []

@@ -65,6 +65,10 @@ def selected(lake: str, selection: Selection, columns: list[str]) -> pa.Table:
     Raises:
         SettingsError: there is no lake.
     """
+    return _scanned(lake, selection, columns).to_table()
+
+
+def _scanned(lake: str, selection: Selection, columns: list[str]) -> dataset.Scanner:
     try:
         table = DeltaTable(table_path(lake, Table.QUARANTINE))
     except TableNotFoundError:
@@ -74,7 +78,20 @@ def selected(lake: str, selection: Selection, columns: list[str]) -> pa.Table:
     # What a replay's merge wrote has texts as views, which Arrow cannot compare with a text: the rows get the table's
     # own types first.
     rows = table.to_pyarrow_dataset().scanner().to_reader()
-    return dataset.Scanner.from_batches(rows, columns=columns, filter=selection.expression()).to_table()
+    return dataset.Scanner.from_batches(rows, columns=columns, filter=selection.expression())
+
+
+def size(lake: str, selection: Selection) -> tuple[int, int]:
+    """Return how many records are chosen, and the bytes of their keys and values; they are read a few at a time.
+
+    Raises:
+        SettingsError: there is no lake.
+    """
+    records = size = 0
+    for batch in _scanned(lake, selection, ["key", "value"]).to_batches():
+        records += batch.num_rows
+        size += sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in batch.columns)
+    return records, size
 
 
 def groups(lake: str, selection: Selection) -> list[Group]:

@@ -22,17 +22,17 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from customer_activity import topology
 from customer_activity.catalog import REPLAY, Reason, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import RULES
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import TerminalError
+from customer_activity.errors import TerminalError, TransientError
 from customer_activity.lake import audit, delta, deltalog, footers, named_operations
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.microbatch import REMOVED, REPLAYED
@@ -64,6 +64,10 @@ class Replay(NamedTuple):
     overtaken: int
 
 
+class HalfLanded(TerminalError):
+    """Raised when a batch of bronze was interrupted between two of its commits."""
+
+
 class Run(NamedTuple):
     """What one replay commits as: a landing, an id of its own, and the epochs that are held of the tables' writers."""
 
@@ -89,49 +93,35 @@ def replay(settings: Settings, selection: Selection, reason: str, *, dry_run: bo
     """
     delta.require_tables(settings.lake)
     with nullcontext() if dry_run else lease.kept_out(settings.lake, topology.writers(Table.QUARANTINE)) as held:
-        return _replay(settings, selection, reason, None if held is None else held.fencing_epoch)
+        return bring_back(settings, selection, reason, None if held is None else held.fencing_epoch)
 
 
-def asked(settings: Settings, selection: Selection, reason: str) -> dict[str, Any]:
-    """Put in JSON's types what a driver that runs is asked for; it says by which rules the records are to be judged."""
-    return {"selection": msgspec.to_builtins(selection), "reason": reason, "judged_by": judged_by(settings)}
-
-
-def judged_by(settings: Settings) -> list[Any]:
-    """Return what a record's verdict depends on beside the record."""
-    return [RULES, settings.currency, settings.purchase_topic, settings.profile_topic]
-
-
-def as_asked(settings: Settings, request: Mapping[str, Any], fencing_epoch: Callable[[str], int]) -> Replay:
-    """Do in a driver, while its streams wait, what `asked` has told.
+def bring_back(
+    settings: Settings,
+    selection: Selection,
+    reason: str,
+    fencing_epoch: Callable[[str], int] | None,
+    landed: int | None = None,
+) -> Replay:
+    """Do it; without `fencing_epoch` tell what would be done.
 
     Args:
-        settings: the driver's.
-        request: as `asked` makes it.
-        fencing_epoch: tells the epoch that the driver holds of a stream.
+        settings: as for `replay`.
+        selection: likewise.
+        reason: likewise.
+        fencing_epoch: tells the epoch that is held of a stream that writes to quarantine; none of them may write now.
+        landed: the batch of bronze that has landed whole, as a driver knows of its own.
 
     Raises:
-        TerminalError: the driver judges otherwise than whoever asked; a batch of bronze may have landed in part.
+        HalfLanded: bronze's newest batch may have landed in part.
         LeaseLost: another driver has taken a stream over.
     """
-    if request["judged_by"] != judged_by(settings):
-        raise TerminalError(
-            "the driver that runs judges records by other settings, or is of another release",
-            remedy="restart it, then replay: what was fixed has to be fixed for the streams, too",
-        )
-    return _replay(settings, msgspec.convert(request["selection"], Selection), request["reason"], fencing_epoch)
-
-
-def _replay(
-    settings: Settings, selection: Selection, reason: str, fencing_epoch: Callable[[str], int] | None
-) -> Replay:
-    """Do it; without `fencing_epoch` tell what would be done."""
     lake = settings.lake
     chosen = selected(lake, selection, RAW)
     chosen = chosen.filter(pc.invert(pc.is_in(chosen.column("reason"), pa.array([r.value for r in FOR_GOOD]))))
     numbering = Numbering(lake)
     if fencing_epoch is not None:
-        _refuse_half_landed(lake, numbering)
+        _refuse_half_landed(lake, numbering, landed)
     landing = Landing(numbering.newest + 1, EPOCH + time.time_ns() // 1_000_000 * MILLISECOND)
     parsed = _parsed(chosen, settings, landing)
     refused = Counter(parsed.column("reason").drop_null().to_pylist())
@@ -141,13 +131,14 @@ def _replay(
     run, overtaken = None if fencing_epoch is None else Run(landing, uuid.uuid4().hex[:8], fencing_epoch), 0
     for topic, table in tables.items():
         of_topic = good.filter(pc.equal(good.column("topic"), topic))
-        landed = _landed(lake, table, of_topic)
-        entering = of_topic.filter(_not_overtaken(of_topic, landed, KEYS[table]))
+        log = DeltaTable(table_path(lake, table))  # what is appended is what was judged: nothing may come in between
+        known = _landed(log, table, of_topic)
+        entering = of_topic.filter(_not_overtaken(of_topic, known, KEYS[table]))
         overtaken += of_topic.num_rows - entering.num_rows
         if entering.num_rows:
             accepted[topic] = entering.num_rows
             if run is not None:
-                _append(lake, table, entering.filter(_not_there(entering, landed)), run, topic)
+                _append(lake, table, log, entering.filter(_not_there(entering, known)), run, topic)
                 _remove(lake, entering, run, topic)
     done = Replay(accepted, dict(refused), overtaken)
     if accepted and run is not None:
@@ -164,15 +155,17 @@ def _replay(
     return done
 
 
-def _refuse_half_landed(lake: str, numbering: Numbering) -> None:
+def _refuse_half_landed(lake: str, numbering: Numbering, landed: int | None) -> None:
     """Make sure that bronze's newest batch is whole: what is left of it has its number, which is below the replay's.
 
     Raises:
-        TerminalError: it may not be.
+        HalfLanded: it may not be.
     """
     state = checkpoint.state(lake, topology.landing().name)
-    if state is not None and state.planned != state.committed and numbering.has(state.generation, state.planned):
-        raise TerminalError(
+    if state is None or state.planned in (state.committed, landed):
+        return
+    if numbering.has(state.generation, state.planned):
+        raise HalfLanded(
             f"batch {state.planned} of bronze was interrupted, and may have landed in part",
             remedy="let it finish first: `activity stream bronze --available-now`",
         )
@@ -198,10 +191,10 @@ def _parsed(records: pa.Table, settings: Settings, landing: Landing) -> pa.Table
     return parsed.append_column("landing", pa.array(landings, pa.int64()))
 
 
-def _landed(lake: str, table: Table, records: pa.Table) -> pa.Table:
+def _landed(log: DeltaTable, table: Table, records: pa.Table) -> pa.Table:
     """Return key and place of what has landed of the same keys."""
     keys = pc.unique(records.column(KEYS[table]))
-    events = DeltaTable(table_path(lake, table)).to_pyarrow_dataset()
+    events = log.to_pyarrow_dataset()
     return events.to_table(columns=[KEYS[table], *ORDER], filter=pc.field(KEYS[table]).isin(keys))
 
 
@@ -240,7 +233,7 @@ def _rows(table: pa.Table, columns: list[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
-def _append(lake: str, table: Table, records: pa.Table, run: Run, topic: str) -> None:
+def _append(lake: str, table: Table, log: DeltaTable, records: pa.Table, run: Run, topic: str) -> None:
     if not records.num_rows:
         return
     schema = arrow_schema(table)
@@ -252,10 +245,13 @@ def _append(lake: str, table: Table, records: pa.Table, run: Run, topic: str) ->
     for name, value in stamp.items():
         rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
     rows = rows.select(schema.names).cast(schema)
-    path = table_path(lake, table)
-    write_deltalake(
-        path, rows, mode="append", commit_properties=_note(lake, table, run, topic, {REPLAYED: records.num_rows})
-    )
+    note = _note(lake, table, run, topic, {REPLAYED: records.num_rows})
+    try:
+        write_deltalake(log, rows, mode="append", commit_properties=note)
+    except CommitFailedError as error:
+        raise TransientError(
+            f"{table.label} was written to while records were judged by what it had", remedy="replay again"
+        ) from error
     _finish(lake, table)
 
 

@@ -40,8 +40,11 @@ def read_whole(location: str) -> bytes | None:
     files, path = filesystem(location)
     if files.get_file_info(path).type == fs.FileType.NotFound:
         return None
-    with files.open_input_stream(path) as stream:
-        return bytes(stream.read())
+    try:
+        with files.open_input_stream(path) as stream:
+            return bytes(stream.read())
+    except FileNotFoundError:  # removed in between
+        return None
 
 
 def write_whole(location: str, data: bytes) -> None:

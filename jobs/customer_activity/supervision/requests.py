@@ -39,55 +39,63 @@ def by_driver(settings: Settings, kind: str, asked: Mapping[str, Any], wait_seco
         wait_seconds: so long the driver may take.
 
     Raises:
-        TransientError: it did not come to it, or something else of this kind is asked for.
+        TransientError: it has not done it in time, or something else of this kind is asked for.
         ActivityError: it tried, and this is why it could not.
     """
     deadline = time.monotonic() + wait_seconds
-    request: str | None = None
+    run_dir, request = settings.run_dir, ""
     try:
         while running.stream_pids(settings):
-            request = request or ask(settings.run_dir, kind, asked, wait_seconds)
-            if (answer := answered(settings.run_dir, kind, request)) is not None:
-                return _checked(answer)
+            if (found := answered(run_dir, kind, request)) is not None:
+                return _checked(found)
             if time.monotonic() > deadline:
                 raise TransientError(
-                    f"the driver has not come to it within {wait_seconds:.0f} s",
+                    f"the driver has not done it within {wait_seconds:.0f} s",
                     remedy="`activity status` shows whether it gets on; it does this between two batches, where all "
                     "streams run in one driver",
                 )
+            waiting = _written(run_dir, kind)
+            if waiting is None and not answered(run_dir, kind, request):
+                request = ask(settings, kind, asked, deadline - time.monotonic())
+            elif waiting is not None and waiting["request"] != request:
+                raise TransientError(
+                    f"another {kind} is asked for, and the driver has not done it yet", remedy="try again when it has"
+                )
             time.sleep(LOOK_SECONDS)
+        found = answered(run_dir, kind, request)  # by a driver that ended right after it
+        return None if found is None else _checked(found)
     finally:
-        if request is not None:
-            withdraw(settings.run_dir, kind, request)
-    return None
+        withdraw(run_dir, kind, request)
 
 
-def ask(run_dir: Path, kind: str, asked: Mapping[str, Any], wait_seconds: float) -> str:
-    """Ask for something; return the request's id. The same that waits already is this one, too.
-
-    Raises:
-        TransientError: another one waits.
-    """
-    if (waiting := pending(run_dir, kind)) is not None:
-        if waiting.asked != asked:
-            raise TransientError(
-                f"another {kind} is asked for, and the driver has not done it yet", remedy="try again when it has"
-            )
-        return waiting.id
+def ask(settings: Settings, kind: str, asked: Mapping[str, Any], wait_seconds: float) -> str:
+    """Ask for something; return the request's id."""
     request = uuid.uuid4().hex
-    _write(_path(run_dir, kind, "asked"), {"request": request, "until": time.time() + wait_seconds, "asked": asked})
+    until = time.time() + wait_seconds
+    content = {"request": request, "until": until, "lake": settings.lake, "asked": asked}
+    write_whole(str(_path(settings.run_dir, kind, "asked")), json.dumps(content).encode())
     return request
 
 
-def pending(run_dir: Path, kind: str) -> Request | None:
-    """Return the request that waits; None when there is none."""
-    found = _read(_path(run_dir, kind, "asked"))
-    return None if found is None or found["until"] < time.time() else Request(found["request"], found["asked"])
+def pending(settings: Settings, kind: str) -> Request | None:
+    """Return the request that waits for this driver; None when there is none. One for another lake is refused."""
+    found = _written(settings.run_dir, kind)
+    if found is None:
+        return None
+    request = Request(found["request"], found["asked"])
+    if found["lake"] != settings.lake:
+        fault = TerminalError(
+            "the driver that runs with this ACTIVITY_RUN_DIR works on another lake",
+            remedy="set ACTIVITY_LAKE and ACTIVITY_RUN_DIR to those that belong together",
+        )
+        refuse(settings.run_dir, kind, request.id, fault)
+        return None
+    return request
 
 
 def answer(run_dir: Path, kind: str, request: str, done: Mapping[str, Any]) -> None:
     """Say what was done; the request does not wait any longer."""
-    _write(_path(run_dir, kind, "done"), {"request": request, **done})
+    write_whole(str(_path(run_dir, kind, "done")), json.dumps({"request": request, **done}).encode())
     withdraw(run_dir, kind, request)
 
 
@@ -99,14 +107,25 @@ def refuse(run_dir: Path, kind: str, request: str, fault: ActivityError) -> None
 def answered(run_dir: Path, kind: str, request: str) -> dict[str, Any] | None:
     """Return what was done; None as long as it is not."""
     found = _read(_path(run_dir, kind, "done"))
-    return found if found is not None and found["request"] == request else None
+    return found if found is not None and found.get("request") == request else None
 
 
 def withdraw(run_dir: Path, kind: str, request: str) -> None:
     """Take a request back, unless another one has taken its place."""
+    if (found := _written(run_dir, kind)) is not None and found["request"] == request:
+        _path(run_dir, kind, "asked").unlink(missing_ok=True)
+
+
+def _written(run_dir: Path, kind: str) -> dict[str, Any] | None:
+    """Return what is asked for; what has expired, or is of another release, is none, and goes."""
     path = _path(run_dir, kind, "asked")
-    if (found := _read(path)) is not None and found["request"] == request:
+    found = _read(path)
+    if found is None:
+        return None
+    if not found.keys() >= {"request", "until", "lake", "asked"} or found["until"] < time.time():
         path.unlink(missing_ok=True)
+        return None
+    return found
 
 
 def _checked(found: dict[str, Any]) -> dict[str, Any]:
@@ -122,8 +141,7 @@ def _path(run_dir: Path, kind: str, state: str) -> Path:
 
 def _read(path: Path) -> dict[str, Any] | None:
     data = read_whole(str(path))
-    return None if data is None else dict(json.loads(data))
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    write_whole(str(path), json.dumps(content).encode())
+    try:
+        return None if data is None else dict(json.loads(data))
+    except (ValueError, TypeError):  # none of ours
+        return {}

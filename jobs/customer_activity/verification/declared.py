@@ -34,6 +34,9 @@ from customer_activity.verification.oracle import Expected
 
 TIMES = frozenset({"occurred_at", "updated_at", "kafka_timestamp"})
 NUMBERS = {"partition": pa.int32(), "offset": pa.int64(), "landing": pa.int64()}
+# Whoever looks at a report need not see them; keys of customers and things are no secret.
+PERSONAL = frozenset({"name", "email", "address"})
+UNBOUND = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.SyntaxException)
 UNLIKE = """
 SELECT {key}, count_if(NOT is_found) AS missing, count_if(is_found) AS surplus
 FROM (
@@ -81,26 +84,53 @@ def compare(database: duckdb.DuckDBPyConnection, declared: Declared, table: Delt
         database.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS SELECT {chosen} FROM ({declared.query})")  # noqa: S608 - the stream's
     except duckdb.Error as error:
         # What cannot be bound names columns; what fails on the way may tell a value.
-        why = str(error).partition("\n")[0] if isinstance(error, duckdb.ProgrammingError) else type(error).__name__
+        why = str(error).partition("\n")[0] if isinstance(error, UNBOUND) else type(error).__name__
         raise TerminalError(
             f"{label}: the query for what it must hold does not run: {why}",
             remedy="correct `expected` where the table's stream declares what it writes",
         ) from None
     database.execute(f"CREATE OR REPLACE TEMP TABLE found AS SELECT {chosen} FROM stored")  # noqa: S608
+    _require_types(database, label)
+    keys = declared.key or tuple(columns)  # without a key rows are compared whole
+    hidden = PERSONAL.union(() if declared.key else columns)
     differences = Differences()
-    for *key, missing, surplus in _rows(database, UNLIKE.format(key=_names(declared.key))):
-        name = " ".join(map(str, key))
+    for *key, missing, surplus in _rows(database, UNLIKE.format(key=_names(keys))):
+        shown = [str(value) for column, value in zip(keys, key, strict=True) if column not in hidden]
+        name = " ".join(shown) or "a row"
         if differences.count >= EXAMPLES:
             differences.count += 1
         elif missing and surplus:
-            wanted, there = (_row(database, source, declared.key, key) for source in ("wanted", "found"))
+            wanted, there = (_row(database, source, keys, key) for source in ("wanted", "found"))
             differences.add(name, "differs:", unlike(columns, wanted, there))
         elif missing:
             differences.add(name, "is missing")
         else:
-            is_wanted = _row(database, "wanted", declared.key, key) is not None
+            is_wanted = _row(database, "wanted", keys, key) is not None
             differences.add(name, "is there more than once" if is_wanted else "should not be there")
     return differences.check(label, _count(database, "wanted"), _count(database, "found"))
+
+
+def _require_types(database: duckdb.DuckDBPyConnection, label: str) -> None:
+    """Make sure that both sides are of one kind: compared as floating-point numbers, amounts that differ may be equal.
+
+    Raises:
+        TerminalError: a column is of another kind.
+    """
+    for name, wanted, found in zip(
+        database.table("found").columns, database.table("wanted").types, database.table("found").types, strict=True
+    ):
+        if _kind(str(wanted)) != _kind(str(found)):
+            raise TerminalError(
+                f"{label}: the query for what it must hold has {wanted} in column {name}, the table {found}",
+                remedy="cast it in `expected` where the table's stream declares what it writes",
+            )
+
+
+def _kind(name: str) -> str:
+    """Return what a type is, whatever its width."""
+    if name.startswith("DECIMAL"):
+        return "DECIMAL"
+    return "INTEGER" if name.endswith(("INT", "INTEGER")) else name
 
 
 def _row(database: duckdb.DuckDBPyConnection, source: str, names: Iterable[str], key: list[Any]) -> Any:
