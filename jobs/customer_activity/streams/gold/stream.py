@@ -52,6 +52,9 @@ SPEC = Spec(
 )
 SIDES = {table: holding.columns for table, holding in HOLDINGS.items()}
 PART_ROWS = 500_000  # summed up at a time
+SCHEMA = arrow_schema(Table.ACTIVITY_CHANGES)
+TYPES = {column.name: pa.string() if is_text(column) else pa.int64() for column in SCHEMA}  # of the state's rows
+TYPES["total_amount"] = pa.int64()  # cents
 CENT = pa.scalar("0.01").cast(pa.decimal128(3, 2))
 FROZEN = "frozen"  # in a commit's note: how many customers its batch has put into quarantine
 
@@ -124,16 +127,11 @@ def frozen(customers: Sequence[str], settings: Settings) -> pa.Table:
 
 def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Table:
     """Gold rows as gold.activity_changes has them."""
-    schema = arrow_schema(Table.ACTIVITY_CHANGES)
-    values = dict(zip(ROW, zip(*rows, strict=True), strict=True))
-    cents = pa.array(values.pop("total_amount"), pa.int64()).cast(pa.decimal128(19, 0))
-    columns = {
-        name: pa.array(cells, pa.string() if is_text(schema.field(name)) else pa.int64())
-        for name, cells in values.items()
-    }
-    columns["total_amount"] = pc.multiply(cents, CENT)
+    values = zip(*rows, strict=True)
+    columns = {name: pa.array(cells, TYPES[name]) for name, cells in zip(ROW, values, strict=True)}
+    columns["total_amount"] = pc.multiply(columns["total_amount"].cast(pa.decimal128(19, 0)), CENT)
     columns |= {"currency": pa.repeat(currency, len(rows)), "view_version": pa.repeat(view_version, len(rows))}
-    return pa.table({name: columns[name] for name in schema.names}).cast(schema)
+    return pa.table([columns[name] for name in SCHEMA.names], SCHEMA.names).cast(SCHEMA)
 
 
 class ViewClock:
