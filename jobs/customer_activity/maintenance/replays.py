@@ -103,7 +103,7 @@ class Replays:
         """Do what is asked for.
 
         Raises:
-            TerminalError: the driver judges otherwise than whoever asked, or it is too much for it.
+            TerminalError: the driver's settings or release differ from the command's, or the selection is too large.
             HalfLanded, TransientError, LeaseLost: as `bring_back`.
         """
         if request.asked["judged_by"] != _judged_by(self.settings):

@@ -1,7 +1,7 @@
 """What a command asks of the driver that runs, which does it between two batches: two files in `ACTIVITY_RUN_DIR`.
 
-The command writes the one and waits for the other. A driver that starts meanwhile finds the request, too; one that
-nobody waits for any more has expired.
+The command writes the one and waits for the other. A driver that starts meanwhile finds the request, too. It
+expires when the command's wait is over.
 """
 
 from __future__ import annotations
@@ -143,5 +143,5 @@ def _read(path: Path) -> dict[str, Any] | None:
     data = read_whole(str(path))
     try:
         return None if data is None else dict(json.loads(data))
-    except (ValueError, TypeError):  # none of ours
+    except (ValueError, TypeError):  # not a request file
         return {}

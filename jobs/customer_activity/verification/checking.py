@@ -150,7 +150,7 @@ def _compare_gold(
 def _compare_others(
     tables: lake.Tables, expected: Expected, others: Sequence[Declared], chosen: frozenset[str] | None
 ) -> Iterator[Check]:
-    """Compare what the oracle does not know; of a table about which nobody says what it must hold, that is said."""
+    """Compare tables of added streams with what they declare; without a declared query a check is not possible."""
     if chosen is not None or not others:
         why = "a sample is of customers, and this table need not be"
         yield from (Check(each.table.label, 0, 0, 0, impossible=why) for each in others)

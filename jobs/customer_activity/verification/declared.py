@@ -34,7 +34,7 @@ from customer_activity.verification.oracle import Expected
 
 TIMES = frozenset({"occurred_at", "updated_at", "kafka_timestamp"})
 NUMBERS = {"partition": pa.int32(), "offset": pa.int64(), "landing": pa.int64()}
-# Whoever looks at a report need not see them; keys of customers and things are no secret.
+# Personal data stays out of reports; ids of customers and products may be shown.
 PERSONAL = frozenset({"name", "email", "address"})
 UNBOUND = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.SyntaxException)
 UNLIKE = """
