@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity import topology
 from customer_activity.catalog import Table
-from customer_activity.engine import heartbeat, loss, session
+from customer_activity.engine import heartbeat, loss, reach, session
 from customer_activity.engine.failures import disk_full
 from customer_activity.engine.observability import HELD, log
 from customer_activity.engine.queries import RunningQuery
@@ -112,6 +112,7 @@ def host(
         check = partial(look_around, settings, stopping, lease, attended)
         keep_private(settings.index_dir)
         delta.ensure_tables(settings.lake)
+        reach.check(spark, settings)
         recovery.check_agreement(settings.lake, queries)
         if topology.landing().name in queries:
             loss.check(settings)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 
 from customer_activity.settings import Settings
-from support import addresses
+from support import cluster
+from support.cluster import Cluster
 from support.images import PROJECT
 from support.waiting import until
 
-SPARK_CLASS = Path(sys.executable).with_name("spark-class")
-MASTER, WORKER, CLIENT = (f"org.apache.spark.deploy.{name}" for name in ("master.Master", "worker.Worker", "Client"))
+CLIENT = "org.apache.spark.deploy.Client"
 ADD_UP = """
 from customer_activity import settings
 from customer_activity.engine import session
@@ -28,12 +26,6 @@ spark = session.start(settings.load())
 print("sum", spark.range(1000).selectExpr("sum(id)").collect()[0][0])
 spark.stop()
 """
-
-
-def environment(conf: Path) -> dict[str, str]:
-    """Return an environment with Spark's settings from a folder, as Compose gives them."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "ACTIVITY_", "AWS_"))}
-    return {**kept, "SPARK_CONF_DIR": str(conf), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 @pytest.fixture
@@ -48,47 +40,37 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cluster(secret: Path, tmp_path: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Run a master and a worker; return the master's address and the worker."""
-    address = f"spark://{addresses.free()}"
-    port = address.rpartition(":")[2]
-    lines = {
-        "master": [MASTER, "--host", "127.0.0.1", "--port", port, "--webui-port", "0"],
-        "worker": [WORKER, address, "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"],
-    }
-    lines["worker"] += ["--work-dir", str(tmp_path / "work")]
-    with ExitStack() as stack:
-        started = []
-        for name, words in lines.items():
-            log = stack.enter_context((tmp_path / f"{name}.log").open("wb"))
-            part = subprocess.Popen([SPARK_CLASS, *words], env=environment(secret), stdout=log, stderr=log)
-            started.append(part)
-            stack.callback(part.wait, 30)
-            stack.callback(part.terminate)
-        until(lambda: "Registering worker" in (tmp_path / "master.log").read_text(encoding="utf-8"), 90)
-        yield address, psutil.Process(started[1].pid)
+def spark_cluster(secret: Path, tmp_path: Path) -> Iterator[Cluster]:
+    with cluster.running(tmp_path, secret) as found:
+        yield found
 
 
 def test_a_driver_on_one_machine_starts_with_the_same_settings(secret: Path, tmp_path: Path) -> None:
     settings = Settings(lake=str(tmp_path / "lake"), spark_master="local[1]", driver_memory="1g", kafka_config=None)
-    known = {**environment(secret), **settings.environment()}
+    known = {**cluster.environment(secret), **settings.environment()}
     driver = subprocess.run([sys.executable, "-c", ADD_UP], env=known, capture_output=True, text=True, check=False)
     assert "sum 499500" in driver.stdout, driver.stderr[-3000:]
 
 
-def test_only_who_has_the_secret_can_have_something_run(
-    cluster: tuple[str, psutil.Process], secret: Path, tmp_path: Path
-) -> None:
-    address, worker = cluster
+def test_only_who_has_the_secret_can_have_something_run(spark_cluster: Cluster, secret: Path, tmp_path: Path) -> None:
+    address, worker = spark_cluster
     (tmp_path / "empty").mkdir()
 
-    line = [str(SPARK_CLASS), CLIENT, "kill", address, "driver-1"]  # asks the master for a driver that there is none of
-    stranger = subprocess.run(line, env=environment(tmp_path / "empty"), capture_output=True, text=True, check=False)
+    line = [
+        str(cluster.SPARK_CLASS),
+        CLIENT,
+        "kill",
+        address,
+        "driver-1",
+    ]  # asks the master for a driver that there is none of
+    stranger = subprocess.run(
+        line, env=cluster.environment(tmp_path / "empty"), capture_output=True, text=True, check=False
+    )
     assert stranger.returncode != 0
     assert "does not exist" not in stranger.stdout + stranger.stderr  # which is the answer to who is let in
 
     settings = Settings(lake=str(tmp_path / "lake"), spark_master=address, driver_memory="1g", kafka_config=None)
-    known = {**environment(secret), **settings.environment()}
+    known = {**cluster.environment(secret), **settings.environment()}
     word = re.search(r"secret (\S+)", (secret / "spark-defaults.conf").read_text(encoding="utf-8"))[1]  # type: ignore[index]
     shown: set[str] = set()
     with subprocess.Popen(

@@ -85,6 +85,7 @@ def test_the_door_does_what_it_says(spark: SparkSession, tmp_path: Path) -> None
     jvm.launch(SparkConf())  # it runs
     assert jvm.is_alive(spark)
     assert jvm.planned_bytes(spark.range(1000)) == 8000
+    assert jvm.executors(spark) == 0  # the driver's own threads
     settings = jvm.hadoop_settings(spark)
     settings.set("of.a.test", "here")
     assert jvm.hadoop_settings(spark).get("of.a.test") == "here"

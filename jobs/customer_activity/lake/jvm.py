@@ -52,6 +52,12 @@ def is_alive(spark: SparkSession) -> bool:
         return False
 
 
+def executors(spark: SparkSession) -> int:
+    """Return how many executors have come, the driver's own threads not counted."""
+    tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001
+    return len(tracker.getExecutorInfos()) - 1
+
+
 def java_error() -> type[Exception]:
     """Return what is raised here for an exception in Java that pyspark has no name for."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415
