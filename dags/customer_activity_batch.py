@@ -1,18 +1,18 @@
-"""Drains both topics on a schedule, for teams that do not want a driver that is always on.
+"""Backfills from both topics on a schedule, for teams that do not want a driver that is always on.
 
 ### Reads
 The topics `purchase-events` and `customer-profile-state`, from where the last run stopped.
 
 ### Output
-The same tables and the same topic as the stream, by the same jobs (`activity stream --available-now`).
+The same tables and view topic as the stream DAG, by the same streams (`activity stream --available-now`).
 
 ### Impact of failure
-Gold and the view stay as they are; the next run goes on where this one stopped.
+Gold and the view stay as they are; the next run continues where this one stopped.
 
 ### Runbook
-Either this DAG or `customer_activity_stream`, never both: each table has one writing driver, and a run of this one
-ends with *another driver holds the query* while the stream runs. Pause the other first.
-Symptoms and what to do: docs/OPERATIONS.md.
+Either this DAG or `customer_activity_stream`, never both: only one driver may write a table, and a run of this
+DAG ends with *another driver holds the query* while the stream runs. Pause the other first.
+Runbooks: docs/OPERATIONS.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from activity_dags.pipelines import declared
 for pipeline in declared():
     with DAG(
         dag_id=pipeline.id("batch"),
-        description="Processes what is there through every stream to the view, once an hour",
+        description="Backfill: processes all available input through every stream, once an hour",
         schedule="@hourly",
         max_active_runs=1,
         catchup=False,

@@ -1,20 +1,20 @@
-"""Keeps tables and disk small: compaction, expired files, logs, old checkpoints.
+"""Table maintenance: compaction, VACUUM, log clean-up, old checkpoints.
 
 ### Reads
 The tables' logs.
 
 ### Output
-The same rows in fewer files; expired files and old checkpoints are gone. The log has each table's files and bytes
-before and after. What a reader of the change feed may still need stays, and the log names the reader.
+The same rows in fewer files, without expired files and old checkpoints. The task's log shows each table's files and
+bytes before and after. Files that a reader of the change data feed may still need stay, and the log names the reader.
 
 ### Impact of failure
-Tables keep their small files: reading gets slower and the disk fuller, and nothing else.
+Tables keep their small files: reads get slower and the disk fills up, nothing else.
 
 ### Runbook
-While the stream runs its driver does this between two batches, and the streams do it every few minutes by themselves;
-otherwise the task does it. A table is never written by two. Run it by hand when a disk fills up.
-Quarantine is kept: `activity quarantine list` shows what is in it.
-Symptoms and what to do: docs/OPERATIONS.md.
+While the stream DAG runs, its driver does this work between two batches (and on its own every few minutes);
+otherwise the task does it. A table never has two writers. Trigger the DAG manually when a disk fills up.
+Quarantine is never expired: `activity quarantine list` shows what is in it.
+Runbooks: docs/OPERATIONS.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from activity_dags.pipelines import declared
 for pipeline in declared():
     with DAG(
         dag_id=pipeline.id("maintenance"),
-        description="Compacts the tables and removes what is expired, once a night",
+        description="Table maintenance: compaction and VACUUM, once a night",
         schedule="17 3 * * *",
         max_active_runs=1,
         catchup=False,

@@ -1,21 +1,21 @@
-"""Judges the lake by its rules, and proves a sample of customers against the input.
+"""Data quality: checks the lake against its rules, and verifies a sample of customers against Kafka.
 
 ### Reads
-All tables at pinned versions, and all three topics. The streams are not disturbed. Gold's events and the clock ask for
-it.
+All tables at pinned versions, and all three topics. The streams are not disturbed. Runs are triggered by gold's asset
+events and by time.
 
 ### Output
-`judge`: `ops/quality_results` in the lake, the Data Docs, and the gate: a rule that holds publishing shuts it. Its page
-links to the Data Docs.
+`judge`: `ops/quality_results` in the lake, the Data Docs, and the gate: a failed rule of severity `hold` shuts it. The
+task's page links to the Data Docs.
 `prove`, once an hour: a thousand customers, recomputed from the input, compared with silver, gold and the view.
 
 ### Impact of failure
-A failed `judge` says which rules failed and by how much. While the gate is shut the view topic stands still, and
-nothing that would go out is lost. A failed `prove` lists what differs.
+A failed `judge` says which rules failed and by how much. While the gate is shut nothing is published to the view
+topic, and nothing is lost. A failed `prove` lists what differs.
 
 ### Runbook
 `activity quality` explains each rule with examples; `activity quality release --reason …` opens the gate.
-Symptoms and what to do: docs/OPERATIONS.md, docs/QUALITY.md.
+Runbooks: docs/OPERATIONS.md, docs/QUALITY.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from activity_dags.pipelines import declared
 for pipeline in declared():
     with DAG(
         dag_id=pipeline.id("quality"),
-        description="Judges the lake by its rules, and proves a sample of customers against the input",
+        description="Data quality: checks the lake against its rules, verifies a sample of customers against Kafka",
         schedule=AssetOrTimeSchedule(
             timetable=CronTriggerTimetable("0 * * * *", timezone="UTC"), assets=[gold(pipeline)]
         ),

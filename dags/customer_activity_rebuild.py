@@ -1,24 +1,24 @@
-"""Builds silver and gold from bronze once more, beside the live ones, compares row by row, corrects them if asked.
+"""Rebuilds silver and gold from bronze next to the live ones, compares them row by row, corrects them on request.
 
 ### Reads
-Bronze at the version that gold has seen; silver and gold at the versions that follow from it. The streams go on. With
-`apply` or `undo`: all that bronze has; **pause `customer_activity_stream` first** and wait until its driver has
-stopped, because a correction refuses to begin beside it.
+Bronze at the version that gold has read; silver and gold at the matching versions. The streams keep running. With
+`apply` or `undo`: all of bronze; **pause `customer_activity_stream` first** and wait until its driver has
+stopped, because a correction is refused while it runs.
 
 ### Output
-The task's log: rows that only one side has, columns with other values and how often, a few keys. Nothing live changes,
-unless `apply` says so: then the rows that differ are replaced, in one commit a table, and publish sends those of gold
-when the stream goes on. The last line names the correction; `undo` takes it back in the same way.
+The task's log: rows that only one side has, columns that differ and how often, a few keys. Live tables change only
+with `apply`: then the rows that differ are replaced, in one commit per table, and publish sends those of gold when
+the stream continues. The last line names the correction; `undo` reverts it in the same way.
 
 ### Impact of failure
-A failed `compare` whose last line counts rows says that silver or gold is not what bronze gives with the code that is
-installed: somebody changed a table, or a rule was changed since. A correction that was interrupted keeps the streams
-from starting: clear the task, and it is finished. Anything else is said in words.
+A failed `compare` whose last line counts rows means that silver or gold differs from what the installed code computes
+from bronze: somebody changed a table, or a rule has changed since. An interrupted correction keeps the streams from
+starting: clear the task to finish it. Other failures are explained in the log.
 
 ### Runbook
-`activity show CUSTOMER` tells what is known of a key; `activity quality` which rule it breaks; `activity verify` what
-Kafka says. `activity rebuild --list` names the corrections that are kept, `--drop` removes what is kept of one.
-Symptoms and what to do: docs/OPERATIONS.md.
+`activity show CUSTOMER` shows what is known about a key, `activity quality` which rule it breaks, `activity verify`
+what Kafka has. `activity rebuild --list` lists the corrections that are kept, `--drop` removes what is kept of one.
+Runbooks: docs/OPERATIONS.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from activity_dags.rebuilding import RebuildOperator, form
 for pipeline in declared():
     with DAG(
         dag_id=pipeline.id("rebuild"),
-        description="Builds silver and gold once more beside the live ones, compares row by row, corrects if asked",
+        description="Rebuilds silver and gold next to the live ones, compares row by row, corrects on request",
         schedule=None,
         max_active_runs=1,
         catchup=False,

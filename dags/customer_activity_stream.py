@@ -1,21 +1,21 @@
-"""Keeps the streams running.
+"""Keeps the streams running: starts the driver, watches it in a deferred task, restarts it.
 
 ### Reads
 The topics `purchase-events` and `customer-profile-state`.
 
 ### Output
-The Delta tables of bronze, silver and gold, and the topic of the view. Every quarter of an hour an event of the asset
-`customer_activity` says gold's version, rows and freshness.
+The Delta tables of bronze, silver and gold, and the view topic. Every quarter of an hour an event of the asset
+`customer_activity` reports gold's version, rows and freshness.
 
 ### Impact of failure
 Gold and the view stay as they are; nothing is lost and nothing is counted twice. After a failure the next run
 starts by itself; after three in a row the DAG is paused.
 
 ### Runbook
-The task `driver` is *deferred* while all is well: no worker waits. Its log has a line a minute on how the driver is,
-and the reason when it is started again. Clear it to restart the driver; pause the DAG to stop it. Where the
+The task `driver` is *deferred* while all is well and occupies no worker slot. Its log shows the driver's state every
+minute, and the reason for each restart. Clear it to restart the driver; pause the DAG to stop it. Where the
 connection `customer_activity_spark` names YARN or Kubernetes, `driver_in_cluster` runs instead.
-Symptoms and what to do: docs/OPERATIONS.md.
+Runbooks: docs/OPERATIONS.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from activity_dags.place import BESIDE, in_cluster, place
 for pipeline in declared():
     with DAG(
         dag_id=pipeline.id("stream"),
-        description="Keeps the streams running: starts the driver, watches it, starts it again",
+        description="Keeps the streams running: starts the driver, watches it, restarts it",
         schedule="@continuous",
         # Without one the first run and the second are of the same moment, and Airflow never makes the second.
         start_date=datetime(2026, 1, 1, tzinfo=UTC),

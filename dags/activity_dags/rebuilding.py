@@ -19,16 +19,19 @@ def form() -> dict[str, Param]:
     """Return the fields of a run's form."""
     return {
         "customers": Param(
-            [], type=["null", "array"], items={"type": "string"}, description="One a line; everybody when empty."
+            [],
+            type=["null", "array"],
+            items={"type": "string"},
+            description="Customer ids, one per line; all customers when empty.",
         ),
-        "since": optional("Only customers with a record from then on.", format="date-time"),
-        "until": optional("Only customers with a record before then.", format="date-time"),
+        "since": optional("Only customers with a record at this time or later.", format="date-time"),
+        "until": optional("Only customers with a record before this time.", format="date-time"),
         "apply": Param(
             default=False,
             type="boolean",
-            description="Replace the rows that differ: everybody's, with the stream paused.",
+            description="Replace the rows that differ, of all customers; the stream DAG must be paused.",
         ),
-        "undo": optional("Instead: a correction that is undone (`activity rebuild --list`), with the stream paused."),
+        "undo": optional("Undo this correction instead (`activity rebuild --list`); the stream DAG must be paused."),
     }
 
 

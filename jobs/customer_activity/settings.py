@@ -49,8 +49,8 @@ class Settings(BaseSettings):
 
     pipeline: str = Field(
         PIPELINE,
-        description="Name of this pipeline among those on the same Kafka and the same Airflow. What only it has is "
-        "called after it: topics of view and progress, transactional id, DAGs, connections, folders.",
+        description="Name of this pipeline, unique on its Kafka and its Airflow. Everything of its own is named after "
+        "it: view and progress topics, transactional id, DAGs, connections, folders.",
     )
     lake: str = Field(
         default_factory=_own("lake"),
@@ -58,14 +58,14 @@ class Settings(BaseSettings):
         description="Where the Delta tables and checkpoints are: a folder or s3a://bucket/prefix.",
     )
     s3_endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/]+$")] | None = Field(
-        None, description="Address of a service that speaks S3, such as http://minio:9000; AWS when not set."
+        None, description="Endpoint of an S3-compatible service, such as http://minio:9000; AWS when not set."
     )
     s3_region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")] | None = Field(
         None, description="Region of the lake's bucket; AWS_REGION or the profile's when not set."
     )
     s3_path_style: bool = Field(
         False,  # noqa: FBT003
-        description="Name the bucket in the path and not in the host; what MinIO needs.",
+        description="Path-style addressing: the bucket is in the path, not in the host, as MinIO needs it.",
     )
     kafka_bootstrap_servers: str = Field(
         "localhost:9092", min_length=1, description="Kafka brokers, host:port, comma separated."
@@ -90,9 +90,9 @@ class Settings(BaseSettings):
         0.05,
         ge=0,
         le=1,
-        description="Share of bad records over 10 minutes above which bronze stops; 1 turns this off.",
+        description="Share of bad records over 10 minutes above which bronze stops; 1 disables the check.",
     )
-    max_offsets_per_trigger: int = Field(2_500_000, ge=1, description="Most records that one bronze batch takes.")
+    max_offsets_per_trigger: int = Field(2_500_000, ge=1, description="Maximum number of records in one bronze batch.")
     merge_seconds: float = Field(
         10.0,
         gt=0,
@@ -104,7 +104,7 @@ class Settings(BaseSettings):
         pattern=r"^(local(-cluster)?(\[.+\])?|yarn|(spark|k8s)://.+)$",
         description="Spark master to run on.",
     )
-    production: bool = Field(False, description="Refuse settings that are for drills only.")  # noqa: FBT003
+    production: bool = Field(False, description="Refuse settings that are for drills (fault injection) only.")  # noqa: FBT003
     fail_points: bool = Field(
         False,  # noqa: FBT003
         description="Let drills kill the driver at a named place of a batch; refused in production.",
@@ -115,7 +115,7 @@ class Settings(BaseSettings):
         description="Where Data Docs are written: a folder or s3://bucket/prefix.",
     )
     quality_url: Annotated[str, StringConstraints(pattern=r"^https?://\S+[^/]$")] | None = Field(
-        None, description="URL at which those pages are served; links to them use it."
+        None, description="URL at which the Data Docs are served; links use it."
     )
     run_dir: Path = Field(
         default_factory=lambda known: Path(_own("run")(known)),
@@ -127,10 +127,13 @@ class Settings(BaseSettings):
         description="Home of the local Airflow: its database and logs.",
     )
     airflow_port: int = Field(
-        8080, ge=1, le=65533, description="Port of the local Airflow's pages, on loopback; the next two serve its logs."
+        8080,
+        ge=1,
+        le=65533,
+        description="Port of the local Airflow's web UI, on loopback; the next two serve logs.",
     )
     jars_dir: Path = Field(
-        Path("./.jars") if IS_INSTALLED else PROJECT / ".jars", description="Jars that set-up downloaded."
+        Path("./.jars") if IS_INSTALLED else PROJECT / ".jars", description="Folder of the jars that set-up downloaded."
     )
 
     @field_validator("pipeline")

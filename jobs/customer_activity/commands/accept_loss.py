@@ -15,10 +15,10 @@ def accept_loss(
         int, typer.Argument(min=1, help="How many offsets are lost, as reported by bronze when it stops.")
     ],
     *,
-    reason: Annotated[str, typer.Option(help="Why nobody can bring them back; for the audit record.")],
+    reason: Annotated[str, typer.Option(help="Why the records cannot be recovered; for the audit record.")],
     json: console.JsonOption = False,
 ) -> None:
-    """Accept data loss: let bronze go on after offsets that Kafka no longer has and that never landed."""
+    """Accept data loss: let bronze continue after offsets that Kafka no longer has and that never landed."""
     from customer_activity.engine import loss  # noqa: PLC0415 - brings pyspark, which few commands need
 
     lost = loss.accept(console.settings_of(ctx), offsets, reason)

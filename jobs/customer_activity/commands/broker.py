@@ -9,9 +9,7 @@ import typer
 from customer_activity.kafka import acls, topics
 from customer_activity.terminal import console
 
-app = typer.Typer(
-    help="The topics of infra/kafka/topics.yaml, and the rights of infra/kafka/acls.yaml.", no_args_is_help=True
-)
+app = typer.Typer(help="Kafka topics (infra/kafka/topics.yaml) and ACLs (infra/kafka/acls.yaml).", no_args_is_help=True)
 
 
 @app.command("topics")
@@ -28,9 +26,11 @@ def grant_rights(
     role: Annotated[str, typer.Argument(help=f"A role of {acls.FILE_NAME}: {', '.join(acls.ROLES)}.")],
     user: Annotated[str, typer.Argument(help="The user, without Kafka's prefix `User:`.")],
     *,
-    lines: Annotated[bool, typer.Option("--lines", help="Print commands of kafka-acls.sh instead.")] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Print kafka-acls.sh commands instead of granting them.")
+    ] = False,
 ) -> None:
-    """Grant a user the ACLs of a role on the configured brokers, signed in as an administrator."""
+    """Grant a user the ACLs of a role on the configured brokers; needs an administrator's credentials."""
     settings = console.settings_of(ctx)
     rights = acls.declared(settings, role, user)
     if lines:

@@ -24,7 +24,9 @@ def start(
     attended: Annotated[
         float | None,
         typer.Option(
-            min=10, metavar="SECONDS", help="Let it stop by itself when nobody has watched it for so long (heartbeat)."
+            min=10,
+            metavar="SECONDS",
+            help="Stop the driver when `driver watch` has not checked it for this long (heartbeat).",
         ),
     ] = None,
     wait: Annotated[
@@ -49,7 +51,7 @@ def stop(
     ] = 60.0,
     json: console.JsonOption = False,
 ) -> None:
-    """Stop the driver. A kill loses nothing either: an interrupted batch is repeated."""
+    """Stop the driver gracefully. If it has to be killed, nothing is lost: an interrupted batch is repeated."""
     is_graceful = streams.stop(console.settings_of(ctx), seconds)
     words = {None: "no driver ran", True: "stopped", False: "killed: it did not stop in time"}[is_graceful]
     if json:
@@ -74,10 +76,10 @@ def status(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
 def watch(
     ctx: typer.Context,
     *,
-    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")] = 5.0,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to check.")] = 5.0,
     json: console.JsonOption = False,
 ) -> None:
-    """Watch the driver, one line per look, until it is not healthy: exit 1. Ctrl-C leaves it running.
+    """Watch the driver, one line per check, and exit 1 when it is no longer healthy. Ctrl-C leaves it running.
 
     A driver that was started with --attended runs for as long as somebody watches it.
     """

@@ -71,11 +71,11 @@ def _watch(settings: Settings, *, json: bool, phases: bool) -> None:
 
 def show(
     ctx: typer.Context,
-    customer_id: Annotated[str, typer.Argument(metavar="CUSTOMER_ID", help="Which customer.")],
+    customer_id: Annotated[str, typer.Argument(metavar="CUSTOMER_ID", help="The customer's id.")],
     *,
     json: console.JsonOption = False,
 ) -> None:
-    """Show a customer's gold row, profile and last purchases; exit 1 when nothing is known of the customer."""
+    """Show a customer's gold row, profile and latest purchases; exit 1 when the customer is unknown."""
     found = customers.customer(console.settings_of(ctx).lake, customer_id)
     if json:
         console.print_json(found._asdict())
@@ -109,7 +109,7 @@ def doctor(
         bool, typer.Option("--settings", help="List every setting instead: value, default, meaning.")
     ] = False,
 ) -> None:
-    """Check Java, versions, jars, ports, broker, topics and lake; exit 2 and what to do when something is wrong."""
+    """Check Java, versions, jars, ports, broker, topics and lake; exit 2 with what to fix when a check fails."""
     settings = console.settings_of(ctx)
     if list_settings:
         listed = _settings(settings)

@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True, help="The bucket of a lake on S3: create
 
 @app.command()
 def create(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
-    """Create the bucket, or correct it: versioned, not public, replaced versions deleted after a week."""
+    """Create the bucket or correct its settings: versioned, not public, noncurrent versions expire after a week."""
     settings = console.settings_of(ctx)
     done = bucket.create(settings)
     if json:

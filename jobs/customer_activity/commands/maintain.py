@@ -21,7 +21,7 @@ def maintain(
     ] = 600.0,
     json: console.JsonOption = False,
 ) -> None:
-    """Compact every table, shorten its log, remove expired files (VACUUM): by the driver when one runs, else here."""
+    """Compact every table, clean up its log, remove expired files (VACUUM); a running driver does the work itself."""
     from customer_activity.maintenance import on_demand as rounds  # noqa: PLC0415 - brings the tables' libraries
 
     done = rounds.maintain(console.settings_of(ctx), wait)

@@ -32,11 +32,11 @@ def quality(
     reason: Annotated[str | None, typer.Option(help="With release: why; for the audit record.")] = None,
     json: console.JsonOption = False,
 ) -> None:
-    """Judge tables and view topic by the rules in `expectations/`; a failed one of severity hold stops publishing.
+    """Check tables and view topic against the rules in `expectations/`; failed ones of severity hold stop publishing.
 
-    `activity quality release --reason …` overrides: it opens the gate until the rules that held it have passed once.
+    `activity quality release --reason …` overrides the gate: it opens until the rules that held it have passed once.
 
-    Exit 0: no rule holds publishing. Exit 1: a rule of severity hold failed or could not be judged.
+    Exit 0: no rule holds publishing. Exit 1: a rule of severity hold failed or could not be evaluated.
     """
     settings = console.settings_of(ctx)
     if what == [RELEASE]:

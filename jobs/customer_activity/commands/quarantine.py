@@ -14,7 +14,7 @@ from customer_activity.quarantine.contents import Selection
 from customer_activity.supervision import requests
 from customer_activity.terminal import console
 
-app = typer.Typer(no_args_is_help=True, help="Refused records: count them, look at them, bring them back.")
+app = typer.Typer(no_args_is_help=True, help="Rejected records: count, inspect and replay them.")
 
 TIMES = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"]
 
@@ -65,7 +65,7 @@ def show(
     topic: TopicOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most this many, the newest.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Show only this many, the newest.")] = 20,
     json: console.JsonOption = False,
 ) -> None:
     """Show records in quarantine: their coordinates and why they were refused. Their bytes are not shown."""
@@ -97,10 +97,10 @@ def replay(
     ] = 600.0,
     json: console.JsonOption = False,
 ) -> None:
-    """Judge quarantined records again, and move those that are valid now into bronze: by the driver when one runs.
+    """Validate quarantined records again, and move those that are now valid into bronze.
 
-    A record stays when a later one with its key has landed: moving it would count a purchase twice or bring an old
-    profile back.
+    A running driver does it between two batches. A record stays when a later one with its key has landed: moving it
+    would count a purchase twice or bring back an old profile.
     """
     from customer_activity.maintenance import replays  # noqa: PLC0415 - brings pyspark
     from customer_activity.quarantine import replay as replaying  # noqa: PLC0415 - likewise

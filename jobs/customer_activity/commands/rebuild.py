@@ -51,7 +51,7 @@ def rebuild(
     ] = None,
     json: console.JsonOption = False,
 ) -> None:
-    """Rebuild silver and gold from bronze beside the live ones, and compare them row by row. The streams may run.
+    """Rebuild silver and gold from bronze next to the live ones, and compare them row by row. The streams may run.
 
     With --apply the rows that differ are replaced, and nothing else. With --apply or --undo, a correction that was
     interrupted is finished first, and then nothing else is done.

@@ -28,7 +28,7 @@ def recover(
     reason: Annotated[str, typer.Option(help="Why; for the audit record.")],
     json: console.JsonOption = False,
 ) -> None:
-    """Write a lost, damaged or stale checkpoint again; the old one is set aside, and nothing counts twice."""
+    """Restore a lost, damaged or stale checkpoint from the tables; the old one is kept, and nothing counts twice."""
     from customer_activity.operations import recovery  # noqa: PLC0415 - brings pyspark, which few commands need
 
     done = recovery.recover(console.settings_of(ctx).lake, query, reason)

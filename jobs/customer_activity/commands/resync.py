@@ -18,12 +18,12 @@ class Resyncable(StrEnum):
 
 def resync(
     ctx: typer.Context,
-    query: Annotated[Resyncable, typer.Argument(help="The stream whose output is made equal.")],  # noqa: ARG001 - one by now; named, so that nobody guesses
+    query: Annotated[Resyncable, typer.Argument(help="The stream whose output is resynced.")],  # noqa: ARG001 - one by now; named, so that nobody guesses
     *,
     reason: Annotated[str, typer.Option(help="Why; for the audit record.")],
     json: console.JsonOption = False,
 ) -> None:
-    """Send what differs between the view topic and gold, and nothing else; publish continues after it."""
+    """Compare the view topic with gold and send only what differs; publish continues after it."""
     from customer_activity.streams.publish.resync import resync as run  # noqa: PLC0415 - brings pyspark, which few commands need
 
     done = run(console.settings_of(ctx), reason)

@@ -22,20 +22,23 @@ def stream(
     ctx: typer.Context,
     stages: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="STAGE", help="Streams of the hot path, each with those behind it; all when none is named."
-        ),
+        typer.Argument(metavar="STAGE", help="Streams of the hot path, each with the streams behind it; default: all."),
     ] = None,
     *,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Process what is there through every stream, then exit 0.")
+        bool,
+        typer.Option(
+            "--available-now", help="Backfill: process all available input through every stream, then exit 0."
+        ),
     ] = False,
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="Create topics that are missing, as infra/kafka/topics.yaml says.")
     ] = False,
     attended: Annotated[
         float | None,
-        typer.Option(min=10, metavar="SECONDS", help="Stop when `driver watch` has not looked for so long."),
+        typer.Option(
+            min=10, metavar="SECONDS", help="Stop when `driver watch` has not checked the driver for this long."
+        ),
     ] = None,
 ) -> None:
     """Run the streams in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""

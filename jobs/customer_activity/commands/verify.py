@@ -26,12 +26,12 @@ def verify(
     *,
     json: console.JsonOption = False,
     settle: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long running streams may take to catch up.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for running streams to catch up.")
     ] = 60.0,
     sample: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Compare N random customers only; traffic may go on.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Chooses the sample.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 0,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="TABLE", help="Compare this table alone, or `view`; may be given several times."),

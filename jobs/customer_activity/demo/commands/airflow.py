@@ -12,7 +12,7 @@ app = typer.Typer(no_args_is_help=True, help="A local Airflow with this project'
 
 @app.command()
 def start(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
-    """Start it, wait until it is healthy, and print its address and sign-in."""
+    """Start Airflow, wait until it is healthy, and print its URL, user and password."""
     found = local_airflow.start(console.settings_of(ctx))
     if json:
         console.print_json({"url": found.url, "is_new": found.is_new})
@@ -23,5 +23,5 @@ def start(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
 
 @app.command()
 def stop(ctx: typer.Context) -> None:
-    """Stop it. The driver runs on, until nobody has watched it for two minutes."""
+    """Stop Airflow. The driver keeps running until nobody has watched it for two minutes."""
     console.out.print("stopped" if local_airflow.stop(console.settings_of(ctx)) else "Airflow was not running")

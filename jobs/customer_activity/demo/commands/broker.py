@@ -38,7 +38,7 @@ def stop(ctx: typer.Context) -> None:
 
 @app.command()
 def status(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
-    """Tell whether the broker runs and answers, and where; exit 1 when it does not."""
+    """Show whether and where the broker runs and answers; exit 1 when it does not."""
     found = process.status(console.settings_of(ctx))
     if json:
         console.print_json(found._asdict())

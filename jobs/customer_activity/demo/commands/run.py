@@ -46,7 +46,7 @@ def run(
 
 
 def stop(ctx: typer.Context) -> None:
-    """Stop traffic, Airflow, streams and broker; leaves no process behind, and is fine when nothing runs."""
+    """Stop traffic, Airflow, streams and broker; leaves no process behind, and succeeds when nothing runs."""
     ended = parts.stop(console.settings_of(ctx))
     console.out.print(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
 

@@ -41,7 +41,9 @@ class DatasetName(StrEnum):
 def produce(
     ctx: typer.Context,
     *,
-    name: Annotated[DatasetName | None, typer.Option("--dataset", help="Real data; without it, generated.")] = None,
+    name: Annotated[
+        DatasetName | None, typer.Option("--dataset", help="Send real data; without it, data is generated.")
+    ] = None,
     lines: Annotated[int | None, typer.Option(min=0, help="Data set: only its first lines.")] = None,
     customers: Annotated[
         int | None, typer.Option(min=1, help="Generated: customers, each with a profile.", show_default="1000")
@@ -68,7 +70,7 @@ def produce(
     seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 0,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Send purchases and profiles to Kafka. Ctrl-C ends it once everything sent is confirmed."""
+    """Send purchases and profiles to Kafka. Ctrl-C stops it once everything sent is acknowledged."""
     settings = console.settings_of(ctx)
     if name and (customers or purchases is not None):
         raise typer.BadParameter("--customers and --purchases are for generated traffic; --lines shortens a data set")
