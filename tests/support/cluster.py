@@ -46,20 +46,10 @@ def running(folder: Path, conf: Path | None = None, hidden: Sequence[Path] = ())
     address = f"spark://{addresses.free()}"
     port = address.rpartition(":")[2]
     common = ["--host", "127.0.0.1", "--webui-port", "0"]
+    room = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
     lines = {
         "master": [str(SPARK_CLASS), MASTER, *common, "--port", port],
-        "worker": [
-            SPARK_CLASS,
-            WORKER,
-            *common,
-            "--cores",
-            "1",
-            "--memory",
-            "1g",
-            "--work-dir",
-            str(folder / "work"),
-            address,
-        ],
+        "worker": [str(SPARK_CLASS), WORKER, *common, *room, address],
     }
     if hidden:
         mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(path))} && " for path in hidden)
