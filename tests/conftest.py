@@ -1,10 +1,11 @@
-"""Marks tests by the folder they are in, and makes what several layers share: settings, and one Spark session for all.
+"""Marks and orders tests, and makes what several layers share: settings, and one Spark session for all.
 
 Unit tests import this, too, and no Spark: what brings it is imported where it is used.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 # `--hypothesis-profile=as-found`: a failure is shown as it was found, which takes minutes less than its shortest form.
 hypothesis.settings.register_profile("as-found", phases=[phase for phase in Phase if phase is not Phase.shrink])
 
+ROOT = Path(__file__).parent
 LAYERS = ("drills", "integration", "spark", "component", "unit", "end_to_end")
+DURATIONS = ROOT / "durations.json"  # of files of tests that take long: seconds, from one or several runs
+LONG_SECONDS = 5
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,31 +35,63 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="run the tests that are marked nightly, too")
     parser.addoption("--lives", type=int, default=0, help="how many lives the model lives; 2000 takes most of an hour")
     parser.addoption("--life-processes", type=int, default=2, help="in how many processes, where they are many")
+    parser.addoption("--note-durations", action="store_true", help="note which files of tests took long")
     parser.addoption("--visits-page", help="page in which the model's table of visits is replaced")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its layer, leave out what is nightly unless it is asked for, and have what takes long first.
+    """Mark each test with its layer, leave out what is nightly unless it is asked for, and have long files first.
 
-    So the last to end, where two processes share the tests, are tests of milliseconds.
+    `--dist loadfile --no-loadscope-reorder` hands out files in this order, each to the process that is through first:
+    the last ones are of milliseconds, so that both processes end together. A file stays in one process, whose broker
+    and Spark session all its files share. What is not noted comes after what is, layer by layer.
     """
-    root = Path(__file__).parent
     for item in items:
-        item.add_marker(getattr(pytest.mark, item.path.relative_to(root).parts[0]))
+        item.add_marker(getattr(pytest.mark, layer(item.nodeid)))
     if not config.getoption("nightly"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("nightly")])
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-    items.sort(key=lambda item: LAYERS.index(item.path.relative_to(root).parts[0]))
+    seconds = noted_durations()
+    items.sort(key=lambda item: (-seconds.get(file(item.nodeid), 0), LAYERS.index(layer(item.nodeid))))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what each layer took, set-up and teardown included."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what each layer took, set-up and teardown included, and note what each file took where that is asked for."""
     seconds = Counter[str]()
     for outcome in ("passed", "failed", "error", ""):
         for report in terminalreporter.stats.get(outcome, []):
-            seconds.update({layer: report.duration for layer in LAYERS if layer in report.keywords})
-    for layer, taken in seconds.items():
-        terminalreporter.write_line(f"{layer}: {taken / 60:.1f} min")
+            if isinstance(report, pytest.TestReport):  # a file that cannot be imported has no test that took any time
+                seconds.update({file(report.nodeid): report.duration})
+    for name in LAYERS:
+        if taken := sum(taken for path, taken in seconds.items() if layer(path) == name):
+            terminalreporter.write_line(f"{name}: {taken / 60:.1f} min")
+    if config.getoption("note_durations"):
+        note_durations(seconds)
+
+
+def file(nodeid: str) -> str:
+    """Return the file that a test is in, from the project's root."""
+    return nodeid.split("::", 1)[0]
+
+
+def layer(nodeid: str) -> str:
+    """Return the layer of a test, or of a file of tests: the folder that it is in."""
+    return Path(nodeid).parts[1]
+
+
+def noted_durations() -> dict[str, int]:
+    """Return how many seconds each file takes that takes long; it need not be exact, only their order counts."""
+    noted: dict[str, int] = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    return noted
+
+
+def note_durations(ran: Counter[str]) -> None:
+    """Replace what is noted of the files that ran, forget files that are gone, and keep the rest."""
+    kept = {path: taken for path, taken in noted_durations().items() if path not in ran}
+    new = {path: round(taken) for path, taken in ran.items() if taken >= LONG_SECONDS}
+    there = sorted((-taken, path) for path, taken in (kept | new).items() if (ROOT.parent / path).exists())
+    text = json.dumps({path: -taken for taken, path in there}, indent=2)
+    DURATIONS.write_text(f"{text}\n", encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)

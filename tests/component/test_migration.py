@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,21 @@ import typer
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from customer_activity import application
+from customer_activity import application, topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.commands import migrate as command
 from customer_activity.contracts.tables import CURRENT, TABLES
 from customer_activity.errors import EXIT_TERMINAL, LakeOfAnotherRelease, SettingsError
 from customer_activity.lake import delta, layout
 from customer_activity.lake.checksums import write_checksum
-from customer_activity.operations import migration
+from customer_activity.operations import migration, recovery
 from customer_activity.operations.migration import migrate
 from customer_activity.settings import Settings
+from customer_activity.state.local import LocalState
+from customer_activity.streams.gold import state as gold
+from customer_activity.streams.silver import state as silver
 from customer_activity.verification import lake as reading
-from support import old_lake
+from support import kept_lakes
 from support.streams import Query
 
 NUMBERED = (
@@ -43,7 +47,7 @@ NUMBERED = (
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the lake that the release before left; nobody changes it."""
     folder = tmp_path_factory.mktemp("before")
-    old_lake.unpack(folder, "lake")
+    kept_lakes.unpack(1, folder, "lake")
     return folder / "lake"
 
 
@@ -104,6 +108,20 @@ def test_a_newer_lake_is_refused_and_left_alone(version: str, tmp_path: Path) ->
 def test_a_new_lake_needs_nothing(tmp_path: Path) -> None:
     delta.ensure_tables(str(tmp_path))
     assert migrate(str(tmp_path)).steps == []
+
+
+def test_what_this_release_keeps_for_the_next_is_what_it_leaves(tmp_path: Path) -> None:
+    """Whoever changes what a lake has on disk makes the fixture again: tests/fixtures/README.md."""
+    kept_lakes.unpack(layout.CURRENT, tmp_path, "lake")
+    settings = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
+    assert {found.version for found in layout.layouts(settings.lake)} == {layout.CURRENT}
+    assert migrate(settings.lake, dry_run=True).steps == []
+    recovery.check_agreement(settings.lake, topology.names())
+    ids = {table: delta.table_id(settings.lake, table) for table in Table}
+    for stream, needs in ((Query.SILVER, silver.NEEDS), (Query.GOLD, gold.NEEDS)):
+        with closing(LocalState(settings, stream, ids, needs)) as state:
+            for holding in needs.holdings:
+                assert state.index.position(holding.table) is not None, "a file of another format is begun again"
 
 
 @pytest.mark.parametrize("use", [delta.ensure_tables, delta.require_tables], ids=["start", "command"])

@@ -1,4 +1,4 @@
-"""A deployment that the release before left goes on after `activity migrate`: every row is right, old and new."""
+"""A deployment that a release left goes on with this one, after `activity migrate` where its tables are older."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -15,21 +14,23 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.demo.broker import process
 from customer_activity.errors import LakeOfAnotherRelease
 from customer_activity.kafka import clients
+from customer_activity.lake import layout
 from customer_activity.operations.migration import migrate
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
 from customer_activity.settings import Settings
-from support import old_lake
+from support import kept_lakes
 from support.broker import assert_verified, drain, rows
-from support.records import Record, profile, purchase, tombstone
+from support.kept_lakes import put
+from support.records import profile, purchase, tombstone
 
 LATER = 1_710_000_000_000  # after what the lake has, and not ahead of any clock
 
 
 @pytest.fixture
-def old(free_address: str, tmp_path: Path) -> Iterator[Settings]:
+def old(version: int, free_address: str, tmp_path: Path) -> Iterator[Settings]:
     """Unpack it, and start its broker."""
-    old_lake.unpack(tmp_path)
+    kept_lakes.unpack(version, tmp_path)
     settings = Settings(
         lake=str(tmp_path / "lake"),
         kafka_bootstrap_servers=free_address,
@@ -45,12 +46,6 @@ def old(free_address: str, tmp_path: Path) -> Iterator[Settings]:
     process.stop(settings)
 
 
-def put(producer: Producer, record: Record, partition: int = -1) -> None:
-    """Send a record to a partition, and wait until the broker has it."""
-    producer.produce(record.topic, key=record.key, value=record.value, partition=partition)
-    assert producer.flush(30) == 0
-
-
 def assert_topics_are_those_that_were_written_down(old: Settings) -> None:
     lines = (old.broker_dir.parent / "topics.jsonl").read_text(encoding="utf-8").splitlines()
     ends: dict[tuple[str, int], int] = {}
@@ -63,17 +58,25 @@ def assert_topics_are_those_that_were_written_down(old: Settings) -> None:
     } == ends
 
 
-@pytest.mark.timeout(600)
-def test_it_goes_on_after_the_migration(old: Settings, spark: SparkSession) -> None:
-    assert_topics_are_those_that_were_written_down(old)
+def migrated(old: Settings, spark: SparkSession) -> None:
+    """Bring up what is refused; what is read alone is read as it is."""
     with pytest.raises(LakeOfAnotherRelease, match="activity migrate"):
         drain(spark, old)
-    assert_verified(old)  # what is read alone is read as it is
-
-    migrate(old.lake)
     assert_verified(old)
+    migrate(old.lake)
     verdicts = run(old, []).verdicts  # where no file has the new columns yet
     assert [verdict.rule.rule for verdict in verdicts if verdict.judged.outcome is Outcome.ERROR] == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("version", kept_lakes.VERSIONS)
+def test_it_goes_on(version: int, old: Settings, spark: SparkSession) -> None:
+    assert_topics_are_those_that_were_written_down(old)
+    if version < layout.CURRENT:
+        migrated(old, spark)
+    assert_verified(old)
+    before = landings(old)
+
     to = clients.producer(old)
     put(to, profile("T-1", updated=LATER - 1, address="On 3"), 3)
     put(to, purchase("after-1", "T-1", "1.00"), 0)
@@ -92,5 +95,11 @@ def test_it_goes_on_after_the_migration(old: Settings, spark: SparkSession) -> N
 
     address = {row["customer_id"]: row["address"] for row in rows(old, Table.ACTIVITY)}
     assert (address["T-1"], address["N-2"]) == ("On 0, and later", "Returned 2")
-    landings = DeltaTable(table_path(old.lake, Table.PURCHASE_EVENTS)).to_pyarrow_table(columns=["landing"])
-    assert set(landings.column("landing").to_pylist()) == {None, 1, 2}
+    newest = max(before, default=0)
+    assert landings(old) == before | {newest + 1, newest + 2}
+
+
+def landings(settings: Settings) -> set[int]:
+    """Return the landings that purchases are of; those of a release that did not number them have none."""
+    table = DeltaTable(table_path(settings.lake, Table.PURCHASE_EVENTS)).to_pyarrow_table(columns=["landing"])
+    return {number for number in table.column("landing").to_pylist() if number is not None}
