@@ -15,11 +15,11 @@ from deltalake import DeltaTable
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine.stream import Writer
 from customer_activity.errors import TerminalError
+from customer_activity.kafka.marker import Marker, parse
 from customer_activity.lake import delta, feeds
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts, reading, stream
-from customer_activity.streams.publish.marker import Marker, parse
 from support import tables
 from support.corrections import correct
 from support.streams import Query

@@ -12,10 +12,9 @@ import pytest
 from customer_activity import cli
 from customer_activity import settings as product
 from customer_activity.errors import SettingsError, TerminalError
-from customer_activity.kafka import topics
+from customer_activity.kafka import marker, topics
+from customer_activity.kafka.marker import Marker
 from customer_activity.settings import PROJECT, Settings
-from customer_activity.streams.publish import marker
-from customer_activity.streams.publish.marker import Marker
 
 DEFAULT, ORDERS = "customer-activity", "orders-eu"
 DAGS_MODULE = PROJECT / "dags" / "activity_dags" / "pipelines.py"

@@ -22,9 +22,9 @@ from customer_activity.contracts import CUSTOMER_ACTIVITY, LATEST_MILLIS, Kind, 
 from customer_activity.contracts.tables import ACTIVITY_FIELDS
 from customer_activity.errors import TransientError
 from customer_activity.kafka import clients
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, identity, parse
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
-from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker, identity, parse
 from customer_activity.verification import kafka_input
 
 MILLIS = pa.timestamp("ms", tz="UTC")

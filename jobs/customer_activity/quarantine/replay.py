@@ -14,7 +14,6 @@ same, send it again.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -31,16 +30,16 @@ from customer_activity import topology
 from customer_activity.catalog import REPLAY, Reason, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import RULES
+from customer_activity.contracts.parsing import parse_batch
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.lake import audit, delta, deltalog, footers, named_operations
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.microbatch import REMOVED, REPLAYED
+from customer_activity.lake.numbering import BY_RULES, LANDING, Landing, Numbering
 from customer_activity.lease import lease
 from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
-from customer_activity.streams.bronze.numbering import BY_RULES, EPOCH, LANDING, MILLISECOND, Landing, Numbering
-from customer_activity.streams.bronze.parsing import parse_batch
 
 # Nothing about the record itself was wrong, or there is none.
 FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE)
@@ -122,7 +121,7 @@ def bring_back(
     numbering = Numbering(lake)
     if fencing_epoch is not None:
         _refuse_half_landed(lake, numbering, landed)
-    landing = Landing(numbering.newest + 1, EPOCH + time.time_ns() // 1_000_000 * MILLISECOND)
+    landing = numbering.of_replay()
     parsed = _parsed(chosen, settings, landing)
     refused = Counter(parsed.column("reason").drop_null().to_pylist())
     good = parsed.filter(pc.is_null(parsed.column("reason")))

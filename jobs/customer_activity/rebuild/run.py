@@ -118,7 +118,7 @@ def compared(
         is_everybody: whether rows of nobody that was rebuilt are differences, too.
     """
     snapshot.add(database, {f"rebuilt.{basis.name_of(table)}": _rows(shadow, table) for table in found.live})
-    tables = [comparison.compare(database, side, is_everybody=is_everybody) for side in comparison.SIDES]
+    tables = [comparison.compare(database, side, is_everybody=is_everybody) for side in comparison.sides()]
     tables += [_compared_current(database, current, is_everybody=is_everybody) for current in found.current]
     records = {table.label: count for table, count in taken.items()}
     return Rebuilt(found.versions, customers, records, tables, time.monotonic() - started)
@@ -126,7 +126,7 @@ def compared(
 
 def _compared_current(database: duckdb.DuckDBPyConnection, current: Current, *, is_everybody: bool) -> Compared:
     """Compare a table of current rows with what its source comes to."""
-    side = comparison.side_of(current.stream)
+    side = comparison.side_of(current.stream.spec, current.stream.target)
     if not is_everybody and "customer_id" not in side.columns:  # its rows are of nobody, so of nobody that is chosen
         return Compared(side.table.label, 0, 0, 0, 0, 0, {}, [])
     made = arrow_schema(side.table).empty_table()

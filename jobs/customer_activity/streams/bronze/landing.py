@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
+from customer_activity.contracts.parsing import parse_batch
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
-from customer_activity.streams.bronze.parsing import parse_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,10 +17,10 @@ from typing import Self
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from customer_activity.errors import TerminalError, TransientError
-from customer_activity.kafka import clients
+from customer_activity.kafka import clients, settled
+from customer_activity.kafka import marker as markers
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.settings import Settings
-from customer_activity.streams.publish import marker as markers
-from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker
 
 TRANSACTION_TIMEOUT_SECONDS = 60.0  # the broker aborts what a dead publisher left open after this
 BATCH_BYTES = 1_000_000  # the client's own limit of a batch
@@ -106,8 +106,7 @@ class Publisher:
             BrokerUnavailable: Kafka does not answer.
             TransientError: another producer's open transaction hides some.
         """
-        markers.settle(self.settings, self.settings.view_topic)
-        return clients.last_values(self.settings, self.settings.view_topic)
+        return settled.last_values(self.settings, self.settings.view_topic)
 
     def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
         """Send key-value pairs (null deletes) and the marker in one transaction; return how many records went out.

@@ -6,21 +6,14 @@ A deployment has a view topic and a progress topic of its own: the markers say w
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
-
-from customer_activity.errors import TerminalError, TransientError
-from customer_activity.kafka import clients
+from customer_activity.errors import TerminalError
+from customer_activity.kafka import clients, settled
 from customer_activity.settings import Settings
 
-NAME = "publish"
 PUBLISH = "-publish-"  # between the pipeline's name and its view topic's, which may be called otherwise
-SETTLE_SECONDS = 75.0  # longer than a broker lets a transaction of ours be open
-LOOK_SECONDS = 0.2
 BEFORE_THE_FIRST = -1  # the version of a marker that says whose the topics are, when nothing is out yet
 
 
@@ -83,7 +76,7 @@ def read(settings: Settings) -> dict[str, Marker]:
         BrokerUnavailable: Kafka does not answer.
         TransientError: a transaction stays open, behind which a newer marker may be.
     """
-    settle(settings, settings.progress_topic)
+    settled.settle(settings, settings.progress_topic)
     return readable(settings)
 
 
@@ -96,75 +89,6 @@ def readable(settings: Settings) -> dict[str, Marker]:
     values = clients.last_values(settings, settings.progress_topic)
     found = {key.decode(errors="replace"): parse(value) for key, value in values.items()}
     return {key: marker for key, marker in found.items() if marker is not None}
-
-
-def settle(settings: Settings, topic: str) -> None:
-    """Wait until a topic has no transaction that was open when this was called: what is behind one cannot be read.
-
-    A reader of committed records gets none from behind an open transaction, of any producer, and would take an
-    older record for the last.
-
-    Raises:
-        BrokerUnavailable: Kafka does not answer.
-        TransientError: one stays open.
-    """
-    end = _ends(settings, topic, IsolationLevel.READ_UNCOMMITTED)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while hidden := _hidden(_ends(settings, topic, IsolationLevel.READ_COMMITTED), end):
-        if time.monotonic() > deadline:
-            raise TransientError(
-                f"topic {topic}: a transaction of another producer is open (partitions {hidden}), and what is behind "
-                "it cannot be read",
-                remedy="find out who else writes to this topic (`kafka-transactions.sh find-hanging`); it is for one "
-                "deployment alone",
-            )
-        time.sleep(LOOK_SECONDS)
-
-
-def _hidden(stable: Mapping[int, int], end: Mapping[int, int]) -> list[int]:
-    return [partition for partition, offset in end.items() if stable[partition] < offset]
-
-
-def _ends(settings: Settings, topic: str, isolation: IsolationLevel) -> dict[int, int]:
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client has no types for it
-    asked = {TopicPartition(topic, number): latest for number in clients.partitions(settings, topic)}
-    client = clients.admin(settings)  # held until the answer is there: it would be given up with the client
-
-    def ask() -> dict[int, int]:
-        answers = client.list_offsets(
-            asked, isolation_level=isolation, request_timeout=clients.METADATA_TIMEOUT_SECONDS
-        )
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
-
-    try:
-        return clients.AGAIN(ask)
-    except KafkaException as error:
-        raise clients.unavailable(settings, error) from None
-
-
-def has_records(settings: Settings, topic: str) -> bool:
-    """Whether a topic has a committed record, a delete included.
-
-    Raises:
-        BrokerUnavailable: Kafka does not answer.
-        TopicMismatch: there is no such topic.
-    """
-    consumer = clients.reader(settings, fetch_wait_max_ms=clients.END_WAIT_MS)
-    try:
-        for partition, (low, high) in clients.ranges_seen_by(consumer, settings, topic).items():
-            if low == high:
-                continue
-            consumer.assign([TopicPartition(topic, partition, low)])
-            message = consumer.poll(clients.SILENCE_SECONDS)
-            if message is None:
-                raise clients.unavailable(settings, KafkaException(KafkaError(KafkaError._TIMED_OUT)))  # noqa: SLF001 - the client has no public name for it
-            if (fault := message.error()) is None:
-                return True
-            if fault.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
-                raise clients.unavailable(settings, KafkaException(fault))
-        return False
-    finally:
-        consumer.close()
 
 
 def refuse_others(settings: Settings, markers: Mapping[str, Marker], ours: Collection[str]) -> None:
@@ -201,8 +125,8 @@ def refuse_unmarked(settings: Settings) -> None:
         BrokerUnavailable: Kafka does not answer.
         TerminalError: it has: another deployment with another progress topic publishes there, or the markers are lost.
     """
-    settle(settings, settings.view_topic)
-    if has_records(settings, settings.view_topic):
+    settled.settle(settings, settings.view_topic)
+    if settled.has_records(settings, settings.view_topic):
         raise TerminalError(
             f"topic {settings.view_topic} has records, and {settings.progress_topic} has no marker of who published "
             "them: another deployment did, or the markers are lost",
