@@ -182,7 +182,7 @@ GUARDS = (
     ),
     Guard(
         "another deployment's view topic is refused",
-        "kafka/marker.py",
+        "streams/publish/deployments.py",
         "    if own is not None:",
         "    if False:",
         ("tests/integration/test_publisher.py", "-k", "both_topics or topics_of_another"),
@@ -190,13 +190,13 @@ GUARDS = (
     Guard(
         "another deployment is refused before it is fenced",
         "streams/publish/transaction.py",
-        "            markers.refuse_others(settings, markers.readable(settings), ours)\n",
+        "            refuse_others(settings, markers.readable(settings), ours)\n",
         "            pass\n",
         ("tests/integration/test_publisher.py", "-k", "topics_of_another"),
     ),
     Guard(
         "a view topic without a marker is refused",
-        "kafka/marker.py",
+        "streams/publish/deployments.py",
         "    if settled.has_records(settings, settings.view_topic):",
         "    if False:",
         ("tests/integration/test_publisher.py", "-k", "another_progress_topic"),

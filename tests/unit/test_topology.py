@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from customer_activity import topology
 from customer_activity.catalog import Table
+from customer_activity.settings import PROJECT
 from customer_activity.streams.registry import ALL
 from customer_activity.topology import Reads, Spec, Topic, Writes
 from support.streams import Query
 
+PACKAGE = PROJECT / "jobs" / "customer_activity"
+WITH_A_PHASE = ("stream.py", "screens.py")  # one is called `publish`
 UNREAD = Spec(
     "unread",
     reads=(Reads(Table.ACTIVITY_CHANGES, progress=Table.ACTIVITY),),
@@ -77,3 +82,20 @@ def test_what_shows_how_far_an_input_has_come() -> None:
 def test_one_lands_and_one_publishes() -> None:
     assert (topology.landing().name, topology.publishing().name) == ("bronze", "publish")
     assert topology.publishing().reads == (Reads(Table.ACTIVITY_CHANGES, progress=Topic("progress")),)
+
+
+def test_no_module_outside_the_streams_names_one() -> None:
+    """Neither as a value, nor in a command that somebody is told to run; what is called so as well is left out."""
+    names = set(topology.names()) - {"profiles", "activity"}
+    told = re.compile(rf"activity (?:stream|resync|recover) (?:{'|'.join(topology.names())})\b")
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] in ("streams", "demo", "verification"):  # the verifier shares no topology
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = {node.value} & names - ({"publish"} if path.name in WITH_A_PHASE else set())
+                if named or told.search(node.value):
+                    found.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value}")
+    assert found == []

@@ -160,13 +160,14 @@ def _refuse_half_landed(lake: str, numbering: Numbering, landed: int | None) -> 
     Raises:
         HalfLanded: it may not be.
     """
-    state = checkpoint.state(lake, topology.landing().name)
+    query = topology.landing().name
+    state = checkpoint.state(lake, query)
     if state is None or state.planned in (state.committed, landed):
         return
     if numbering.has(state.generation, state.planned):
         raise HalfLanded(
-            f"batch {state.planned} of bronze was interrupted, and may have landed in part",
-            remedy="let it finish first: `activity stream bronze --available-now`",
+            f"batch {state.planned} of {query} was interrupted, and may have landed in part",
+            remedy=f"let it finish first: `activity stream {query} --available-now`",
         )
 
 
