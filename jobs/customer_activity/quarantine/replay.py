@@ -33,10 +33,10 @@ from customer_activity.contracts import RULES
 from customer_activity.contracts.parsing import parse_batch
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TerminalError, TransientError
-from customer_activity.lake import audit, delta, deltalog, footers, named_operations
-from customer_activity.lake.checksums import write_checksum
+from customer_activity.lake import audit, delta, footers, named_operations
 from customer_activity.lake.microbatch import REMOVED, REPLAYED
 from customer_activity.lake.numbering import BY_RULES, LANDING, Landing, Numbering
+from customer_activity.lake.replacing import settle
 from customer_activity.lease import lease
 from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
@@ -252,7 +252,7 @@ def _append(lake: str, table: Table, log: DeltaTable, records: pa.Table, run: Ru
         raise TransientError(
             f"{table.label} was written to while records were judged by what it had", remedy="replay again"
         ) from error
-    _finish(lake, table)
+    settle(lake, table)
 
 
 def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
@@ -267,15 +267,7 @@ def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
         commit_properties=_note(lake, Table.QUARANTINE, run, topic, {REMOVED: records.num_rows}),
     ).when_matched_delete().execute()
     footers.repair(lake, Table.QUARANTINE)
-    _finish(lake, Table.QUARANTINE)
-
-
-def _finish(lake: str, table: Table) -> None:
-    """Write the newest version's checksum, and have the commit outlast a loss of power before the next one."""
-    path = table_path(lake, table)
-    version = DeltaTable(path).version()
-    write_checksum(path, version)
-    deltalog.settle(lake, table, version)
+    settle(lake, Table.QUARANTINE)
 
 
 def _note(lake: str, table: Table, run: Run, topic: str, counts: Mapping[str, int]) -> CommitProperties:

@@ -11,18 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.resumption import NOTHING, read_by
-from customer_activity.contracts.tables import arrow_schema
+from customer_activity.checkpoints.resumption import NOTHING, read_by, refuse_snapshot
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.errors import TransientError
 from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.operations import current_rows
-from customer_activity.quality.snapshot import Relation, Relations, relation
+from customer_activity.quality.snapshot import Relations, as_read, relation_of
 from customer_activity.topology import Edge, Spec
 
 
@@ -55,11 +53,11 @@ class Basis(NamedTuple):
 
     def landed_relations(self) -> Relations:
         """Return the events, by the name that queries use."""
-        return {f"landed.{name_of(table)}": _relation(table, opened) for table, opened in self.landed.items()}
+        return {f"landed.{name_of(table)}": relation_of(table, opened) for table, opened in self.landed.items()}
 
     def live_relations(self) -> Relations:
         """Return silver and gold, by the name that queries use."""
-        return {f"live.{name_of(table)}": _relation(table, opened) for table, opened in self.live.items()}
+        return {f"live.{name_of(table)}": relation_of(table, opened) for table, opened in self.live.items()}
 
 
 def find(lake: str) -> Basis:
@@ -78,7 +76,7 @@ def find(lake: str) -> Basis:
                 live[table] = _newest(lake, table)
         for edge in spec.edges:
             note = _note(lake, edge.stream, edge.made, live[edge.made])
-            _refuse_snapshot(edge, note)
+            refuse_snapshot(note, edge.stream, edge.read, "rebuild again")
             if edge in topology.judging():
                 # Later batches that wrote nothing had nothing that counts, so they are as good as not read.
                 landed[edge.read] = _at(lake, edge.read, _read(lake, edge, note))
@@ -108,11 +106,12 @@ def at_rest(lake: str) -> Basis:
 
 def newest(lake: str) -> Basis:
     """Open the newest of everything, whether it belongs together or not."""
-    landed = {edge.read: _newest(lake, edge.read) for edge in topology.judging()}
-    live = {table: _newest(lake, table) for spec in topology.rebuilt() for table in spec.telling}
+    events = [edge.read for edge in topology.judging()]
+    made = [table for spec in topology.rebuilt() for table in spec.telling]
+    opened = {table: _at(lake, table, deltalog.newest_version(lake, table)) for table in (*events, *made)}
     streams = (current_rows.stream_of(spec.name) for spec in topology.behind())
     current = [Current(each, _newest(lake, each.target), _newest(lake, each.source)) for each in streams]
-    return Basis(landed, live, current)
+    return Basis({each: opened[each] for each in events}, {each: opened[each] for each in made}, current)
 
 
 def read_upto(lake: str, behind: Spec) -> int:
@@ -152,28 +151,8 @@ def _read(lake: str, edge: Edge, note: Mapping[str, Any]) -> int:
     return read_by(note, {edge.read: delta.table_id(lake, edge.read)}).get(edge.read, NOTHING)
 
 
-def _refuse_snapshot(edge: Edge, note: Mapping[str, Any]) -> None:
-    if any('"isStartingVersion":true' in source for source in note.get("cut", {}).get("end", []) if source):
-        raise TransientError(
-            f"{edge.stream} is still reading the initial snapshot of {edge.read.label}: how far is unknown",
-            remedy="rebuild again when it has caught up",
-        )
-
-
 def _at(lake: str, table: Table, version: int) -> DeltaTable | None:
-    if version <= 0:  # version 0 is the empty table
-        return None
-    try:
-        return DeltaTable(table_path(lake, table), version=version)
-    except DeltaError as error:
-        raise TransientError(
-            f"{table.label}: version {version}, which a reader has seen last, is not in the log any more",
-            remedy="let the streams run on (`activity stream --available-now`), then rebuild again",
-        ) from error
-
-
-def _relation(table: Table, opened: DeltaTable | None) -> Relation:
-    return arrow_schema(table).empty_table() if opened is None else relation(opened)
+    return as_read(table_path(lake, table), table, version, "rebuild again")
 
 
 def name_of(table: Table) -> str:

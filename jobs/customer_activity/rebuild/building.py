@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import duckdb
-from deltalake import CommitProperties, DeltaTable
-from deltalake.transaction import AddAction
+import pyarrow as pa
+from deltalake import CommitProperties
 from pyspark.sql import SparkSession
 
 from customer_activity import application, topology
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream
-from customer_activity.lake import delta, deltalog
-from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts, whole
+from customer_activity.lake import delta
+from customer_activity.lake.datafiles import in_parts, whole
 from customer_activity.lake.named_operations import REBUILD
+from customer_activity.lake.replacing import replace
 from customer_activity.operations.differences import listed
 from customer_activity.rebuild.basis import name_of
 from customer_activity.settings import Settings
@@ -117,11 +117,8 @@ def land(database: duckdb.DuckDBPyConnection, lake: str, table: Table, choice: C
     found = database.sql(f"SELECT {listed([*columns])} FROM landed.{name_of(table)} {which} {IN_ORDER}")
     rows = 0
     for part in in_parts(whole(found.to_arrow_reader(ROWS_AT_A_TIME), arrow_schema(table)), FILE_ROWS):
-        writer = FileWriter(lake, table)
-        writer.write(part)
-        if file := writer.close():
-            add(lake, table, [file], said(table))
-            rows += file.rows
+        add(lake, table, part.to_batches())
+        rows += part.num_rows
     return rows
 
 
@@ -131,17 +128,7 @@ def _is_chosen(edge: Edge) -> str:
     return f"({key}) IN (SELECT {key} FROM landed.{name_of(edge.read)} SEMI JOIN chosen USING (customer_id))"
 
 
-def said(table: Table) -> CommitProperties:
-    """Return what tells readers that a commit's rows are the pipeline's."""
-    return CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": REBUILD, "table": table.label})})
-
-
-def add(lake: str, table: Table, files: Sequence[DataFile], properties: CommitProperties | None = None) -> None:
-    """Append files to a table that nobody else writes to, in one commit."""
-    log = DeltaTable(table_path(lake, table))
-    now = int(time.time() * 1000)
-    added = [AddAction(file.path, file.size, {}, now, data_change=True, stats=file.stats) for file in files]
-    log.create_write_transaction(
-        [*added], mode="append", schema=log.schema(), partition_by=None, commit_properties=properties
-    )
-    deltalog.settle(lake, table, deltalog.newest_version(lake, table))
+def add(lake: str, table: Table, rows: Iterable[pa.RecordBatch]) -> None:
+    """Append rows to a table that nobody else writes to, in one commit, which readers take for the pipeline's own."""
+    said = CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": REBUILD, "table": table.label})})
+    replace(lake, table, (), (), rows, said)

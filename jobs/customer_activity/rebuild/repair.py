@@ -21,7 +21,6 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from customer_activity import topology
-from customer_activity.engine import session
 from customer_activity.errors import (
     ChangeFeedLost,
     CheckpointMismatch,
@@ -98,12 +97,8 @@ def with_spark(settings: Settings, on_step: OnStep, work: Callable[[SparkSession
     delta.require_tables(settings.lake)
     with streams_kept_out(settings):  # rather than start Spark for nothing
         pass
-    on_step("starting Spark")
-    spark = session.start(settings, f"{settings.pipeline}-rebuild")
-    try:
+    with run.own_spark(settings, on_step) as spark:
         return work(spark)
-    finally:
-        spark.stop()
 
 
 def apply_in(

@@ -57,10 +57,17 @@ class Rebuilt(NamedTuple):
 def rebuild(settings: Settings, choice: Choice, on_step: Callable[[str], None] = lambda _: None) -> Rebuilt:
     """Build silver and gold once more, in a session of its own; see `rebuild_in`."""
     delta.require_tables(settings.lake)  # rather than start Spark for nothing
+    with own_spark(settings, on_step) as spark:
+        return rebuild_in(spark, settings, choice, on_step)
+
+
+@contextmanager
+def own_spark(settings: Settings, on_step: Callable[[str], None]) -> Iterator[SparkSession]:
+    """Give a session of its own."""
     on_step("starting Spark")
     spark = session.start(settings, f"{settings.pipeline}-rebuild")
     try:
-        return rebuild_in(spark, settings, choice, on_step)
+        yield spark
     finally:
         spark.stop()
 

@@ -22,7 +22,7 @@ from customer_activity.errors import SettingsError
 from customer_activity.kafka import settled
 from customer_activity.lake import corrections, delta
 from customer_activity.lake.corrections import Change, Correction, Rows
-from customer_activity.lake.datafiles import FileWriter, whole
+from customer_activity.lake.datafiles import whole
 from customer_activity.lake.microbatch import ACCEPTED
 from customer_activity.operations import differences
 from customer_activity.operations.differences import listed, of_keys
@@ -140,11 +140,10 @@ def turn_back(database: duckdb.DuckDBPyConnection, lake: str, former: Correction
     differences.find(database, side.name, side.key, present, f"(SELECT {columns} FROM added.{side.name})")
     changed = differences.count(database, f"{side.name}_keys")
     database.execute(f"CREATE OR REPLACE TEMP TABLE {side.name}_keys AS FROM {known} EXCEPT FROM {side.name}_keys")
-    same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM k."{name}"' for name in side.key)
     database.execute("CREATE SCHEMA IF NOT EXISTS rebuilt")
     database.execute(
         f"CREATE VIEW rebuilt.{side.name} AS SELECT {columns} FROM live.{side.name} AS r "
-        f"ANTI JOIN {side.name}_keys AS k ON {same} UNION ALL BY NAME "
+        f"ANTI JOIN {side.name}_keys AS k ON {differences.is_same(side.key)} UNION ALL BY NAME "
         f"SELECT {columns} FROM ({of_keys(f'retracted.{side.name}', f'{side.name}_keys', side.key)})"
     )
     return changed
@@ -174,11 +173,8 @@ def compute(spark: SparkSession, database: duckdb.DuckDBPyConnection, shadow: Se
     delta.ensure_tables(shadow.lake)
     for side in kept():
         found = database.sql(f"FROM rebuilt.{side.name} SEMI JOIN chosen USING (customer_id)")
-        writer = FileWriter(shadow.lake, side.table)
-        for batch in whole(found.to_arrow_reader(building.ROWS_AT_A_TIME), arrow_schema(side.table)):
-            writer.write(batch)
-        if file := writer.close():
-            building.add(shadow.lake, side.table, [file], building.said(side.table))
+        rows = whole(found.to_arrow_reader(building.ROWS_AT_A_TIME), arrow_schema(side.table))
+        building.add(shadow.lake, side.table, rows)
     building.run(spark, shadow, topology.upstream(topology.publishing()))
     for side in comparison.sides():
         if side.is_published:
