@@ -114,11 +114,7 @@ def apply_in(
     ):
         # First of all: without Kafka nothing is built in vain.
         on_topic = (read or settled.last_values)(settings, settings.view_topic)
-        on_step("building silver and gold")
-        customers = building.choose(database, Choice())
-        taken = building.build(spark, database, shadow, Choice())
-        on_step("comparing")
-        rebuilt = run.compared(database, shadow, rest.found, customers, taken, started)
+        rebuilt = run.built(spark, database, shadow, rest.found, Choice(), started=started, on_step=on_step)
         now = datetime.now(UTC)
         name = corrections.new_run(now)
         corrections.sweep(lake)
