@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from customer_activity.catalog import Table, table_path
+from customer_activity import topology
+from customer_activity.catalog import table_path
 from customer_activity.contracts import CUSTOMER_ACTIVITY, LATEST_MILLIS, Kind, decoder
 from customer_activity.contracts.tables import ACTIVITY_FIELDS
 from customer_activity.errors import TransientError
@@ -132,7 +133,7 @@ def _published(marker: Marker | None, lake: str) -> int:
     """Return gold's greatest view version at the version that the marker names; 0 where nothing is out."""
     if marker is None or marker.version == BEFORE_THE_FIRST:
         return 0
-    table = Table.ACTIVITY_CHANGES
+    (table,) = topology.publishing().sources
     if str(DeltaTable(table_path(lake, table)).metadata().id) != marker.table_id:
         return 0
     try:

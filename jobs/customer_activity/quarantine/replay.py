@@ -35,7 +35,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.lake import audit, delta, footers, named_operations
 from customer_activity.lake.microbatch import REMOVED, REPLAYED
-from customer_activity.lake.numbering import BY_RULES, LANDING, Landing, Numbering
+from customer_activity.lake.numbering import BY_RULES, LANDING, Landing, Numbering, stamped
 from customer_activity.lake.replacing import settle
 from customer_activity.lease import lease
 from customer_activity.quarantine.contents import PLACE, Selection, selected
@@ -237,13 +237,7 @@ def _append(lake: str, table: Table, log: DeltaTable, records: pa.Table, run: Ru
     if not records.num_rows:
         return
     schema = arrow_schema(table)
-    stamp = {
-        "ingested_at": pa.scalar(run.landing.landed_at, pa.timestamp("us", tz="UTC")),
-        "landing": pa.scalar(run.landing.number, pa.int64()),
-    }
-    rows = records.drop_columns(["landing"])
-    for name, value in stamp.items():
-        rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    rows = stamped(records.drop_columns([LANDING]), "ingested_at", *run.landing)
     rows = rows.select(schema.names).cast(schema)
     note = _note(lake, table, run, topic, {REPLAYED: records.num_rows})
     try:
