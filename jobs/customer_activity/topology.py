@@ -43,7 +43,12 @@ class Writes(NamedTuple):
 
     Attributes:
         target: a table or a topic.
-        key: the columns that tell one row from another; empty where rows are only appended.
+        key: the columns that tell one row from another, or whose changes they are; empty where rows are only appended.
+        order: of a table of changes, the columns by which those of a key are in order.
+        ended: of such a table, the column that says that a change leaves no row of its key.
+        uneven: the columns that depend on how batches were cut: computed a second time, they may be others.
+        frozen: a query for the keys whose newest row depends on that, too; `{tables}` stands for where the tables of
+            the streams are, by their names without the layer. Empty where there are no such keys.
         with_every_batch: a commit to this table tells which batch is the stream's newest, as those to the tables of
             `Reads.progress` do. Of quarantine that is so where a batch may consist of nothing else.
         sources: of a table that is no source's progress, the sources whose rows come to it; empty: all of them.
@@ -53,6 +58,10 @@ class Writes(NamedTuple):
 
     target: End
     key: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    ended: str = ""
+    uneven: tuple[str, ...] = ()
+    frozen: str = ""
     with_every_batch: bool = False
     sources: tuple[Table, ...] = ()
     expected: str = ""
@@ -114,9 +123,18 @@ class Spec:
         told = [read.source for read in self.reads if read.progress is table and isinstance(read.source, Table)]
         return list(named) or told or None
 
-    def key_of(self, table: Table) -> tuple[str, ...]:
-        """Return the key of one of its tables."""
-        return next(write.key for write in self.writes if write.target is table)
+    def how(self, table: Table) -> Writes:
+        """Return how it writes one of its tables."""
+        return next(write for write in self.writes if write.target is table)
+
+    @property
+    def edges(self) -> list[Edge]:
+        """Which of its tables is made from which."""
+        return [
+            Edge(self.name, read.progress, read.source)
+            for read in self.reads
+            if isinstance(read.source, Table) and isinstance(read.progress, Table)
+        ]
 
 
 class Edge(NamedTuple):
@@ -200,12 +218,7 @@ def writers(table: Table) -> list[str]:
 
 def edges() -> list[Edge]:
     """Return which table is made from which, by stream."""
-    return [
-        Edge(each.name, read.progress, read.source)
-        for each in specs()
-        for read in each.reads
-        if isinstance(read.source, Table) and isinstance(read.progress, Table)
-    ]
+    return [edge for each in specs() for edge in each.edges]
 
 
 def landing() -> Spec:
@@ -218,6 +231,16 @@ def publishing() -> Spec:
     """Return the stream that publishes the view."""
     (found,) = (each for each in specs() if each.is_publisher)
     return found
+
+
+def rebuilt() -> list[Spec]:
+    """Return the streams of the hot path that make tables of tables: a rebuild runs them once more, in their order."""
+    return [each for each in hot_path() if each.edges]
+
+
+def judging() -> list[Edge]:
+    """Return which table they make from which one of records that have landed."""
+    return [edge for each in rebuilt() for edge in each.edges if edge.read in landing().tables]
 
 
 def with_followers(name: str) -> list[str]:

@@ -177,5 +177,5 @@ def test_rows_of_a_correction_that_never_began_are_swept(settings: Settings) -> 
     corrections.begin(settings.lake, started)
     corrections.finish(settings.lake, started)
     corrections.keep(settings.lake, Table.PURCHASES, "20270101T000000Z", "added", rows)
-    corrections.sweep(settings.lake, [Table.PURCHASES, Table.QUARANTINE])
+    corrections.sweep(settings.lake)
     assert [path.name for path in Path(settings.lake).rglob("*.added.parquet")] == [f"{started.run}.added.parquet"]

@@ -79,7 +79,7 @@ def settings(six_commits: Path, tmp_path: Path) -> Settings:
 
 def opened(settings: Settings) -> LocalState:
     ids = {table: delta.table_id(settings.lake, table) for table in Table}
-    return LocalState(settings, gold_state.NAME, ids, gold_state.NEEDS)
+    return LocalState(settings, "gold", ids, gold_state.NEEDS)
 
 
 def both(version: int) -> dict[Table, int]:

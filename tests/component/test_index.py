@@ -167,7 +167,7 @@ def settings(tmp_path: Path) -> Settings:
 def opened(settings: Settings) -> LocalState:
     """Open silver's state, with the purchases as they are in the table."""
     ids = {table: delta.table_id(settings.lake, table) for table in Table}
-    state = LocalState(settings, past.NAME, ids, past.NEEDS)
+    state = LocalState(settings, "silver", ids, past.NEEDS)
     state.bring({Table.PURCHASES: NEWEST})
     return state
 

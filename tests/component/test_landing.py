@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import datafiles, delta
 from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.numbering import Numbering
 from customer_activity.streams.bronze import landing as module
-from customer_activity.streams.bronze import numbering
 from customer_activity.streams.bronze.landing import Landing, land_here
-from customer_activity.streams.bronze.numbering import Numbering
 from support.kafka_batches import LANDED, PROFILES, PURCHASES, kafka_batch, profile, purchase, raw_purchase
 from support.streams import Query
 
@@ -44,7 +44,7 @@ def rows(lake: str, table: Table, landed: module.Landed) -> list[dict[str, Any]]
 def test_rows_carry_the_number_and_the_time_that_they_were_judged_by(lake: str) -> None:
     landed = land(lake, kafka_batch([purchase(), profile(), raw_purchase(b"{")]))
 
-    (bought,), (person,), (bad,) = (rows(lake, table, landed) for table in numbering.TABLES)
+    (bought,), (person,), (bad,) = (rows(lake, table, landed) for table in topology.landing().tables)
     assert (bought["landing"], bought["ingested_at"]) == (person["landing"], person["ingested_at"]) == (7, LANDED)
     assert (bad["landing"], bad["quarantined_at"]) == (7, LANDED)
     assert landed.outcomes == {(PURCHASES, None): 1, (PROFILES, None): 1, (PURCHASES, "not_json"): 1}

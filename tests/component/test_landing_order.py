@@ -24,6 +24,7 @@ from customer_activity.quality import pins
 from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import replay
 from customer_activity.rebuild import basis, building, comparison
+from customer_activity.rebuild.building import Choice
 from customer_activity.settings import Settings
 from customer_activity.verification import lake as verifying
 from customer_activity.verification.order import Notes, compare, read
@@ -157,7 +158,7 @@ def test_a_rebuild_has_the_records_in_the_order_of_their_landing(lake: str) -> N
         events = pa.Table.from_pylist([row(place) for place in places], arrow_schema(Table.PROFILE_EVENTS))
         database.register("events", events)
         database.execute("CREATE TABLE landed.customer_profiles AS FROM events")
-        assert building.land(database, lake, Table.PROFILE_EVENTS, "") == 5
+        assert building.land(database, lake, Table.PROFILE_EVENTS, Choice()) == 5
     assert content(lake, Table.PROFILE_EVENTS, "landing", "partition", "offset") == [
         (None, 0, 3),
         (None, 1, 7),
@@ -175,7 +176,7 @@ def test_a_row_whose_total_does_not_fit_is_not_compared(amount: str, differences
     amounts = (Decimal("9999999999999999.99"), Decimal(amount))
     bought = [{"purchase_id": f"P-{n}", "customer_id": "C-1", "amount": amount} for n, amount in enumerate(amounts)]
     kept = [{"customer_id": "C-1", "name": "as it was", "view_version": 1, "existed": False, "is_gone": False}]
-    (side,) = [side for side in comparison.SIDES if side.table is Table.ACTIVITY_CHANGES]
+    (side,) = [side for side in comparison.sides() if side.is_published]
     with duckdb.connect() as database:
         for schema, rows in (("live", kept), ("rebuilt", [])):
             database.execute(f"CREATE SCHEMA {schema}")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Reason, Table
+from customer_activity.contracts import view
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.streams.publish import records, stream
 
@@ -48,7 +49,7 @@ def changed(**columns: Any) -> pa.Table:
 )
 def test_a_record_is_too_large_from_its_first_byte_beyond_the_limit(columns: dict[str, Any]) -> None:
     rows = changed(**columns)
-    ((key, value),) = records.records(rows)
+    ((key, value),) = view.records(rows)
     size = len(key) + len(value or b"")
 
     assert records.oversized(rows, size) == {}

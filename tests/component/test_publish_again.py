@@ -15,11 +15,11 @@ from deltalake import DeltaTable
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine.stream import Writer
 from customer_activity.errors import TerminalError
+from customer_activity.kafka.marker import Marker, parse
 from customer_activity.lake import delta, feeds
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
-from customer_activity.streams.publish import parts, reading, stream
-from customer_activity.streams.publish.marker import Marker, parse
+from customer_activity.streams.publish import parts, reading, records, stream
 from support import tables
 from support.corrections import correct
 from support.streams import Query
@@ -77,7 +77,7 @@ def add(settings: Settings, *rows: dict[str, Any]) -> None:
 def publish(settings: Settings, view: View, upto: int | None = None) -> None:
     newest = DeltaTable(table_path(settings.lake, GOLD)).version() if upto is None else upto
     batch = MicroBatch(Query.PUBLISH, "g", 0, versions={GOLD: (-1, newest)})
-    feed = feeds.read(settings.lake, {GOLD: stream.COLUMNS}, batch.versions, even_retracted=True)
+    feed = feeds.read(settings.lake, {GOLD: records.COLUMNS}, batch.versions, even_retracted=True)
     marker = view.marker
     steps = stream.step(
         feed,

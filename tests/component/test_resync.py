@@ -13,12 +13,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.contracts.view import records
 from customer_activity.errors import TerminalError
+from customer_activity.kafka.marker import Marker
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import resync
-from customer_activity.streams.publish.marker import Marker
-from customer_activity.streams.publish.records import records
 from customer_activity.streams.publish.resync import compared
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -182,7 +182,7 @@ GUARDS = (
     ),
     Guard(
         "another deployment's view topic is refused",
-        "streams/publish/marker.py",
+        "streams/publish/deployments.py",
         "    if own is not None:",
         "    if False:",
         ("tests/integration/test_publisher.py", "-k", "both_topics or topics_of_another"),
@@ -190,21 +190,21 @@ GUARDS = (
     Guard(
         "another deployment is refused before it is fenced",
         "streams/publish/transaction.py",
-        "            markers.refuse_others(settings, markers.readable(settings), ours)\n",
+        "            refuse_others(settings, markers.readable(settings), ours)\n",
         "            pass\n",
         ("tests/integration/test_publisher.py", "-k", "topics_of_another"),
     ),
     Guard(
         "a view topic without a marker is refused",
-        "streams/publish/marker.py",
-        "    if has_records(settings, settings.view_topic):",
+        "streams/publish/deployments.py",
+        "    if settled.has_records(settings, settings.view_topic):",
         "    if False:",
         ("tests/integration/test_publisher.py", "-k", "another_progress_topic"),
     ),
     Guard(
         "no marker is taken for the last while somebody's transaction hides others",
-        "streams/publish/marker.py",
-        "    settle(settings, settings.progress_topic)\n    return",
+        "kafka/marker.py",
+        "    settled.settle(settings, settings.progress_topic)\n    return",
         "    return",
         ("tests/integration/test_publisher.py", "-k", "hides"),
     ),
@@ -615,28 +615,28 @@ GUARDS = (
     ),
     Guard(
         "ids hold no control characters",
-        "streams/bronze/refusals.py",
+        "contracts/refusals.py",
         "if pattern is None or (pattern == NO_CONTROL_CHARACTERS and not _may_hold_controls(texts)):",
         "if pattern is None or pattern == NO_CONTROL_CHARACTERS:",
         ("tests/unit/test_rules_of_landing.py",),
     ),
     Guard(
         "an event is compared with its landing",
-        "streams/bronze/parsing.py",
+        "contracts/parsing.py",
         "pc.min_element_wise(pc.if_else(is_dated, stamped, landed), landed)",
         "pc.if_else(is_dated, stamped, landed)",
         ("tests/unit/test_rules_of_landing.py",),
     ),
     Guard(
         "a Kafka timestamp that no table holds is refused",
-        "streams/bronze/parsing.py",
+        "contracts/parsing.py",
         "pc.invert(is_stamped), Reason.OUT_OF_RANGE",
         "pc.is_null(is_stamped), Reason.OUT_OF_RANGE",
         ("tests/unit/test_rules_of_landing.py",),
     ),
     Guard(
         "a batch that was interrupted keeps its number and its time",
-        "streams/bronze/numbering.py",
+        "lake/numbering.py",
         "not self.has(batch.generation, batch.batch_id)",
         "batch",
         ("tests/component/test_landing.py", "-k", "interrupted"),
@@ -839,9 +839,9 @@ GUARDS = (
     ),
     Guard(
         "a replay is a landing of its own",
-        "quarantine/replay.py",
-        "numbering.newest + 1",
-        "numbering.newest",
+        "lake/numbering.py",
+        "return Landing(self.newest + 1, ",
+        "return Landing(self.newest, ",
         ("tests/component/test_landing_order.py", "-k", "next_landing"),
     ),
     Guard(
@@ -966,8 +966,8 @@ GUARDS = (
     Guard(
         "a replay has appended to the disk what it removes",
         "quarantine/replay.py",
-        "deltalog.settle(lake, table, version)",
-        "pass",
+        "    settle(lake, table)\n",
+        "",
         ("tests/component/test_power_loss.py", "-k", "replay"),
     ),
     Guard(
@@ -980,8 +980,8 @@ GUARDS = (
     Guard(
         "a rebuild's commits say that they are the pipeline's",
         "rebuild/building.py",
-        "add(lake, table, [file], said(table))",
-        "add(lake, table, [file])",
+        "replace(lake, table, (), (), rows, said)",
+        "replace(lake, table, (), (), rows, CommitProperties())",
         ("tests/component/test_landing_order.py", "-k", "rebuild"),
     ),
     Guard(

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 from customer_activity.errors import TerminalError, TransientError
-from customer_activity.kafka import clients, topics
+from customer_activity.kafka import clients, settled, topics
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.settings import Settings
-from customer_activity.streams.publish import marker, transaction
-from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker
+from customer_activity.streams.publish import transaction
 from customer_activity.streams.publish.transaction import Publisher
 from support.broker import view
 
@@ -121,7 +121,7 @@ def hidden(settings: Settings) -> Iterator[Producer]:
 def test_a_marker_that_somebodys_transaction_hides_is_not_gone_without(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marker, "SETTLE_SECONDS", 1.0)
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 1.0)
     with pytest.raises(TransientError, match="transaction of another producer is open"):
         Publisher(settings)
 
@@ -157,7 +157,7 @@ def test_a_transaction_that_takes_too_long_says_so_and_leaves_nothing(
         def slowly() -> Iterator[tuple[bytes, bytes]]:
             yield b"C-1", b"{}"
             assert publisher.producer.flush(30) == 0
-            marker.settle(settings, settings.view_topic)  # until the broker has ended it
+            settled.settle(settings, settings.view_topic)  # until the broker has ended it
             yield b"C-2", b"{}"
 
         with pytest.raises(TransientError, match=r"the transaction took .* and the broker ends one after 3 s"):

@@ -25,9 +25,9 @@ from confluent_kafka.admin import (
 from customer_activity.errors import EXIT_TERMINAL, TerminalError
 from customer_activity.kafka import acls, clients, topics
 from customer_activity.kafka.acls import Right
+from customer_activity.kafka.marker import Marker, identity
 from customer_activity.settings import PREFIX, Settings
 from customer_activity.streams.bronze.fetching import Fetcher
-from customer_activity.streams.publish.marker import Marker, identity
 from customer_activity.streams.publish.transaction import Publisher
 from support import addresses, secured_broker
 from support.secured_broker import MARK, SecuredBroker

@@ -22,10 +22,10 @@ from customer_activity.contracts.tables import TABLES, Kept
 from customer_activity.demo.traffic import poison
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
 from customer_activity.kafka import clients
+from customer_activity.kafka.marker import Marker
 from customer_activity.maintenance import maintenance, scheduler
 from customer_activity.operations import recovery
 from customer_activity.settings import Settings
-from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.transaction import Publisher
 from customer_activity.verification.verify import verify
 from support.broker import assert_verified, drain, producer_of, rows, send, view

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from customer_activity.catalog import Table
 from customer_activity.errors import TerminalError
 from customer_activity.kafka import topics
+from customer_activity.kafka.marker import Marker
 from customer_activity.settings import Settings
-from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.transaction import Publisher
 from support.broker import assert_verified, drain, rows, send, view
 from support.records import profile, purchase, tombstone

@@ -19,7 +19,7 @@ from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.streams.current import activity, profiles, summaries
 from customer_activity.streams.gold import stream as gold
-from customer_activity.streams.publish import stream as publish
+from customer_activity.streams.publish.records import COLUMNS
 from customer_activity.streams.silver import stream as silver
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
@@ -34,7 +34,7 @@ ROUNDS = [
 WANTED: dict[Query, Mapping[Table, Sequence[str]]] = {
     Query.SILVER: silver.SIDES,
     Query.GOLD: gold.SIDES,
-    Query.PUBLISH: {Table.ACTIVITY_CHANGES: publish.COLUMNS},
+    Query.PUBLISH: {Table.ACTIVITY_CHANGES: COLUMNS},
 }
 
 

@@ -18,6 +18,7 @@ from customer_activity import topology
 from customer_activity.catalog import Reason, Table, lease_id, table_path
 from customer_activity.engine.queries import RunningQuery
 from customer_activity.errors import TransientError
+from customer_activity.lake.numbering import Numbering
 from customer_activity.lease import lease
 from customer_activity.maintenance import replays
 from customer_activity.maintenance.scheduler import Scheduler
@@ -29,7 +30,6 @@ from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import HalfLanded, Replay, replay
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
-from customer_activity.streams.bronze.numbering import Numbering
 from customer_activity.supervision import requests
 from support.pipeline import Pipeline
 from support.quality import Topics
@@ -135,7 +135,7 @@ def test_an_old_profile_does_not_come_back(
     pipeline.run()
     pipeline.send(profile("C-1", updated=2_000))
     pipeline.run()
-    monkeypatch.setattr("customer_activity.streams.bronze.parsing.CLOCK_TOLERANCE", timedelta(days=1))
+    monkeypatch.setattr("customer_activity.contracts.parsing.CLOCK_TOLERANCE", timedelta(days=1))
     assert replay(settings, EVERYTHING, "clocks are set") == Replay({PROFILES: 1}, {}, 1)
     pipeline.run()
     assert {row["customer_id"]: row["address"] for row in pipeline.rows(Table.ACTIVITY)} == {
@@ -198,7 +198,7 @@ def test_a_driver_that_runs_brings_records_back_between_its_batches(
     numbering = Numbering(settings.lake)  # as a driver keeps it from batch to batch
     keeping, told = served(pipeline)
     request = requests.ask(settings, requests.REPLAY, replays.asked(settings, EVERYTHING, "clocks"), 60)
-    monkeypatch.setattr("customer_activity.streams.bronze.parsing.CLOCK_TOLERANCE", timedelta(days=1))
+    monkeypatch.setattr("customer_activity.contracts.parsing.CLOCK_TOLERANCE", timedelta(days=1))
     answer = answered(keeping, request)
     assert Replay(**answer["replay"]) == Replay({PROFILES: 1}, {}, 0)
     assert {Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH} <= set(told)

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.lake import jvm
+from customer_activity.lake.view_clock import ViewClock
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
-from customer_activity.streams.gold.stream import ViewClock
 from support.pipeline import Pipeline
 from support.records import profile, purchase, tombstone
 from support.streams import Query

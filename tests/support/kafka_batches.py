@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from customer_activity.catalog import Reason
-from customer_activity.streams.bronze.parsing import parse_batch
+from customer_activity.contracts.parsing import parse_batch
 
 PURCHASES = "purchase-events"
 PROFILES = "customer-profile-state"

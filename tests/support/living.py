@@ -26,8 +26,8 @@ from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.lake import delta, jvm
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
+from customer_activity.lake.numbering import Numbering
 from customer_activity.operations import recovery
-from customer_activity.streams.bronze.numbering import Numbering
 from support.quick_pipeline import QuickPipeline
 from support.streams import Query
 

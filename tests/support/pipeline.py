@@ -19,15 +19,15 @@ from pyspark.sql import functions as F
 
 from customer_activity.catalog import Table
 from customer_activity.engine.stream import Context, Writer
+from customer_activity.kafka.marker import Marker
 from customer_activity.lake import delta, deltalog
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.numbering import Numbering
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze import stream as bronze
 from customer_activity.streams.bronze.bad_share import BadShareGuard
-from customer_activity.streams.bronze.numbering import Numbering
 from customer_activity.streams.publish import stream as publish
-from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.registry import ALL, STREAMS
 from support.records import Log, Record
 from support.streams import Query

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.lake.microbatch import MicroBatch
-from customer_activity.streams.bronze.numbering import Numbering
+from customer_activity.lake.numbering import Numbering
 from support.pipeline import SOURCES, Pipeline, kafka_rows
 from support.streams import Query
 

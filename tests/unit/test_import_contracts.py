@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 from customer_activity.settings import PROJECT
 
+PACKAGE = PROJECT / "jobs" / "customer_activity"
 CONTRACTS = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-NAMES = {
-    f"customer_activity.{path.stem}"
-    for path in (PROJECT / "jobs" / "customer_activity").iterdir()
-    if not path.name.startswith("__") and (path.suffix == ".py" or (path / "__init__.py").exists())
-}
+
+
+def modules(folder: Path) -> set[str]:
+    """Return the names of the modules and packages that are in a folder of the package."""
+    return {
+        ".".join([*folder.relative_to(PACKAGE.parent).parts, path.stem])
+        for path in folder.iterdir()
+        if not path.name.startswith("__") and (path.suffix == ".py" or (path / "__init__.py").exists())
+    }
+
+
+NAMES = modules(PACKAGE)
 SHARED_WITH_THE_VERIFIER = {"catalog", "errors", "kafka", "settings", "shown", "storage"}
 
 
@@ -31,3 +40,9 @@ def test_the_verifier_may_import_nothing_but_what_is_named_here() -> None:
     sources, modules = forbidden("the verifier")
     assert sources == {"customer_activity.verification"}
     assert modules == NAMES - sources - {f"customer_activity.{name}" for name in SHARED_WITH_THE_VERIFIER}
+
+
+def test_nobody_may_import_a_stream_but_by_the_registry() -> None:
+    sources, streams = forbidden("no module outside")
+    assert sources == NAMES - {"customer_activity.streams"}
+    assert streams == modules(PACKAGE / "streams") - {"customer_activity.streams.registry"}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Reason
-from customer_activity.streams.bronze.parsing import PARSED_SCHEMA, parse_batch
+from customer_activity.contracts.parsing import PARSED_SCHEMA, parse_batch
 from customer_activity.verification import contract, oracle
 from customer_activity.verification.numbers import NumberText, cents_of
 from customer_activity.verification.records import NEWEST_RULES, Activity, Log, Place, Profile, RawRecord, Refused

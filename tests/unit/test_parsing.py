@@ -21,10 +21,10 @@ from customer_activity.contracts import (
     Kind,
     Refusal,
     examine,
+    parsing,
 )
-from customer_activity.streams.bronze import parsing
-from customer_activity.streams.bronze.parsing import PARSED_SCHEMA, parse_batch
-from customer_activity.streams.bronze.refusals import Refusals
+from customer_activity.contracts.parsing import PARSED_SCHEMA, parse_batch
+from customer_activity.contracts.refusals import Refusals
 from support.kafka_batches import (
     FIVE_MINUTES,
     GOOD,

@@ -12,10 +12,10 @@ import pytest
 from customer_activity import cli
 from customer_activity import settings as product
 from customer_activity.errors import SettingsError, TerminalError
-from customer_activity.kafka import topics
+from customer_activity.kafka import marker, topics
+from customer_activity.kafka.marker import Marker
 from customer_activity.settings import PROJECT, Settings
-from customer_activity.streams.publish import marker
-from customer_activity.streams.publish.marker import Marker
+from customer_activity.streams.publish.deployments import refuse_others
 
 DEFAULT, ORDERS = "customer-activity", "orders-eu"
 DAGS_MODULE = PROJECT / "dags" / "activity_dags" / "pipelines.py"
@@ -223,7 +223,7 @@ def test_topics_of_another_deployment_are_refused_whatever_it_is_called(
     settings = Settings(pipeline=ORDERS, view_topic="rows")
     markers = {key: Marker(table_id, 1) for key, table_id in found.items()}
     if message is None:
-        marker.refuse_others(settings, markers, [OURS])
+        refuse_others(settings, markers, [OURS])
         return
     with pytest.raises(TerminalError, match=message):
-        marker.refuse_others(settings, markers, [OURS])
+        refuse_others(settings, markers, [OURS])

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from customer_activity.kafka.marker import Marker
 from customer_activity.streams.publish import parts
-from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.parts import OTHER_BYTES, ROW, TEXTS, VERSION
 
 BEGIN = Marker("gold", -1)

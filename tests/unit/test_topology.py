@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from customer_activity import topology
 from customer_activity.catalog import Table
+from customer_activity.rebuild import comparison
+from customer_activity.settings import PROJECT
 from customer_activity.streams.registry import ALL
 from customer_activity.topology import Reads, Spec, Topic, Writes
 from support.streams import Query
 
+PACKAGE = PROJECT / "jobs" / "customer_activity"
+WITH_A_PHASE = ("stream.py", "screens.py")  # one is called `publish`
 UNREAD = Spec(
     "unread",
     reads=(Reads(Table.ACTIVITY_CHANGES, progress=Table.ACTIVITY),),
@@ -77,3 +83,42 @@ def test_what_shows_how_far_an_input_has_come() -> None:
 def test_one_lands_and_one_publishes() -> None:
     assert (topology.landing().name, topology.publishing().name) == ("bronze", "publish")
     assert topology.publishing().reads == (Reads(Table.ACTIVITY_CHANGES, progress=Topic("progress")),)
+
+
+def test_what_a_rebuild_runs_and_begins_with() -> None:
+    assert [spec.name for spec in topology.rebuilt()] == ["silver", "gold"]
+    assert topology.judging() == [
+        ("silver", Table.PURCHASES, Table.PURCHASE_EVENTS),
+        ("silver", Table.PROFILE_CHANGES, Table.PROFILE_EVENTS),
+    ]
+
+
+def test_of_another_stream_on_the_hot_path_a_rebuild_knows_as_much() -> None:
+    changed = Writes(Table.PROFILES, key=("customer_id",), order=("landing",), ended="gone", uneven=("name",))
+    other = Spec("other", (Reads(Table.PROFILE_EVENTS, progress=Table.PROFILES),), (changed,), promises="none")
+    topology.install([*(stream.spec for stream in ALL[:4]), other])
+    assert [spec.name for spec in topology.rebuilt()] == ["silver", "gold", "other"]
+    assert topology.judging()[-1] == ("other", Table.PROFILES, Table.PROFILE_EVENTS)
+    side = comparison.sides()[-1]
+    assert (side.table, side.key, side.is_published) == (Table.PROFILES, ("customer_id",), False)
+    assert "name" not in side.columns
+    assert side.rows == (
+        'QUALIFY row_number() OVER (PARTITION BY "customer_id" ORDER BY "landing" DESC NULLS LAST) = 1 AND NOT gone'
+    )
+
+
+def test_no_module_outside_the_streams_names_one() -> None:
+    """Neither as a value, nor in a command that somebody is told to run; what is called so as well is left out."""
+    names = set(topology.names()) - {"profiles", "activity"}
+    told = re.compile(rf"activity (?:stream|resync|recover) (?:{'|'.join(topology.names())})\b")
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] in ("streams", "demo", "verification"):  # the verifier shares no topology
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = {node.value} & names - ({"publish"} if path.name in WITH_A_PHASE else set())
+                if named or told.search(node.value):
+                    found.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value}")
+    assert found == []

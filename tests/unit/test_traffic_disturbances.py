@@ -14,11 +14,11 @@ import pytest
 
 from customer_activity import catalog
 from customer_activity.catalog import Reason
+from customer_activity.contracts import parsing
 from customer_activity.demo.traffic import generator, mixing, poison, positions
 from customer_activity.demo.traffic.mixing import Disturbance
 from customer_activity.demo.traffic.profiles import ProfileTraffic
 from customer_activity.demo.traffic.record import BAD, CONFLICT, DUPLICATE, PROFILE, PURCHASE, Record
-from customer_activity.streams.bronze import parsing
 from support.traffic import CONTRACTS, LATER_REASONS, fields_of, kinds, small
 
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from customer_activity import catalog
+from customer_activity.contracts import parsing
 from customer_activity.demo.traffic import generator, mixing, odd
 from customer_activity.demo.traffic.mixing import Disturbance
-from customer_activity.streams.bronze import parsing
 from customer_activity.verification import contract
 from support.traffic import kinds, small
 

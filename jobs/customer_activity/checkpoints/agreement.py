@@ -35,10 +35,6 @@ NEWEST_COMMITS = 1_000  # of a table whose log is kept for a reader: no start lo
 TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
 ANEW = "`activity rebuild --apply` puts silver and gold right from bronze"
 
-RESYNC = (
-    "let gold read on to where it was (`activity stream bronze silver gold --available-now`), then "
-    "`activity resync publish --reason …`"
-)
 OF_BRONZE = "put bronze's tables and its checkpoint back of one moment: `recover` repeats the newest batch alone"
 
 
@@ -93,7 +89,7 @@ def _lack_of_events(lake: str, query: str, state: State, notes: Mapping[Table, M
                 break
             topics = [topic for topic, counts in said.get("counts", {}).items() if counts.get(ACCEPTED)]
             if len(topics) == len(events) and state.committed is not None and batch_id <= state.committed:
-                return f"{table.label} lacks what batch {batch_id} of bronze has put there: it was put back"
+                return f"{table.label} lacks what batch {batch_id} of {query} has put there: it was put back"
     return ""
 
 
@@ -260,7 +256,11 @@ def _first_data(lake: str, table: Table, versions: range, *, with_ids: bool) -> 
 
 def _source_remedy(query: str, table: Table) -> str:
     if topology.spec(query).is_publisher:
-        return RESYNC
+        before = " ".join(spec.name for spec in topology.hot_path() if spec.name != query)
+        return (
+            f"let {topology.writers(table)[0]} read on to where it was (`activity stream {before} --available-now`), "
+            f"then `activity resync {query} --reason …`"
+        )
     if topology.spec(query).is_behind:
         return f"`activity recover {query} --reason …` builds its table again from {table.label}"
     return f"put everything back of one moment; or, when {table.label.partition('.')[0]} is to stay as it is, {ANEW}"

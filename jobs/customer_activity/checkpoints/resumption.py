@@ -11,6 +11,7 @@ from typing import Any
 
 from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
+from customer_activity.errors import TransientError
 from customer_activity.lake import deltalog, history
 
 Versions = Mapping[Table, tuple[int, int]]
@@ -57,6 +58,19 @@ class Written:
     def note(self, table: Table, versions: Versions) -> None:
         """Take note of a commit to a table."""
         self.read[table] = self.read[table] | {source: upto for source, (_, upto) in versions.items()}
+
+
+def refuse_snapshot(note: Mapping[str, Any], query: str, table: Table, then: str) -> None:
+    """Make sure that the batch of a commit was past the initial snapshot of a table: before, no version tells how far.
+
+    Raises:
+        TransientError: it was not; `then` says what to do when it is.
+    """
+    if any('"isStartingVersion":true' in source for source in note.get("cut", {}).get("end", []) if source):
+        raise TransientError(
+            f"{query} is still reading the initial snapshot of {table.label}: how far is unknown",
+            remedy=f"{then} when it has caught up",
+        )
 
 
 def read_by(note: Mapping[str, Any], ids: Mapping[Table, str]) -> dict[Table, int]:

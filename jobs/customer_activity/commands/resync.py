@@ -1,8 +1,7 @@
-"""`activity resync`: the view topic made equal to gold."""
+"""`activity resync`: a topic that a stream writes to made equal to the tables that it reads."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,23 +9,21 @@ import typer
 from customer_activity.terminal import console
 
 
-class Resyncable(StrEnum):
-    """What can be made equal to the tables that it reads."""
-
-    PUBLISH = "publish"
-
-
 def resync(
     ctx: typer.Context,
-    query: Annotated[Resyncable, typer.Argument(help="The stream whose output is resynced.")],  # noqa: ARG001 - one by now; named, so that nobody guesses
+    query: Annotated[str, typer.Argument(metavar="STREAM", help="The stream whose output is resynced.")],
     *,
     reason: Annotated[str, typer.Option(help="Why; for the audit record.")],
     json: console.JsonOption = False,
 ) -> None:
-    """Compare the view topic with gold and send only what differs; publish continues after it."""
-    from customer_activity.streams.publish.resync import resync as run  # noqa: PLC0415 - brings pyspark, which few commands need
+    """Compare a stream's topic with its source and send only what differs; the stream continues after it."""
+    from customer_activity.engine.stream import Resyncable  # noqa: PLC0415 - brings pyspark, which few commands need
+    from customer_activity.streams.registry import STREAMS  # noqa: PLC0415
 
-    done = run(console.settings_of(ctx), reason)
+    able = {name: stream for name, stream in STREAMS.items() if isinstance(stream, Resyncable)}
+    if query not in able:
+        raise typer.BadParameter(f"{query} is none of {', '.join(able)}")
+    done = able[query].resync(console.settings_of(ctx), reason)
     if json:
         console.print_json(done._asdict())
         return

@@ -58,7 +58,7 @@ def explain(
             f"{query}: files are gone of a change feed that it still has to read",
             remedy="find out what removed them; "
             + (
-                "`activity resync publish --reason …` sends what differs"
+                f"`activity resync {query} --reason …` sends what differs"
                 if topology.spec(query).is_publisher
                 else PUT_BACK
             ),

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -135,6 +135,30 @@ class Stream(Protocol):
         """Open it for a driver."""
 
 
+class Resynced(NamedTuple):
+    """What a resync has sent.
+
+    Attributes:
+        rows: that the topic lacked or had otherwise.
+        deletes: keys that the topic had and gold has not.
+        unchanged: rows that were right.
+        too_large: rows that the topic still does not take.
+    """
+
+    rows: int
+    deletes: int
+    unchanged: int
+    too_large: int
+
+
+@runtime_checkable
+class Resyncable(Stream, Protocol):
+    """A stream that writes to a topic, and can make it say what the tables say without going through their changes."""
+
+    def resync(self, settings: Settings, reason: str) -> Resynced:
+        """Send what differs, and go on after it."""
+
+
 class Writer:
     """Makes the writes of a stream's steps, each once and fenced."""
 
@@ -177,7 +201,7 @@ class Writer:
                     self.lake,
                     write.table,
                     batch,
-                    key=self.spec.key_of(write.table),
+                    key=self.spec.how(write.table).key,
                     update=write.update,
                     delete_when=write.delete_when,
                 )

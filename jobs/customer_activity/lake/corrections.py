@@ -116,10 +116,10 @@ def withdraw(lake: str) -> None:
     files.delete_file(path)
 
 
-def sweep(lake: str, tables: Iterable[Table]) -> None:
+def sweep(lake: str) -> None:
     """Remove rows that were written for corrections which never began."""
     runs = {correction.run for correction in kept(lake)}
-    for table in tables:
+    for table in Table:
         files, folder = filesystem(table_path(lake, table))
         for entry in files.get_file_info(fs.FileSelector(f"{folder}/{FOLDER}", allow_not_found=True)):
             if entry.is_file and entry.base_name.partition(".")[0] not in runs:

@@ -40,7 +40,7 @@ def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = Non
         note: what else the commit notes.
     """
     stream = stream_of(query)
-    table, key = stream.target, stream.spec.key_of(stream.target)
+    table, key = stream.target, stream.spec.how(stream.target).key
     source = DeltaTable(table_path(lake, stream.source))
     rows = rows_at(stream, source)
     batch = as_read(lake, query, str(uuid.uuid4()))

@@ -22,8 +22,12 @@ def find(database: duckdb.DuckDBPyConnection, name: str, key: Sequence[str], the
 
 def of_keys(relation: str, keys: str, key: Sequence[str]) -> str:
     """Return a query for the rows of a relation whose keys are in another one; a null equals a null."""
-    same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM k."{name}"' for name in key)
-    return f"SELECT r.* FROM {relation} AS r SEMI JOIN {keys} AS k ON {same}"  # noqa: S608 - the names are ours
+    return f"SELECT r.* FROM {relation} AS r SEMI JOIN {keys} AS k ON {is_same(key)}"  # noqa: S608 - the names are ours
+
+
+def is_same(key: Sequence[str]) -> str:
+    """Return the condition that rows `r` and `k` have the same key; a null equals a null."""
+    return " AND ".join(f'r."{name}" IS NOT DISTINCT FROM k."{name}"' for name in key)
 
 
 def listed(columns: Sequence[str]) -> str:

@@ -17,9 +17,10 @@ from customer_activity import topology
 from customer_activity.catalog import table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
-from customer_activity.lake import audit, corrections, deltalog, layout
+from customer_activity.lake import audit, corrections, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.layout import Layout
+from customer_activity.lake.replacing import settle
 from customer_activity.lease import lease
 from customer_activity.storage.filesystem import filesystem
 
@@ -75,19 +76,16 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
 
 def take(lake: str, step: Layout) -> None:
     """Do what a table needs: its columns, then the version that it says."""
-    path = table_path(lake, step.table)
-    log = DeltaTable(path)
+    log = DeltaTable(table_path(lake, step.table))
     note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": MIGRATE})})
     if step.lacks:
         fields = [field for field in Schema.from_arrow(arrow_schema(step.table)).fields if field.name in step.lacks]
         log.alter.add_columns(fields, commit_properties=note)
-        write_checksum(path, log.version())
-        deltalog.settle(lake, step.table, log.version())
+        settle(lake, step.table)
     if step.version < layout.CURRENT:
         properties = {layout.PROPERTY: str(layout.CURRENT)}
         log.alter.set_table_properties(properties, raise_if_not_exists=False, commit_properties=note)
-        write_checksum(path, log.version())
-        deltalog.settle(lake, step.table, log.version())
+        settle(lake, step.table)
 
 
 def finish_checksums(lake: str) -> None:

@@ -17,14 +17,15 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from customer_activity.catalog import Table, table_path
+from customer_activity import topology
+from customer_activity.catalog import table_path
 from customer_activity.contracts import CUSTOMER_ACTIVITY, LATEST_MILLIS, Kind, decoder
 from customer_activity.contracts.tables import ACTIVITY_FIELDS
 from customer_activity.errors import TransientError
 from customer_activity.kafka import clients
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, identity, parse
 from customer_activity.quality.snapshot import Relations
 from customer_activity.settings import Settings
-from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker, identity, parse
 from customer_activity.verification import kafka_input
 
 MILLIS = pa.timestamp("ms", tz="UTC")
@@ -132,7 +133,7 @@ def _published(marker: Marker | None, lake: str) -> int:
     """Return gold's greatest view version at the version that the marker names; 0 where nothing is out."""
     if marker is None or marker.version == BEFORE_THE_FIRST:
         return 0
-    table = Table.ACTIVITY_CHANGES
+    (table,) = topology.publishing().sources
     if str(DeltaTable(table_path(lake, table)).metadata().id) != marker.table_id:
         return 0
     try:

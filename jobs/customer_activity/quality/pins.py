@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.resumption import read_by
-from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import SettingsError, TransientError
+from customer_activity.checkpoints.resumption import read_by, refuse_snapshot
+from customer_activity.errors import SettingsError
 from customer_activity.lake import deltalog, history
-from customer_activity.quality.snapshot import Relation, Relations, relation
+from customer_activity.quality.snapshot import Relation, Relations, as_read, relation, relation_of
 from customer_activity.settings import Settings
 
 Seen = topology.Edge
@@ -79,15 +78,7 @@ class Pins:
         newest = self.tables[table]
         if version == newest.version():
             return relation(newest)
-        if version <= 0:
-            return arrow_schema(table).empty_table()
-        try:
-            return relation(DeltaTable(newest.table_uri, version=version))
-        except DeltaError as error:
-            raise TransientError(
-                f"{table.label}: version {version}, which a reader has seen last, is not in the log any more",
-                remedy="let the streams run on (`activity stream --available-now`), then judge again",
-            ) from error
+        return relation_of(table, as_read(newest.table_uri, table, version, "judge again"))
 
 
 def pin(settings: Settings) -> Pins:
@@ -127,11 +118,7 @@ def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: check
     end = newest.get("cut", {}).get("end")
     if end is None:
         return 0
-    if any('"isStartingVersion":true' in source for source in end if source):
-        raise TransientError(
-            f"{seen.stream} is still reading the initial snapshot of {seen.read.label}: how far is unknown",
-            remedy="judge again when it has caught up",
-        )
+    refuse_snapshot(newest, seen.stream, seen.read, "judge again")
     return read_by(newest, {seen.read: identity}).get(seen.read, 0)
 
 

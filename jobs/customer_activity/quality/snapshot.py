@@ -26,9 +26,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from customer_activity.catalog import Reason, Table
 from customer_activity.contracts.tables import PROFILE_FIELDS, RAW, arrow_schema, names
+from customer_activity.errors import TransientError
 from customer_activity.settings import Settings
 
 MEMORY = "2GB"
@@ -98,6 +100,28 @@ def relation(table: DeltaTable) -> Relation:
     if not files:
         return table.to_pyarrow_dataset().schema.empty_table()
     return files if files[0].startswith("/") else table.to_pyarrow_dataset()
+
+
+def as_read(uri: str, table: Table, version: int, then: str) -> DeltaTable | None:
+    """Open a table at the version that a reader has seen last; None: it has seen nothing, and version 0 is empty.
+
+    Raises:
+        TransientError: the log no longer reaches back so far; `then` says what to do when the reader has gone on.
+    """
+    if version <= 0:
+        return None
+    try:
+        return DeltaTable(uri, version=version)
+    except DeltaError as error:
+        raise TransientError(
+            f"{table.label}: version {version}, which a reader has seen last, is not in the log any more",
+            remedy=f"let the streams run on (`activity stream --available-now`), then {then}",
+        ) from error
+
+
+def relation_of(table: Table, opened: DeltaTable | None) -> Relation:
+    """Return the rows of a table; none where nothing of it has been seen."""
+    return arrow_schema(table).empty_table() if opened is None else relation(opened)
 
 
 def add(database: duckdb.DuckDBPyConnection, relations: Relations) -> None:

@@ -14,7 +14,6 @@ same, send it again.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -31,16 +30,16 @@ from customer_activity import topology
 from customer_activity.catalog import REPLAY, Reason, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import RULES
+from customer_activity.contracts.parsing import parse_batch
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TerminalError, TransientError
-from customer_activity.lake import audit, delta, deltalog, footers, named_operations
-from customer_activity.lake.checksums import write_checksum
+from customer_activity.lake import audit, delta, footers, named_operations
 from customer_activity.lake.microbatch import REMOVED, REPLAYED
+from customer_activity.lake.numbering import BY_RULES, LANDING, Landing, Numbering, stamped
+from customer_activity.lake.replacing import settle
 from customer_activity.lease import lease
 from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
-from customer_activity.streams.bronze.numbering import BY_RULES, EPOCH, LANDING, MILLISECOND, Landing, Numbering
-from customer_activity.streams.bronze.parsing import parse_batch
 
 # Nothing about the record itself was wrong, or there is none.
 FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE)
@@ -122,7 +121,7 @@ def bring_back(
     numbering = Numbering(lake)
     if fencing_epoch is not None:
         _refuse_half_landed(lake, numbering, landed)
-    landing = Landing(numbering.newest + 1, EPOCH + time.time_ns() // 1_000_000 * MILLISECOND)
+    landing = numbering.of_replay()
     parsed = _parsed(chosen, settings, landing)
     refused = Counter(parsed.column("reason").drop_null().to_pylist())
     good = parsed.filter(pc.is_null(parsed.column("reason")))
@@ -161,13 +160,14 @@ def _refuse_half_landed(lake: str, numbering: Numbering, landed: int | None) -> 
     Raises:
         HalfLanded: it may not be.
     """
-    state = checkpoint.state(lake, topology.landing().name)
+    query = topology.landing().name
+    state = checkpoint.state(lake, query)
     if state is None or state.planned in (state.committed, landed):
         return
     if numbering.has(state.generation, state.planned):
         raise HalfLanded(
-            f"batch {state.planned} of bronze was interrupted, and may have landed in part",
-            remedy="let it finish first: `activity stream bronze --available-now`",
+            f"batch {state.planned} of {query} was interrupted, and may have landed in part",
+            remedy=f"let it finish first: `activity stream {query} --available-now`",
         )
 
 
@@ -237,13 +237,7 @@ def _append(lake: str, table: Table, log: DeltaTable, records: pa.Table, run: Ru
     if not records.num_rows:
         return
     schema = arrow_schema(table)
-    stamp = {
-        "ingested_at": pa.scalar(run.landing.landed_at, pa.timestamp("us", tz="UTC")),
-        "landing": pa.scalar(run.landing.number, pa.int64()),
-    }
-    rows = records.drop_columns(["landing"])
-    for name, value in stamp.items():
-        rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    rows = stamped(records.drop_columns([LANDING]), "ingested_at", *run.landing)
     rows = rows.select(schema.names).cast(schema)
     note = _note(lake, table, run, topic, {REPLAYED: records.num_rows})
     try:
@@ -252,7 +246,7 @@ def _append(lake: str, table: Table, log: DeltaTable, records: pa.Table, run: Ru
         raise TransientError(
             f"{table.label} was written to while records were judged by what it had", remedy="replay again"
         ) from error
-    _finish(lake, table)
+    settle(lake, table)
 
 
 def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
@@ -267,15 +261,7 @@ def _remove(lake: str, records: pa.Table, run: Run, topic: str) -> None:
         commit_properties=_note(lake, Table.QUARANTINE, run, topic, {REMOVED: records.num_rows}),
     ).when_matched_delete().execute()
     footers.repair(lake, Table.QUARANTINE)
-    _finish(lake, Table.QUARANTINE)
-
-
-def _finish(lake: str, table: Table) -> None:
-    """Write the newest version's checksum, and have the commit outlast a loss of power before the next one."""
-    path = table_path(lake, table)
-    version = DeltaTable(path).version()
-    write_checksum(path, version)
-    deltalog.settle(lake, table, version)
+    settle(lake, Table.QUARANTINE)
 
 
 def _note(lake: str, table: Table, run: Run, topic: str, counts: Mapping[str, int]) -> CommitProperties:

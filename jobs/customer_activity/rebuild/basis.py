@@ -2,7 +2,7 @@
 
 Gold's newest commit names the pair of silver versions that it was computed from, and silver's newest commit up to each
 of them says how far it had read bronze. So a rebuild from there must come to the very rows of that silver and that
-gold, whatever the streams do meanwhile.
+gold, whatever the streams do meanwhile. It is so with any streams: from the last of them back to what has landed.
 """
 
 from __future__ import annotations
@@ -11,22 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.resumption import read_by
-from customer_activity.contracts.tables import arrow_schema
+from customer_activity.checkpoints.resumption import NOTHING, read_by, refuse_snapshot
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.errors import TransientError
-from customer_activity.lake import delta, feeds, history
+from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.operations import current_rows
-from customer_activity.quality.snapshot import Relation, Relations, relation
-from customer_activity.streams.gold.state import NAME as GOLD
-from customer_activity.streams.silver.state import NAME as SILVER
-
-LANDED_OF = {Table.PURCHASES: Table.PURCHASE_EVENTS, Table.PROFILE_CHANGES: Table.PROFILE_EVENTS}
+from customer_activity.quality.snapshot import Relations, as_read, relation_of
+from customer_activity.topology import Edge, Spec
 
 
 class Current(NamedTuple):
@@ -58,11 +53,11 @@ class Basis(NamedTuple):
 
     def landed_relations(self) -> Relations:
         """Return the events, by the name that queries use."""
-        return {f"landed.{name_of(table)}": _relation(table, opened) for table, opened in self.landed.items()}
+        return {f"landed.{name_of(table)}": relation_of(table, opened) for table, opened in self.landed.items()}
 
     def live_relations(self) -> Relations:
         """Return silver and gold, by the name that queries use."""
-        return {f"live.{name_of(table)}": _relation(table, opened) for table, opened in self.live.items()}
+        return {f"live.{name_of(table)}": relation_of(table, opened) for table, opened in self.live.items()}
 
 
 def find(lake: str) -> Basis:
@@ -73,14 +68,21 @@ def find(lake: str) -> Basis:
         TransientError: a version is not in a log any more, or what was read is not known by version yet.
     """
     delta.require_tables(lake)
-    gold = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
-    pair = history.latest_metadata(lake, Table.ACTIVITY_CHANGES, GOLD, gold.version())
-    live: dict[Table, DeltaTable | None] = {Table.ACTIVITY_CHANGES: gold}
     landed: dict[Table, DeltaTable | None] = {}
-    for table, events in LANDED_OF.items():
-        live[table] = _as_gold_read(lake, table, int(pair.get(table.label, 0)))
-        landed[events] = _at(lake, events, _read_by_silver(lake, events, _note(lake, table, live[table])))
-    return Basis(landed, live, [_as_noted(lake, spec.name) for spec in topology.behind()])
+    live: dict[Table, DeltaTable | None] = {}
+    for spec in reversed(topology.rebuilt()):
+        for table in spec.telling:
+            if table not in live:  # no stream that is rebuilt reads it
+                live[table] = _newest(lake, table)
+        for edge in spec.edges:
+            note = _note(lake, edge.stream, edge.made, live[edge.made])
+            refuse_snapshot(note, edge.stream, edge.read, "rebuild again")
+            if edge in topology.judging():
+                # Later batches that wrote nothing had nothing that counts, so they are as good as not read.
+                landed[edge.read] = _at(lake, edge.read, _read(lake, edge, note))
+            else:
+                live[edge.read] = _with_repairs(lake, edge.read, _at(lake, edge.read, _read(lake, edge, note)))
+    return Basis(landed, live, [_as_noted(lake, spec) for spec in topology.behind()])
 
 
 def at_rest(lake: str) -> Basis:
@@ -89,79 +91,68 @@ def at_rest(lake: str) -> Basis:
     Raises:
         TransientError: they have not.
     """
-    for query, tables in ((SILVER, LANDED_OF.values()), (GOLD, LANDED_OF)):
-        done = checkpoint.progress(lake, query)
+    for spec in topology.rebuilt():
+        done = checkpoint.progress(lake, spec.name)
         read = {} if done is None else done.table_versions
-        for table in tables:
-            versions = (max(0, read.get(delta.table_id(lake, table), 0)), DeltaTable(table_path(lake, table)).version())
+        for table in spec.sources:
+            versions = (max(0, read.get(delta.table_id(lake, table), 0)), deltalog.newest_version(lake, table))
             if feeds.read(lake, {table: []}, {table: versions}).files:
                 raise TransientError(
-                    f"{query} has not read all of {table.label}: versions {versions[0] + 1} to {versions[1]}",
+                    f"{spec.name} has not read all of {table.label}: versions {versions[0] + 1} to {versions[1]}",
                     remedy="a driver has run in between: stop it, and try again",
                 )
-    return newest(lake)._replace(current=[_as_noted(lake, spec.name) for spec in topology.behind()])
+    return newest(lake)._replace(current=[_as_noted(lake, spec) for spec in topology.behind()])
 
 
 def newest(lake: str) -> Basis:
     """Open the newest of everything, whether it belongs together or not."""
-    landed = {table: _at(lake, table, DeltaTable(table_path(lake, table)).version()) for table in LANDED_OF.values()}
-    live = {table: _at(lake, table, DeltaTable(table_path(lake, table)).version()) for table in LANDED_OF}
-    live[Table.ACTIVITY_CHANGES] = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
+    events = [edge.read for edge in topology.judging()]
+    made = [table for spec in topology.rebuilt() for table in spec.telling]
+    opened = {table: _at(lake, table, deltalog.newest_version(lake, table)) for table in (*events, *made)}
     streams = (current_rows.stream_of(spec.name) for spec in topology.behind())
-    current = [
-        Current(stream, DeltaTable(table_path(lake, stream.target)), DeltaTable(table_path(lake, stream.source)))
-        for stream in streams
-    ]
-    return Basis(landed, live, current)
+    current = [Current(each, _newest(lake, each.target), _newest(lake, each.source)) for each in streams]
+    return Basis({each: opened[each] for each in events}, {each: opened[each] for each in made}, current)
 
 
-def _as_noted(lake: str, query: str) -> Current:
+def read_upto(lake: str, behind: Spec) -> int:
+    """Return the version of its source that a stream behind the hot path has read last; -1: nothing of it."""
+    (edge,) = behind.edges
+    return _read(lake, edge, _note(lake, edge.stream, edge.made, _newest(lake, edge.made)))
+
+
+def _as_noted(lake: str, spec: Spec) -> Current:
     """Open a table of current rows, and its source at the version that its newest commit notes as read."""
-    stream = current_rows.stream_of(query)
-    table = DeltaTable(table_path(lake, stream.target))
-    note = history.latest_metadata(lake, stream.target, query, table.version())
-    read = read_by(note, {stream.source: delta.table_id(lake, stream.source)}).get(stream.source, 0)
-    return Current(stream, table, _at(lake, stream.source, read))
+    stream = current_rows.stream_of(spec.name)
+    (edge,) = spec.edges
+    table = _newest(lake, edge.made)
+    return Current(stream, table, _at(lake, edge.read, _read(lake, edge, _note(lake, edge.stream, edge.made, table))))
 
 
-def _as_gold_read(lake: str, table: Table, version: int) -> DeltaTable | None:
-    """Open a table of silver's at a version, with what others than silver have committed since: it is in there, too."""
-    newest, read = DeltaTable(table_path(lake, table)), _at(lake, table, version)
-    is_all = _note(lake, table, newest) == _note(lake, table, read)
-    return newest if is_all else read
+def _with_repairs(lake: str, table: Table, read: DeltaTable | None) -> DeltaTable | None:
+    """Take in what others than its writer have committed to a table since it was read: it is in there, too."""
+    (writer,) = topology.writers(table)
+    newest = _newest(lake, table)
+    return newest if _note(lake, writer, table, newest) == _note(lake, writer, table, read) else read
 
 
-def _note(lake: str, table: Table, opened: DeltaTable | None) -> dict[str, Any]:
-    return {} if opened is None else history.latest_metadata(lake, table, SILVER, opened.version())
+def _newest(lake: str, table: Table) -> DeltaTable:
+    return DeltaTable(table_path(lake, table))
 
 
-def _read_by_silver(lake: str, events: Table, note: Mapping[str, Any]) -> int:
-    """Return the version of a table of events that silver had read when it made the commit that has this note.
+def _note(lake: str, query: str, table: Table, opened: DeltaTable | None) -> dict[str, Any]:
+    """Return what the newest commit of a query to a table, as it was opened, notes."""
+    return {} if opened is None else history.latest_metadata(lake, table, query, opened.version())
 
-    Later batches that wrote nothing here had nothing that counts, so they are as good as not read.
-    """
-    if any('"isStartingVersion":true' in source for source in note.get("cut", {}).get("end", []) if source):
-        raise TransientError(
-            f"silver is still reading the initial snapshot of {events.label}: how far is unknown",
-            remedy="rebuild again when it has caught up",
-        )
-    return read_by(note, {events: delta.table_id(lake, events)}).get(events, 0)
+
+def _read(lake: str, edge: Edge, note: Mapping[str, Any]) -> int:
+    """Return the version of a table that a stream had read last when it made the commit that has this note."""
+    if edge.read.label in note and not deltalog.noted(note):  # gold of a release before
+        return int(note[edge.read.label])
+    return read_by(note, {edge.read: delta.table_id(lake, edge.read)}).get(edge.read, NOTHING)
 
 
 def _at(lake: str, table: Table, version: int) -> DeltaTable | None:
-    if version <= 0:  # version 0 is the empty table
-        return None
-    try:
-        return DeltaTable(table_path(lake, table), version=version)
-    except DeltaError as error:
-        raise TransientError(
-            f"{table.label}: version {version}, which a reader has seen last, is not in the log any more",
-            remedy="let the streams run on (`activity stream --available-now`), then rebuild again",
-        ) from error
-
-
-def _relation(table: Table, opened: DeltaTable | None) -> Relation:
-    return arrow_schema(table).empty_table() if opened is None else relation(opened)
+    return as_read(table_path(lake, table), table, version, "rebuild again")
 
 
 def name_of(table: Table) -> str:

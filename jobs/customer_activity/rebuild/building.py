@@ -9,29 +9,29 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import duckdb
-from deltalake import CommitProperties, DeltaTable
-from deltalake.transaction import AddAction
+import pyarrow as pa
+from deltalake import CommitProperties
 from pyspark.sql import SparkSession
 
-from customer_activity import application
-from customer_activity.catalog import Table, table_path
+from customer_activity import application, topology
+from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.lake import delta, deltalog
-from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts, whole
+from customer_activity.engine.changes import ChangeStream
+from customer_activity.lake import delta
+from customer_activity.lake.datafiles import in_parts, whole
 from customer_activity.lake.named_operations import REBUILD
+from customer_activity.lake.replacing import replace
+from customer_activity.operations.differences import listed
 from customer_activity.rebuild.basis import name_of
 from customer_activity.settings import Settings
-from customer_activity.streams.gold.state import NAME as GOLD
-from customer_activity.streams.silver.state import NAME as SILVER
-from customer_activity.streams.silver.stream import SIDES
+from customer_activity.streams.registry import STREAMS
+from customer_activity.topology import Edge, Spec
 
-BUILT = (SILVER, GOLD)
 IN_ORDER = 'ORDER BY landing NULLS FIRST, "partition", "offset"'
 FILE_ROWS = 2_000_000  # each a commit: silver takes some hundred megabytes a batch, and whole commits are read fastest
 ROWS_AT_A_TIME = 65_536
@@ -66,8 +66,8 @@ def choose(database: duckdb.DuckDBPyConnection, choice: Choice) -> int:
         if bound is not None:
             conditions.append(f"kafka_timestamp {comparison} ?")
             values.append(bound)
-    sides = (f"SELECT customer_id FROM landed.{name} WHERE {' AND '.join(conditions)}" for name in map(name_of, SIDES))
-    database.execute(f"CREATE TABLE chosen AS {' UNION '.join(sides)}", [*values, *values])
+    sides = [f"SELECT customer_id FROM landed.{name_of(table)} WHERE {' AND '.join(conditions)}" for table in events()]
+    database.execute(f"CREATE TABLE chosen AS {' UNION '.join(sides)}", values * len(sides))
     return int(database.execute("SELECT count(*) FROM chosen").fetchall()[0][0])
 
 
@@ -83,58 +83,52 @@ def build(
         ActivityError: a query failed.
     """
     delta.ensure_tables(shadow.lake)
-    taken = {table: land(database, shadow.lake, table, _of_whom(table, choice)) for table in SIDES}
-    run(spark, shadow, BUILT)
+    taken = {table: land(database, shadow.lake, table, choice) for table in events()}
+    run(spark, shadow, topology.rebuilt())
     return taken
 
 
-def run(spark: SparkSession, settings: Settings, queries: Sequence[str]) -> None:
-    """Let some queries of a lake read what is there.
+def run(spark: SparkSession, settings: Settings, streams: Sequence[Spec]) -> None:
+    """Let some streams of a lake read what is there.
 
     Raises:
         ActivityError: a query failed, or a driver runs it.
     """
-    application.host(spark, settings, queries, threading.Event(), available_now=True)
+    names = [spec.name for spec in streams]
+    application.host(spark, settings, names, threading.Event(), available_now=True)
 
 
-def _of_whom(table: Table, choice: Choice) -> str:
-    """Return the clause that leaves the events of the customers that are `chosen`."""
-    if choice.is_everybody:
-        return ""
-    if table is Table.PROFILE_EVENTS:
-        return "SEMI JOIN chosen USING (customer_id)"
-    theirs = f"SELECT purchase_id FROM landed.{name_of(table)} SEMI JOIN chosen USING (customer_id)"
-    return f"WHERE purchase_id IN ({theirs})"
+def events() -> dict[Table, list[Edge]]:
+    """Return the tables of events that a rebuild begins with, and which tables are made from each."""
+    edges = topology.judging()
+    return {edge.read: [each for each in edges if each.read is edge.read] for edge in edges}
 
 
-def land(database: duckdb.DuckDBPyConnection, lake: str, table: Table, which: str) -> int:
-    """Write events of `landed` to a table, those that a clause leaves; return how many.
+def land(database: duckdb.DuckDBPyConnection, lake: str, table: Table, choice: Choice) -> int:
+    """Write the events of `landed` that are chosen to a table, as far as they are read; return how many.
 
     Each file is a commit of its own.
     """
-    columns = ", ".join(f'"{column}"' for column in SIDES[table])
-    found = database.sql(f"SELECT {columns} FROM landed.{name_of(table)} {which} {IN_ORDER}")
+    streams = [STREAMS[edge.stream] for edge in events()[table]]
+    columns = dict.fromkeys(
+        column for stream in streams if isinstance(stream, ChangeStream) for column in stream.columns[table]
+    )
+    which = "" if choice.is_everybody else f"WHERE {' OR '.join(_is_chosen(edge) for edge in events()[table])}"
+    found = database.sql(f"SELECT {listed([*columns])} FROM landed.{name_of(table)} {which} {IN_ORDER}")
     rows = 0
     for part in in_parts(whole(found.to_arrow_reader(ROWS_AT_A_TIME), arrow_schema(table)), FILE_ROWS):
-        writer = FileWriter(lake, table)
-        writer.write(part)
-        if file := writer.close():
-            add(lake, table, [file], said(table))
-            rows += file.rows
+        add(lake, table, part.to_batches())
+        rows += part.num_rows
     return rows
 
 
-def said(table: Table) -> CommitProperties:
-    """Return what tells readers that a commit's rows are the pipeline's."""
-    return CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": REBUILD, "table": table.label})})
+def _is_chosen(edge: Edge) -> str:
+    """Return the condition that customers who are `chosen` have an event with the key of what is made of it."""
+    key = listed(topology.spec(edge.stream).how(edge.made).key)
+    return f"({key}) IN (SELECT {key} FROM landed.{name_of(edge.read)} SEMI JOIN chosen USING (customer_id))"
 
 
-def add(lake: str, table: Table, files: Sequence[DataFile], properties: CommitProperties | None = None) -> None:
-    """Append files to a table that nobody else writes to, in one commit."""
-    log = DeltaTable(table_path(lake, table))
-    now = int(time.time() * 1000)
-    added = [AddAction(file.path, file.size, {}, now, data_change=True, stats=file.stats) for file in files]
-    log.create_write_transaction(
-        [*added], mode="append", schema=log.schema(), partition_by=None, commit_properties=properties
-    )
-    deltalog.settle(lake, table, deltalog.newest_version(lake, table))
+def add(lake: str, table: Table, rows: Iterable[pa.RecordBatch]) -> None:
+    """Append rows to a table that nobody else writes to, in one commit, which readers take for the pipeline's own."""
+    said = CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": REBUILD, "table": table.label})})
+    replace(lake, table, (), (), rows, said)

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import duckdb
 
+from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.changes import CurrentRows
 from customer_activity.operations import differences
 from customer_activity.operations.differences import listed
 from customer_activity.rebuild.basis import name_of
+from customer_activity.topology import Spec
 
 EXAMPLES = 5
 
@@ -25,7 +26,7 @@ class Side(NamedTuple):
         columns: that are compared.
         key: the columns that name a row.
         rows: the condition that leaves a key's current row, in DuckDB's words; empty where every row is one.
-        but: the clause that leaves out customers whose row depends on how batches were cut.
+        but: the clause that leaves out keys whose row depends on how batches were cut.
     """
 
     table: Table
@@ -39,43 +40,33 @@ class Side(NamedTuple):
         """What its tables in the database begin with."""
         return name_of(self.table)
 
-
-def _newest(order: str, ended: str) -> str:
-    return f"QUALIFY row_number() OVER (PARTITION BY customer_id ORDER BY {order}) = 1 AND NOT {ended}"
-
-
-# A total that does not fit its type freezes the row as it was last right, which no other cut of batches has to come to.
-# So it is with a total that does not fit on one side alone.
-FITTING = (
-    "ANTI JOIN (SELECT customer_id FROM live.purchases GROUP BY ALL HAVING sum(amount) > 9999999999999999.99 "
-    "UNION SELECT customer_id FROM rebuilt.purchases GROUP BY ALL HAVING sum(amount) > 9999999999999999.99) "
-    "USING (customer_id)"
-)
-
-# Current rows follow from changes: how many steps led to one depends on how the batches were cut. So does
-# `view_version`, which counts them.
-PURCHASES = Side(Table.PURCHASES, arrow_schema(Table.PURCHASES).names, ("purchase_id",))
-PROFILES = Side(
-    Table.PROFILE_CHANGES,
-    arrow_schema(Table.PROFILES).names,
-    ("customer_id",),
-    _newest('landing DESC NULLS LAST, "partition" DESC, "offset" DESC', "is_tombstone"),
-)
-ACTIVITY = Side(
-    Table.ACTIVITY_CHANGES,
-    [name for name in arrow_schema(Table.ACTIVITY).names if name != "view_version"],
-    ("customer_id",),
-    _newest("view_version DESC", "is_gone"),
-    FITTING,
-)
-OF_SILVER = (PURCHASES, PROFILES)
-SIDES = (*OF_SILVER, ACTIVITY)
+    @property
+    def is_published(self) -> bool:
+        """Whether its rows are published: who reads the view has to take those that are corrected for the newer."""
+        return self.table in topology.publishing().sources
 
 
-def side_of(stream: CurrentRows) -> Side:
-    """Return how a table of current rows is compared with what its source comes to."""
-    table = stream.target
-    return Side(table, arrow_schema(table).names, stream.spec.key_of(table))
+def sides() -> list[Side]:
+    """Return how the tables that a rebuild makes are compared: sources first."""
+    return [side_of(spec, table) for spec in topology.rebuilt() for table in spec.telling]
+
+
+def side_of(spec: Spec, table: Table) -> Side:
+    """Return how a table is compared, as its stream declares it.
+
+    Current rows follow from changes: how many steps led to one depends on how the batches were cut.
+    """
+    how = spec.how(table)
+    columns = [name for name in arrow_schema(table).names if name not in (*how.uneven, how.ended)]
+    rows = but = ""
+    if how.order:
+        newest_first = ", ".join(f'"{name}" DESC NULLS LAST' for name in how.order)
+        rows = f"QUALIFY row_number() OVER (PARTITION BY {listed(how.key)} ORDER BY {newest_first}) = 1"
+        rows += f" AND NOT {how.ended}" if how.ended else ""
+    if how.frozen:  # be it on one side alone
+        frozen = " UNION ".join(how.frozen.format(tables=schema) for schema in ("live", "rebuilt"))
+        but = f"ANTI JOIN ({frozen}) USING ({listed(how.key)})"
+    return Side(table, columns, how.key, rows, but)
 
 
 class Compared(NamedTuple):

@@ -25,7 +25,6 @@ from customer_activity.lake.microbatch import COUNTED, QUARANTINED, REMOVED
 from customer_activity.lake.named_operations import REBUILD, Fence, Operation
 from customer_activity.lake.replacing import replace, settle
 from customer_activity.operations import current_rows
-from customer_activity.rebuild.building import BUILT
 from customer_activity.settings import Settings
 
 FencingEpoch = Callable[[str], int]
@@ -69,9 +68,11 @@ def finish(settings: Settings, fencing_epoch: FencingEpoch, failpoint: Callable[
         note = {"query": REBUILD, "generation": correction.run, "batch_id": 0}
         commit(fence, Table.QUARANTINE, change, {**note, "counts": {settings.purchase_topic: counts}})
         failpoint("quarantine")
-    for query in BUILT:
+    rebuilt = topology.rebuilt()
+    for spec in rebuilt:
+        query = spec.name
         batch = current_rows.as_read(lake, query, correction.generations[query])
-        for table in topology.spec(query).telling:
+        for table in spec.telling:
             note = json.loads(batch.metadata())
             if table.label in correction.counted:
                 note |= {COUNTED: correction.counted[table.label], deltalog.LANDED: correction.landed}
@@ -86,7 +87,7 @@ def finish(settings: Settings, fencing_epoch: FencingEpoch, failpoint: Callable[
         failpoint(spec.name)
     changed = {label: [change.retracted.rows, change.added.rows] for label, change in correction.changes.items()}
     details = {"id": correction.run, "undoes": correction.undoes, "retracted_and_added": changed}
-    audit.append(lake, datetime.now(UTC), Operation.CORRECTION, BUILT[0], correction.reason, **details)
+    audit.append(lake, datetime.now(UTC), Operation.CORRECTION, rebuilt[0].name, correction.reason, **details)
     corrections.finish(lake, correction)
 
 

@@ -12,34 +12,42 @@ The tables of current rows follow from those, so nothing is kept of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.lake import corrections
+from customer_activity.contracts.view import as_on_topic, version_of
+from customer_activity.lake import conflicts, corrections
+from customer_activity.lake.conflicts import PLACE
 from customer_activity.lake.corrections import Change, Rows
 from customer_activity.lake.datafiles import in_parts, whole
+from customer_activity.lake.view_clock import ViewClock
 from customer_activity.operations.differences import of_keys
 from customer_activity.rebuild import comparison
 from customer_activity.rebuild.basis import name_of
 from customer_activity.rebuild.building import ROWS_AT_A_TIME
 from customer_activity.rebuild.comparison import Side
-from customer_activity.streams.gold.stream import ViewClock
-from customer_activity.streams.publish.records import as_on_topic, version_of
-from customer_activity.streams.silver.stream import at, conflicting
 
-PLACE = ("partition", "offset")
-TABLES = (Table.QUARANTINE, Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES)
 OnTopic = Mapping[bytes, bytes | None]
 
 
-def of_silver(database: duckdb.DuckDBPyConnection, lake: str, run: str, side: Side) -> Change:
-    """Keep the rows of a table of silver's that go, and those that come."""
+def changes(
+    database: duckdb.DuckDBPyConnection, lake: str, run: str, refused: Change, on_topic: OnTopic
+) -> dict[str, Change]:
+    """Keep the rows that go and those that come; return them by label of a table, with those of quarantine."""
+    found = {Table.QUARANTINE.label: refused}
+    for side in comparison.sides():
+        found[side.table.label] = (
+            published(database, lake, run, side, on_topic) if side.is_published else replaced(database, lake, run, side)
+        )
+    return found
+
+
+def replaced(database: duckdb.DuckDBPyConnection, lake: str, run: str, side: Side) -> Change:
+    """Keep all rows of the keys that differ, as they are and as they were rebuilt."""
     rows = {
         what: _kept(
             database, lake, run, side.table, what, of_keys(f"{schema}.{side.name}", f"{side.name}_keys", side.key)
@@ -49,16 +57,16 @@ def of_silver(database: duckdb.DuckDBPyConnection, lake: str, run: str, side: Si
     return Change(side.key, **rows)
 
 
-def of_gold(database: duckdb.DuckDBPyConnection, lake: str, run: str, on_topic: OnTopic) -> Change:
-    """Keep the rows of gold's changes that go, and those that come; who is in one of both alone begins or ends."""
+def published(database: duckdb.DuckDBPyConnection, lake: str, run: str, side: Side, on_topic: OnTopic) -> Change:
+    """Keep the changes that go, and those that come; who is in one of both alone begins or ends."""
     version = ViewClock(max(ViewClock.of(lake).newest, *map(version_of, on_topic.values()), 0)).next()
     for schema in ("live", "rebuilt"):
         database.execute(
-            f"CREATE OR REPLACE TEMP TABLE {schema}_newest AS FROM {schema}.activity_changes "
-            "SEMI JOIN activity_changes_keys USING (customer_id) "
+            f"CREATE OR REPLACE TEMP TABLE {schema}_newest AS FROM {schema}.{side.name} "
+            f"SEMI JOIN {side.name}_keys USING (customer_id) "
             "QUALIFY row_number() OVER (PARTITION BY customer_id ORDER BY view_version DESC) = 1"
         )
-    columns = [*comparison.ACTIVITY.columns]
+    columns = side.columns
     built = ", ".join(f"built.{name}" for name in columns)
     nothing = {
         "purchase_count": "0",
@@ -77,7 +85,7 @@ def of_gold(database: duckdb.DuckDBPyConnection, lake: str, run: str, on_topic: 
         WHERE NOT known.is_gone
         """
     )
-    schema = arrow_schema(Table.ACTIVITY_CHANGES)
+    schema = arrow_schema(side.table)
     with database.cursor() as beside:  # the rows are read meanwhile
         beside.register("part", schema.empty_table())
         beside.execute("CREATE OR REPLACE TABLE coming AS FROM part")
@@ -86,44 +94,36 @@ def of_gold(database: duckdb.DuckDBPyConnection, lake: str, run: str, on_topic: 
             beside.execute("INSERT INTO coming FROM part")
     same = " AND ".join(f"live.{name} IS NOT DISTINCT FROM coming.{name}" for name in columns)
     database.execute(
-        f"CREATE OR REPLACE TEMP TABLE there AS SELECT customer_id, view_version FROM live.activity_changes AS live "
+        f"CREATE OR REPLACE TEMP TABLE there AS SELECT customer_id, view_version FROM live.{side.name} AS live "
         f"JOIN coming USING (customer_id, view_version) GROUP BY ALL HAVING bool_and({same})"
     )
     # Beside a newer row the right one would not be the newest.
-    going = """
-        SELECT live.* FROM live.activity_changes AS live LEFT JOIN coming USING (customer_id)
+    going = f"""
+        SELECT live.* FROM live.{side.name} AS live LEFT JOIN coming USING (customer_id)
         WHERE live.view_version > coming.view_version
            OR live.view_version = coming.view_version AND NOT EXISTS (FROM there WHERE customer_id = live.customer_id)
-           OR live.customer_id IS NULL AND EXISTS (FROM activity_changes_keys WHERE customer_id IS NULL)
+           OR live.customer_id IS NULL AND EXISTS (FROM {side.name}_keys WHERE customer_id IS NULL)
     """
-    retracted = _kept(database, lake, run, Table.ACTIVITY_CHANGES, "retracted", going)
-    added = _kept(
-        database, lake, run, Table.ACTIVITY_CHANGES, "added", "FROM coming ANTI JOIN there USING (customer_id)"
-    )
-    return Change(("customer_id", "view_version"), retracted, added)
+    retracted = _kept(database, lake, run, side.table, "retracted", going)
+    added = _kept(database, lake, run, side.table, "added", "FROM coming ANTI JOIN there USING (customer_id)")
+    return Change((*side.key, "view_version"), retracted, added)
 
 
 def of_quarantine(lake: str, run: str, wanted: pa.Table) -> Change:
     """Keep what makes quarantine's conflicting repeats those at some coordinates (partition, offset)."""
-    quarantine = DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset()
-    held = quarantine.to_table(filter=pc.field("reason") == Reason.CONFLICTING_DUPLICATE.value)
+    held = conflicts.held(lake)
     schema = arrow_schema(Table.QUARANTINE)
     surplus = _without(held.select(PLACE), wanted)
-    going = at(held, surplus).select(schema.names).cast(schema)
+    going = conflicts.at(held, surplus).select(schema.names).cast(schema)
     missing = _without(wanted, held.select(PLACE))
-    coming = (rows.select(schema.names).cast(schema) for rows in conflicting(lake, missing)) if missing.num_rows else ()
+    landed = conflicts.landed(lake, missing) if missing.num_rows else ()
+    coming = (batch for rows in landed for batch in rows.select(schema.names).cast(schema).to_batches())
     retracted = corrections.keep(lake, Table.QUARANTINE, run, "retracted", going.to_batches())
-    added = corrections.keep(lake, Table.QUARANTINE, run, "added", _batches(coming))
+    added = corrections.keep(lake, Table.QUARANTINE, run, "added", coming)
     return Change((*PLACE, "reason"), retracted, added)
 
 
-def conflicts(lake: str) -> pa.Table:
-    """Return partition and offset of the purchases that a lake has in quarantine as conflicting repeats."""
-    table = DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset()
-    return table.to_table(columns=list(PLACE), filter=pc.field("reason") == Reason.CONFLICTING_DUPLICATE.value)
-
-
-def landed(database: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> dict[str, int]:
+def newest_landings(database: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> dict[str, int]:
     """Return the newest landing of tables of events, by label; none of a table whose landings are not numbered."""
     found = {}
     for table in tables:
@@ -140,8 +140,3 @@ def _kept(database: duckdb.DuckDBPyConnection, lake: str, run: str, table: Table
 
 def _without(places: pa.Table, others: pa.Table) -> pa.Table:
     return places.join(others, list(PLACE), join_type="left anti")
-
-
-def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-    for table in tables:
-        yield from table.to_batches()

@@ -21,28 +21,23 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from customer_activity import topology
-from customer_activity.catalog import Table
-from customer_activity.checkpoints.resumption import read_by
-from customer_activity.engine import session
 from customer_activity.errors import (
     ChangeFeedLost,
     CheckpointMismatch,
     ForeignCommit,
     QueryAlreadyRunning,
 )
-from customer_activity.kafka import clients
-from customer_activity.lake import corrections, delta, deltalog, feeds, history
+from customer_activity.kafka import settled
+from customer_activity.lake import conflicts, corrections, delta, deltalog, feeds
 from customer_activity.lake.corrections import Correction
 from customer_activity.lease import lease
-from customer_activity.operations import current_rows
 from customer_activity.quality import accounting
-from customer_activity.rebuild import basis, building, comparison, planning, run
+from customer_activity.rebuild import basis, building, planning, run
 from customer_activity.rebuild.basis import Basis
-from customer_activity.rebuild.building import BUILT, Choice
+from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.finishing import FencingEpoch, begin, finish
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
-from customer_activity.streams.publish import marker as markers
 from customer_activity.topology import Spec
 
 OnStep = Callable[[str], None]
@@ -102,12 +97,8 @@ def with_spark(settings: Settings, on_step: OnStep, work: Callable[[SparkSession
     delta.require_tables(settings.lake)
     with streams_kept_out(settings):  # rather than start Spark for nothing
         pass
-    on_step("starting Spark")
-    spark = session.start(settings, f"{settings.pipeline}-rebuild")
-    try:
+    with run.own_spark(settings, on_step) as spark:
         return work(spark)
-    finally:
-        spark.stop()
 
 
 def apply_in(
@@ -122,55 +113,49 @@ def apply_in(
         run.opened(rest.found) as database,
     ):
         # First of all: without Kafka nothing is built in vain.
-        on_topic = (read or last_values)(settings, settings.view_topic)
-        on_step("building silver and gold")
-        customers = building.choose(database, Choice())
-        taken = building.build(spark, database, shadow, Choice())
-        on_step("comparing")
-        rebuilt = run.compared(database, shadow, rest.found, customers, taken, started)
+        on_topic = (read or settled.last_values)(settings, settings.view_topic)
+        rebuilt = run.built(spark, database, shadow, rest.found, Choice(), started=started, on_step=on_step)
         now = datetime.now(UTC)
         name = corrections.new_run(now)
-        corrections.sweep(lake, planning.TABLES)
-        refused = planning.of_quarantine(lake, name, planning.conflicts(shadow.lake))
+        corrections.sweep(lake)
+        refused = planning.of_quarantine(lake, name, conflicts.held(shadow.lake, conflicts.PLACE))
         if rest.is_sound and not rebuilt.differences and not refused.added.rows and not refused.retracted.rows:
             return Applied(rebuilt, None)
         on_step("writing down what differs")
-        changes = {
-            Table.QUARANTINE: refused,
-            **{side.table: planning.of_silver(database, lake, name, side) for side in comparison.OF_SILVER},
-            Table.ACTIVITY_CHANGES: planning.of_gold(database, lake, name, on_topic),
-        }
         correction = Correction(
             run=name,
             at=now,
             reason=APPLY,
             undoes="",
-            changes={table.label: change for table, change in changes.items()},
-            generations={query: str(uuid.uuid4()) for query in BUILT},
-            landed=planning.landed(database, rest.found.landed),
+            changes=planning.changes(database, lake, name, refused, on_topic),
+            generations=generations(),
+            landed=planning.newest_landings(database, rest.found.landed),
             counted=counted(shadow.lake),
             counted_before=counted(lake),
         )
-        begin(lake, correction, rest.fencing_epoch)
-        on_step("correcting")
-        finish(settings, rest.fencing_epoch)
+        carry_out(settings, rest, correction, on_step)
         return Applied(rebuilt, correction)
 
 
-def last_values(settings: Settings, topic: str) -> Mapping[bytes, bytes | None]:
-    """Return the last value of each key of a topic, when no transaction is open there that hides a newer one.
+def carry_out(settings: Settings, rest: Rest, correction: Correction, on_step: OnStep) -> None:
+    """Begin a correction whose rows are kept, and bring it to its end.
 
     Raises:
-        BrokerUnavailable: Kafka does not answer.
-        TransientError: one stays open.
+        LeaseLost: another driver has taken over.
     """
-    markers.settle(settings, topic)
-    return clients.last_values(settings, topic)
+    begin(settings.lake, correction, rest.fencing_epoch)
+    on_step("correcting")
+    finish(settings, rest.fencing_epoch)
+
+
+def generations() -> dict[str, str]:
+    """Return new ones for the checkpoints of the streams that are rebuilt."""
+    return {spec.name: str(uuid.uuid4()) for spec in topology.rebuilt()}
 
 
 def counted(lake: str) -> Counted:
     """Return what silver's batches have counted, by label of a table, topic and outcome; None where it is not known."""
-    return {table.label: accounting.counted(lake, table) for table in basis.LANDED_OF}
+    return {edge.made.label: accounting.counted(lake, edge.made) for edge in topology.judging()}
 
 
 @contextmanager
@@ -189,7 +174,7 @@ def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, even_if
     is_sound = True
     with _said_to_stop(settings):
         try:
-            building.run(spark, settings, building.BUILT)
+            building.run(spark, settings, topology.rebuilt())
         except (CheckpointMismatch, ChangeFeedLost, ForeignCommit) as fault:
             if not even_if_refused:
                 raise
@@ -202,9 +187,8 @@ def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, even_if
 
 def _can_go_on(lake: str, behind: Spec) -> bool:
     """Whether a stream behind the hot path can read what its source has had since it last did."""
-    source = current_rows.stream_of(behind.name).source
-    note = history.latest_metadata(lake, behind.tables[0], behind.name)
-    read = read_by(note, {source: delta.table_id(lake, source)}).get(source, -1)
+    (source,) = behind.sources
+    read = basis.read_upto(lake, behind)
     newest = deltalog.newest_version(lake, source)
     try:
         feeds.read(lake, {source: []}, {source: (min(read, newest), newest)})

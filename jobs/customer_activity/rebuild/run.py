@@ -6,7 +6,7 @@ The tables of current rows are compared with what the tables that they follow co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import uuid4
@@ -57,10 +57,17 @@ class Rebuilt(NamedTuple):
 def rebuild(settings: Settings, choice: Choice, on_step: Callable[[str], None] = lambda _: None) -> Rebuilt:
     """Build silver and gold once more, in a session of its own; see `rebuild_in`."""
     delta.require_tables(settings.lake)  # rather than start Spark for nothing
+    with own_spark(settings, on_step) as spark:
+        return rebuild_in(spark, settings, choice, on_step)
+
+
+@contextmanager
+def own_spark(settings: Settings, on_step: Callable[[str], None]) -> Iterator[SparkSession]:
+    """Give a session of its own."""
     on_step("starting Spark")
     spark = session.start(settings, f"{settings.pipeline}-rebuild")
     try:
-        return rebuild_in(spark, settings, choice, on_step)
+        yield spark
     finally:
         spark.stop()
 
@@ -85,48 +92,48 @@ def rebuild_in(
     found = basis.find(settings.lake)
     with beside(settings) as shadow, opened(found) as database:
         on_step("reading bronze")
-        customers = building.choose(database, choice)
-        if not customers and not choice.is_everybody:
-            raise SettingsError(
-                "no such customer has a record in bronze", remedy="`activity show CUSTOMER` tells what there is of one"
-            )
-        on_step("building silver and gold")
-        taken = building.build(spark, database, shadow, choice)
-        on_step("comparing")
-        return compared(database, shadow, found, customers, taken, started, is_everybody=choice.is_everybody)
+        return built(spark, database, shadow, found, choice, started=started, on_step=on_step)
 
 
-def compared(
+def built(
+    spark: SparkSession,
     database: duckdb.DuckDBPyConnection,
     shadow: Settings,
     found: Basis,
-    customers: int,
-    taken: Mapping[Table, int],
-    started: float,
+    choice: Choice,
     *,
-    is_everybody: bool = True,
+    started: float,
+    on_step: Callable[[str], None],
 ) -> Rebuilt:
-    """Compare what is on a lake beside with what is `live`; its rows are `rebuilt` from then on.
+    """Build on a lake beside what is chosen of `landed`, and compare it with `live`; it is `rebuilt` from then on.
 
     Args:
+        spark: runs the queries.
         database: has the live rows.
         shadow: the lake beside.
         found: the versions that are live.
-        customers: how many were rebuilt.
-        taken: of how many events, by table.
+        choice: whose rows.
         started: when that began, on the monotonic clock.
-        is_everybody: whether rows of nobody that was rebuilt are differences, too.
+        on_step: told what is being done.
     """
+    customers = building.choose(database, choice)
+    if not customers and not choice.is_everybody:
+        raise SettingsError(
+            "no such customer has a record in bronze", remedy="`activity show CUSTOMER` tells what there is of one"
+        )
+    on_step("building silver and gold")
+    records = {table.label: count for table, count in building.build(spark, database, shadow, choice).items()}
+    on_step("comparing")
     snapshot.add(database, {f"rebuilt.{basis.name_of(table)}": _rows(shadow, table) for table in found.live})
-    tables = [comparison.compare(database, side, is_everybody=is_everybody) for side in comparison.SIDES]
+    is_everybody = choice.is_everybody
+    tables = [comparison.compare(database, side, is_everybody=is_everybody) for side in comparison.sides()]
     tables += [_compared_current(database, current, is_everybody=is_everybody) for current in found.current]
-    records = {table.label: count for table, count in taken.items()}
     return Rebuilt(found.versions, customers, records, tables, time.monotonic() - started)
 
 
 def _compared_current(database: duckdb.DuckDBPyConnection, current: Current, *, is_everybody: bool) -> Compared:
     """Compare a table of current rows with what its source comes to."""
-    side = comparison.side_of(current.stream)
+    side = comparison.side_of(current.stream.spec, current.stream.target)
     if not is_everybody and "customer_id" not in side.columns:  # its rows are of nobody, so of nobody that is chosen
         return Compared(side.table.label, 0, 0, 0, 0, 0, {}, [])
     made = arrow_schema(side.table).empty_table()

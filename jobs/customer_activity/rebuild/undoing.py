@@ -7,7 +7,6 @@ itself, which is kept and can be undone in its turn.
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from datetime import UTC, datetime
 
@@ -16,35 +15,34 @@ from deltalake import DeltaTable
 from pyarrow import dataset
 from pyspark.sql import SparkSession
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
+from customer_activity.kafka import settled
 from customer_activity.lake import corrections, delta
 from customer_activity.lake.corrections import Change, Correction, Rows
-from customer_activity.lake.datafiles import FileWriter, whole
+from customer_activity.lake.datafiles import whole
 from customer_activity.lake.microbatch import ACCEPTED
 from customer_activity.operations import differences
 from customer_activity.operations.differences import listed, of_keys
 from customer_activity.quality import snapshot
 from customer_activity.rebuild import building, comparison, planning, run
-from customer_activity.rebuild.building import BUILT
+from customer_activity.rebuild.basis import name_of
 from customer_activity.rebuild.comparison import Side
-from customer_activity.rebuild.finishing import begin, finish
 from customer_activity.rebuild.repair import (
     Applied,
     Counted,
     OnStep,
     Read,
     at_rest,
+    carry_out,
     counted,
-    last_values,
+    generations,
     with_spark,
 )
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.streams.gold.state import NAME as GOLD
-
-REBUILT = f"rebuilt.{comparison.PURCHASES.name}"
 
 
 def undo(settings: Settings, name: str, on_step: OnStep = lambda _: None) -> Applied:
@@ -77,34 +75,29 @@ def undo_in(
         run.beside(settings) as shadow,
         run.opened(rest.found) as database,
     ):
-        on_topic = (read or last_values)(settings, settings.view_topic)
+        on_topic = (read or settled.last_values)(settings, settings.view_topic)
         now = datetime.now(UTC)
         own = corrections.new_run(now)
-        corrections.sweep(lake, planning.TABLES)
+        corrections.sweep(lake)
         on_step("looking for what has changed since")
-        passed_over = sum(turn_back(database, lake, former, side) for side in comparison.OF_SILVER)
+        passed_over = sum(turn_back(database, lake, former, side) for side in kept())
         on_step("computing gold")
         choose(database)
-        compute_gold(spark, database, shadow)
-        comparison.compare(database, comparison.ACTIVITY, is_everybody=False)
-        changes = {side.table: planning.of_silver(database, lake, own, side) for side in comparison.OF_SILVER}
-        changes[Table.ACTIVITY_CHANGES] = planning.of_gold(database, lake, own, on_topic)
-        changes[Table.QUARANTINE] = turned(lake, own, Table.QUARANTINE, former.changes[Table.QUARANTINE.label])
-        now_counted = counted(lake)
+        compute(spark, database, shadow)
+        refused = turned(lake, own, Table.QUARANTINE, former.changes[Table.QUARANTINE.label])
+        now_counted, purchases = counted(lake), differences.count(database, f"rebuilt.{name_of(Table.PURCHASES)}")
         correction = Correction(
             run=own,
             at=now,
             reason=f"rebuild --undo {name}",
             undoes=name,
-            changes={table.label: change for table, change in changes.items()},
-            generations={query: str(uuid.uuid4()) for query in BUILT},
-            landed=planning.landed(database, rest.found.landed),
-            counted=undone(now_counted, former, settings.purchase_topic, differences.count(database, REBUILT)),
+            changes=planning.changes(database, lake, own, refused, on_topic),
+            generations=generations(),
+            landed=planning.newest_landings(database, rest.found.landed),
+            counted=undone(now_counted, former, settings.purchase_topic, purchases),
             counted_before=now_counted,
         )
-        begin(lake, correction, rest.fencing_epoch)
-        on_step("correcting")
-        finish(settings, rest.fencing_epoch)
+        carry_out(settings, rest, correction, on_step)
         return Applied(None, correction, passed_over)
 
 
@@ -122,6 +115,11 @@ def newest(lake: str, name: str) -> Correction:
             "rows you want",
         )
     return found
+
+
+def kept() -> list[Side]:
+    """Return how tables are compared whose rows a correction has kept; what is published is computed."""
+    return [side for side in comparison.sides() if not side.is_published]
 
 
 def turn_back(database: duckdb.DuckDBPyConnection, lake: str, former: Correction, side: Side) -> int:
@@ -142,11 +140,10 @@ def turn_back(database: duckdb.DuckDBPyConnection, lake: str, former: Correction
     differences.find(database, side.name, side.key, present, f"(SELECT {columns} FROM added.{side.name})")
     changed = differences.count(database, f"{side.name}_keys")
     database.execute(f"CREATE OR REPLACE TEMP TABLE {side.name}_keys AS FROM {known} EXCEPT FROM {side.name}_keys")
-    same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM k."{name}"' for name in side.key)
     database.execute("CREATE SCHEMA IF NOT EXISTS rebuilt")
     database.execute(
         f"CREATE VIEW rebuilt.{side.name} AS SELECT {columns} FROM live.{side.name} AS r "
-        f"ANTI JOIN {side.name}_keys AS k ON {same} UNION ALL BY NAME "
+        f"ANTI JOIN {side.name}_keys AS k ON {differences.is_same(side.key)} UNION ALL BY NAME "
         f"SELECT {columns} FROM ({of_keys(f'retracted.{side.name}', f'{side.name}_keys', side.key)})"
     )
     return changed
@@ -165,25 +162,25 @@ def choose(database: duckdb.DuckDBPyConnection) -> None:
     """Make the table `chosen` of the customers whose rows of silver's change."""
     sides = [
         f"SELECT customer_id FROM ({of_keys(f'{schema}.{side.name}', f'{side.name}_keys', side.key)})"
-        for side in comparison.OF_SILVER
+        for side in kept()
         for schema in ("live", "rebuilt")
     ]
     database.execute(f"CREATE TABLE chosen AS {' UNION '.join(sides)}")
 
 
-def compute_gold(spark: SparkSession, database: duckdb.DuckDBPyConnection, shadow: Settings) -> None:
-    """Make `rebuilt.activity_changes` of what silver is to be, for the customers that are `chosen`."""
+def compute(spark: SparkSession, database: duckdb.DuckDBPyConnection, shadow: Settings) -> None:
+    """Make `rebuilt` and compare what is published of what silver is to be, for the customers that are `chosen`."""
     delta.ensure_tables(shadow.lake)
-    for side in comparison.OF_SILVER:
+    for side in kept():
         found = database.sql(f"FROM rebuilt.{side.name} SEMI JOIN chosen USING (customer_id)")
-        writer = FileWriter(shadow.lake, side.table)
-        for batch in whole(found.to_arrow_reader(building.ROWS_AT_A_TIME), arrow_schema(side.table)):
-            writer.write(batch)
-        if file := writer.close():
-            building.add(shadow.lake, side.table, [file], building.said(side.table))
-    building.run(spark, shadow, [GOLD])
-    made = DeltaTable(table_path(shadow.lake, Table.ACTIVITY_CHANGES))
-    snapshot.add(database, {f"rebuilt.{comparison.ACTIVITY.name}": snapshot.relation(made)})
+        rows = whole(found.to_arrow_reader(building.ROWS_AT_A_TIME), arrow_schema(side.table))
+        building.add(shadow.lake, side.table, rows)
+    building.run(spark, shadow, topology.upstream(topology.publishing()))
+    for side in comparison.sides():
+        if side.is_published:
+            made = DeltaTable(table_path(shadow.lake, side.table))
+            snapshot.add(database, {f"rebuilt.{side.name}": snapshot.relation(made)})
+            comparison.compare(database, side, is_everybody=False)
 
 
 def turned(lake: str, own: str, table: Table, change: Change) -> Change:

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from customer_activity.contracts.parsing import HEADERS, KAFKA_TIMESTAMP
 from customer_activity.errors import BrokerUnavailable, OffsetsLost
 from customer_activity.kafka import clients
 from customer_activity.kafka.headers import HeaderReader
 from customer_activity.settings import Settings
-from customer_activity.streams.bronze.parsing import HEADERS, KAFKA_TIMESTAMP
 
 POLL_SECONDS = 0.005  # the client waits for so many messages or so long, whatever it has by then
 MESSAGES_A_POLL = 2_000

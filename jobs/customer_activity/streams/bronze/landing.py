@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
+from customer_activity.contracts.parsing import parse_batch
 from customer_activity.engine import reach
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
-from customer_activity.streams.bronze.parsing import parse_batch
+from customer_activity.lake.numbering import stamped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -171,11 +172,11 @@ def _report(batches: Iterable[pa.RecordBatch], landing: Landing) -> pa.RecordBat
             good = parsed.filter(pc.and_(is_good, pc.equal(parsed.column("topic"), topic)))
             if good.num_rows:
                 outcomes[topic, None] += good.num_rows
-                files[table].write(_stamped(good, "ingested_at", landing))
+                files[table].write(stamped(good, "ingested_at", landing.number, landing.landed_at))
         if pc.all(is_good, min_count=0).as_py():
             continue
         bad = parsed.filter(pc.invert(is_good))
-        files[Table.QUARANTINE].write(_stamped(bad, "quarantined_at", landing))
+        files[Table.QUARANTINE].write(stamped(bad, "quarantined_at", landing.number, landing.landed_at))
         outcomes.update(zip(bad.column("topic").to_pylist(), bad.column("reason").to_pylist(), strict=True))
     report = [{"table": table.value, **file._asdict()} for table, of in files.items() for file in of.close()]
     report += [{"topic": topic, "reason": reason, "records": n} for (topic, reason), n in outcomes.items()]
@@ -198,12 +199,6 @@ class _Files:
 
     def close(self) -> list[DataFile]:
         return [file for file in (*self.finished, self.writer.close()) if file is not None]
-
-
-def _stamped(rows: pa.Table, column: str, landing: Landing) -> pa.Table:
-    at = pa.scalar(landing.landed_at, pa.timestamp("us", tz="UTC"))
-    rows = rows.append_column(column, pa.repeat(at, rows.num_rows))
-    return rows.append_column("landing", pa.repeat(pa.scalar(landing.number, pa.int64()), rows.num_rows))
 
 
 def _collected(batches: Iterable[pa.RecordBatch]) -> Landed:

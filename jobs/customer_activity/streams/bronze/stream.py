@@ -21,12 +21,12 @@ from customer_activity.engine.stream import Append, Context, Opened, Steps, Writ
 from customer_activity.kafka import clients
 from customer_activity.lake import microbatch
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, MicroBatch
+from customer_activity.lake.numbering import Numbering
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
 from customer_activity.streams.bronze.collecting import collected
 from customer_activity.streams.bronze.fetching import Fetcher, Sizes
 from customer_activity.streams.bronze.landing import Landed, Landing, NotForWorkers, land_here, land_in_workers
-from customer_activity.streams.bronze.numbering import NAME, Numbering
 from customer_activity.topology import Reads, Spec, Topic, Writes
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ ORDER = (Table.QUARANTINE, Table.PROFILE_EVENTS, Table.PURCHASE_EVENTS)
 
 
 SPEC = Spec(
-    NAME,
+    "bronze",
     reads=(
         Reads(Topic(PURCHASES_ROLE), progress=Table.PURCHASE_EVENTS),
         Reads(Topic(PROFILES_ROLE), progress=Table.PROFILE_EVENTS),

@@ -24,7 +24,6 @@ from customer_activity.state.columns import listed, plain, plain_sql, typed
 from customer_activity.state.keyed import Needs, State
 from customer_activity.state.restore import Holding
 
-NAME = "gold"
 OUT_OF_RANGE = 10**18  # cents: the first total that decimal(18,2) does not hold; a sum of two still fits 64 bits
 SUMS = pa.schema(
     [("customer_id", pa.string()), *((name, pa.int64()) for name in ("purchase_count", "cents", *EXTREMES))]

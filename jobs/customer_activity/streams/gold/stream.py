@@ -9,8 +9,7 @@ On restart gold's newest commit names the pair of silver versions that it was co
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -26,11 +25,11 @@ from customer_activity.lake import history
 from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.view_clock import ViewClock
 from customer_activity.settings import Settings
 from customer_activity.state.columns import is_text
 from customer_activity.state.keyed import State
 from customer_activity.streams.gold.state import (
-    NAME,
     NEEDS,
     ROW,
     Row,
@@ -43,12 +42,23 @@ from customer_activity.streams.gold.state import (
 from customer_activity.topology import Reads, Spec, Writes
 
 SPEC = Spec(
-    NAME,
+    "gold",
     reads=(
         Reads(Table.PURCHASES, progress=Table.ACTIVITY_CHANGES),
         Reads(Table.PROFILE_CHANGES, progress=Table.ACTIVITY_CHANGES),
     ),
-    writes=(Writes(Table.ACTIVITY_CHANGES, key=("customer_id", "view_version")), Writes(Table.QUARANTINE)),
+    writes=(
+        Writes(
+            Table.ACTIVITY_CHANGES,
+            key=("customer_id",),
+            order=("view_version",),
+            ended="is_gone",
+            uneven=("view_version", "existed"),  # they count and compare the steps that led to a row
+            # A total that does not fit its type freezes the row as it was last right.
+            frozen="SELECT customer_id FROM {tables}.purchases GROUP BY ALL HAVING sum(amount) > 9999999999999999.99",
+        ),
+        Writes(Table.QUARANTINE),
+    ),
     promises="computed from one consistent pair of silver versions; a row is written only when it changed",
 )
 SIDES = {holding.table: holding.columns for holding in NEEDS.holdings}
@@ -62,14 +72,14 @@ FROZEN = "frozen"  # in a commit's note: how many customers its batch has put in
 
 def begins(settings: Settings) -> dict[Table, int]:
     """Return the first version that a first batch reads of each table."""
-    note = history.latest_metadata(settings.lake, Table.ACTIVITY_CHANGES, NAME)
+    note = history.latest_metadata(settings.lake, Table.ACTIVITY_CHANGES, SPEC.name)
     return {table: max(0, int(note.get(table.label, 0))) for table in SIDES}
 
 
 def prepare(context: Context) -> Step:
     """Open the state, and a clock of versions."""
     settings = context.settings
-    return partial(step, settings=settings, state=context.state(NAME, NEEDS), clock=ViewClock.of(settings.lake))
+    return partial(step, settings=settings, state=context.state(SPEC.name, NEEDS), clock=ViewClock.of(settings.lake))
 
 
 def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State, clock: ViewClock) -> Steps:
@@ -131,32 +141,6 @@ def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Tabl
     columns["total_amount"] = pc.multiply(columns["total_amount"].cast(pa.decimal128(19, 0)), CENT)
     columns |= {"currency": pa.repeat(currency, len(rows)), "view_version": pa.repeat(view_version, len(rows))}
     return pa.table([columns[name] for name in SCHEMA.names], SCHEMA.names).cast(SCHEMA)
-
-
-class ViewClock:
-    """Gives each batch a view version greater than every one before.
-
-    A hybrid logical clock: the time in milliseconds, or one more than the last version where time has not moved on.
-    So versions grow over deletes, restarts and rebuilds of the table without being stored anywhere else.
-    """
-
-    def __init__(self, newest: int = 0, *, now: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
-        """Start above the newest version known; `now` counts milliseconds."""
-        self.newest = newest
-        self.now = now
-
-    @classmethod
-    def of(cls, lake: str) -> ViewClock:
-        """Start above the newest version in gold, as its files' statistics tell it."""
-        files = pa.table(DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES)).get_add_actions(flatten=True))
-        column = "max.view_version"
-        newest = pc.max(files.column(column)).as_py() if column in files.column_names else None
-        return cls(newest or 0)
-
-    def next(self) -> int:
-        """Return the next version."""
-        self.newest = max(self.now(), self.newest + 1)
-        return self.newest
 
 
 STREAM = ChangeStream(SPEC, SIDES, prepare, begins)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.contracts.tables import ACTIVITY_FIELDS
-from customer_activity.streams.publish.marker import Marker
+from customer_activity.kafka.marker import Marker
 
 # A transaction must end well inside the broker's time-out of 60 s: 64 MB take one or two on two cores.
 PART_RECORDS = 100_000

@@ -15,10 +15,10 @@ from pyarrow import fs
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost
+from customer_activity.kafka.marker import Marker
 from customer_activity.lake import deltalog, feeds
 from customer_activity.lake.feeds import Added, Feed
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.streams.publish.marker import Marker
 from customer_activity.streams.publish.parts import VERSION, numbered
 
 RESYNC = "find out what removed it; `activity resync publish --reason …` sends what differs"

@@ -16,20 +16,22 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow import dataset
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.contracts.view import Record, records, version_of
 from customer_activity.engine import gate
+from customer_activity.engine.stream import Resynced
 from customer_activity.errors import TerminalError
+from customer_activity.kafka.marker import Marker
 from customer_activity.lake import audit, delta, deltalog
 from customer_activity.lake.datafiles import in_parts
 from customer_activity.lease import lease
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.streams.publish.marker import NAME, Marker
 from customer_activity.streams.publish.parts import PART_BYTES, PART_RECORDS
-from customer_activity.streams.publish.records import Record, oversized, records, version_of
-from customer_activity.streams.publish.stream import COLUMNS
+from customer_activity.streams.publish.records import COLUMNS, oversized
 from customer_activity.streams.publish.transaction import Publisher
 
 ROWS_AT_A_TIME = 10_000
@@ -38,22 +40,6 @@ READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 2}
 REPAIRED_BY_SENDING = (
     "across/view",
 )  # suites of rules about the topic itself: sending what differs is what they ask for
-
-
-class Resynced(NamedTuple):
-    """What was sent.
-
-    Attributes:
-        rows: rows that the topic lacked or had otherwise.
-        deletes: keys that the topic had and gold has not.
-        unchanged: rows that were right.
-        too_large: rows that the topic still does not take.
-    """
-
-    rows: int
-    deletes: int
-    unchanged: int
-    too_large: int
 
 
 class Found(NamedTuple):
@@ -83,14 +69,14 @@ def resync(settings: Settings, reason: str) -> Resynced:
         TerminalError: the topic has newer versions than the lake: the lake was put back to an earlier time.
         TransientError: Kafka does not answer, or aborted a transaction.
     """
-    lake = settings.lake
+    lake, query = settings.lake, topology.publishing().name
     delta.require_tables(lake)
-    with lease.kept_out(lake, [NAME]):
+    with lease.kept_out(lake, [query]):
         gate.require_open(lake, but_for=REPAIRED_BY_SENDING)
-        return _resync(settings, reason)
+        return _resync(settings, query, reason)
 
 
-def _resync(settings: Settings, reason: str) -> Resynced:
+def _resync(settings: Settings, query: str, reason: str) -> Resynced:
     lake = settings.lake
     log = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
     with Publisher(settings) as publisher:  # from here on nobody else publishes
@@ -99,10 +85,10 @@ def _resync(settings: Settings, reason: str) -> Resynced:
         commit = deltalog.position(lake, Table.ACTIVITY_CHANGES, table_id, version).commit
         send(publisher, found.going, Marker(table_id, version, commit=commit))
     now = datetime.now(UTC)
-    aside = checkpoint.set_aside(lake, NAME, now)
+    aside = checkpoint.set_aside(lake, query, now)
     deletes = sum(value is None for _, value in found.going)
     done = Resynced(len(found.going) - deletes, deletes, found.unchanged, found.too_large)
-    audit.append(lake, now, "resync", NAME, reason, **done._asdict(), set_aside=aside)
+    audit.append(lake, now, "resync", query, reason, **done._asdict(), set_aside=aside)
     return done
 
 

@@ -26,20 +26,22 @@ from deltalake import DeltaTable
 
 from customer_activity.catalog import PROGRESS_ROLE, VIEW_ROLE, Reason, Table, table_path
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.contracts.view import Record, records
 from customer_activity.engine.changes import changes_of
 from customer_activity.engine.observability import log
-from customer_activity.engine.stream import Append, Context, Opened, Send, Steps, Writer
+from customer_activity.engine.stream import Append, Context, Opened, Resynced, Send, Steps, Writer
 from customer_activity.errors import ChangeFeedLost, ForeignCommit, TerminalError
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.lake import delta, deltalog, feeds
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts, reading
-from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, NAME, Marker
 from customer_activity.streams.publish.parts import ROW, VERSION, Part
 from customer_activity.streams.publish.reading import NONE, Corrections
-from customer_activity.streams.publish.records import FIELDS, Record, oversized, records, unlike
+from customer_activity.streams.publish.records import COLUMNS, oversized, unlike
+from customer_activity.streams.publish.resync import resync
 from customer_activity.streams.publish.transaction import Publisher
 from customer_activity.topology import Reads, Spec, Topic, Writes
 
@@ -47,9 +49,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-COLUMNS = (*FIELDS.values(), "existed", "is_gone")
 SPEC = Spec(
-    NAME,
+    "publish",
     reads=(Reads(Table.ACTIVITY_CHANGES, progress=Topic(PROGRESS_ROLE)),),
     writes=(Writes(Topic(VIEW_ROLE), key=("customer_id",)), Writes(Topic(PROGRESS_ROLE)), Writes(Table.QUARANTINE)),
     promises="exactly once for read_committed consumers: a batch and its progress marker in one transaction",
@@ -249,6 +250,10 @@ class Publish:
         first = begins(context.settings, publisher)
         source = partial(changes_of, context.spark, context.settings.lake, first)
         return Opened(SPEC, source, worker(context, publisher), first)
+
+    def resync(self, settings: Settings, reason: str) -> Resynced:
+        """Make the view topic say what gold says; see `resync.py`."""
+        return resync(settings, reason)
 
 
 STREAM = Publish()

@@ -17,10 +17,11 @@ from typing import Self
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from customer_activity.errors import TerminalError, TransientError
-from customer_activity.kafka import clients
+from customer_activity.kafka import clients, settled
+from customer_activity.kafka import marker as markers
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.settings import Settings
-from customer_activity.streams.publish import marker as markers
-from customer_activity.streams.publish.marker import BEFORE_THE_FIRST, Marker
+from customer_activity.streams.publish.deployments import refuse_others, refuse_unmarked
 
 TRANSACTION_TIMEOUT_SECONDS = 60.0  # the broker aborts what a dead publisher left open after this
 BATCH_BYTES = 1_000_000  # the client's own limit of a batch
@@ -70,7 +71,7 @@ class Publisher:
         self.clock = clock
         self.identity = markers.identity(settings)
         if ours is not None:  # before fencing: the other deployment goes on undisturbed
-            markers.refuse_others(settings, markers.readable(settings), ours)
+            refuse_others(settings, markers.readable(settings), ours)
         self.max_bytes = int(clients.topic_setting(settings, settings.view_topic, "max.message.bytes")) - FRAME_BYTES
         self.producer: Producer = clients.producer(
             settings,
@@ -91,9 +92,9 @@ class Publisher:
         # A pipeline that was given another name goes on from its marker under the one before.
         self.succeeded = markers.of_other_names(settings, found)
         if ours is not None:
-            markers.refuse_others(settings, found, ours)
+            refuse_others(settings, found, ours)
             if not self.succeeded and self.identity not in found:
-                markers.refuse_unmarked(settings)
+                refuse_unmarked(settings)
         self.marker = found.get(self.identity, next(iter(self.succeeded.values()), None))
         if self.marker is None and ours:
             # Before anything is out: a deployment that comes later sees whose the topics are.
@@ -106,8 +107,7 @@ class Publisher:
             BrokerUnavailable: Kafka does not answer.
             TransientError: another producer's open transaction hides some.
         """
-        markers.settle(self.settings, self.settings.view_topic)
-        return clients.last_values(self.settings, self.settings.view_topic)
+        return settled.last_values(self.settings, self.settings.view_topic)
 
     def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
         """Send key-value pairs (null deletes) and the marker in one transaction; return how many records went out.

@@ -18,7 +18,6 @@ from customer_activity.state.restore import Holding
 from customer_activity.streams.silver import purchases
 from customer_activity.streams.silver.purchases import First
 
-NAME = "silver"
 TABLES = """
 CREATE TABLE IF NOT EXISTS purchase (
     purchase_id TEXT PRIMARY KEY, "partition" INTEGER, "offset" INTEGER, content BLOB

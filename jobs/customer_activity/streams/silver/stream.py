@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import (
     IS_TOMBSTONE,
     POSITION,
@@ -31,6 +30,7 @@ from customer_activity.contracts.tables import (
 )
 from customer_activity.engine.changes import ChangeStream, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
+from customer_activity.lake import conflicts
 from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch
@@ -39,18 +39,23 @@ from customer_activity.state.keyed import NEWEST, State
 from customer_activity.state.profile_records import records as records_of
 from customer_activity.streams.silver import profiles, purchases
 from customer_activity.streams.silver import state as past
-from customer_activity.streams.silver.state import NAME, NEEDS
+from customer_activity.streams.silver.state import NEEDS
 from customer_activity.topology import Reads, Spec, Writes
 
 SPEC = Spec(
-    NAME,
+    "silver",
     reads=(
         Reads(Table.PURCHASE_EVENTS, progress=Table.PURCHASES),
         Reads(Table.PROFILE_EVENTS, progress=Table.PROFILE_CHANGES),
     ),
     writes=(
         Writes(Table.PURCHASES, key=("purchase_id",)),
-        Writes(Table.PROFILE_CHANGES, key=("customer_id", "landing", "partition", "offset")),
+        Writes(
+            Table.PROFILE_CHANGES,
+            key=("customer_id",),
+            order=("landing", "partition", "offset"),
+            ended="is_tombstone",
+        ),
         Writes(Table.QUARANTINE, sources=(Table.PURCHASE_EVENTS,)),
     ),
     promises="a purchase counts once; the newest profile update since the last tombstone wins",
@@ -62,12 +67,11 @@ SIDES = {
 IN_ORDER = [("landing", "ascending", "at_start"), ("partition", "ascending"), ("offset", "ascending")]
 PROFILES_AT_A_TIME = 50_000
 COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed again
-CONFLICTS_AT_A_TIME = 256  # raw rows that are read at once: each may have megabytes
 
 
 def prepare(context: Context) -> Step:
     """Open the state: what is counted, and the current profiles."""
-    return partial(step, settings=context.settings, state=context.state(NAME, NEEDS))
+    return partial(step, settings=context.settings, state=context.state(SPEC.name, NEEDS))
 
 
 def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
@@ -177,38 +181,13 @@ def change_profiles(updates: pa.Table, batch: MicroBatch, *, settings: Settings,
 
 def _quarantine(bought: pa.Table, verdicts: list[str], settings: Settings) -> Steps:
     """Append conflicting repeats to quarantine with the raw bytes that bronze kept of them."""
-    conflicts = bought.filter(pa.array([verdict == QUARANTINED for verdict in verdicts], pa.bool_()))
-    if not conflicts.num_rows:
+    found = bought.filter(pa.array([verdict == QUARANTINED for verdict in verdicts], pa.bool_()))
+    if not found.num_rows:
         return
     writer = FileWriter(settings.lake, Table.QUARANTINE)
-    for rows in conflicting(settings.lake, conflicts.select(["partition", "offset"])):
+    for rows in conflicts.landed(settings.lake, found.select(conflicts.PLACE)):
         writer.write(rows)
     yield Append(Table.QUARANTINE, files=[writer.close()])
-
-
-def conflicting(lake: str, places: pa.Table) -> Iterator[pa.Table]:
-    """Yield quarantine's rows of the conflicting repeats at some coordinates (partition, offset)."""
-    events = DeltaTable(table_path(lake, Table.PURCHASE_EVENTS)).to_pyarrow_dataset()
-    # Files tell their bounds of offsets, so few are opened; an offset may be there once a partition.
-    is_among = pc.field("offset").isin(places.column("offset").unique())
-    found = events.to_batches(filter=is_among, batch_size=CONFLICTS_AT_A_TIME, batch_readahead=1, fragment_readahead=1)
-    for batch in found:
-        raw = at(pa.Table.from_batches([batch]), places)
-        values = {
-            "reason": pa.repeat(Reason.CONFLICTING_DUPLICATE.value, raw.num_rows),
-            "detail": pa.repeat("$.purchaseId: counted before with other content", raw.num_rows),
-            "quarantined_at": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC")), raw.num_rows),
-        }
-        for name, column in values.items():
-            raw = raw.append_column(name, column)
-        yield raw
-
-
-def at(rows: pa.Table, places: pa.Table) -> pa.Table:
-    """Keep the rows at some coordinates (partition, offset)."""
-    wanted = set(zip(*(column.to_pylist() for column in places.columns), strict=True))
-    found = zip(*(rows.column(name).to_pylist() for name in places.column_names), strict=True)
-    return rows.filter(pa.array([place in wanted for place in found], pa.bool_()))
 
 
 def _count(verdicts: list[str], topic: str, batch: MicroBatch) -> None:

@@ -9,26 +9,24 @@ tables that have it already.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from customer_activity import topology
 from customer_activity.catalog import REPLAY, Table, table_path
 from customer_activity.contracts import RULES
 from customer_activity.lake import deltalog, history
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
 
-TABLES = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
 # What commits note of a landing.
 LANDING, LANDED_AT, BY_RULES = "landing", "landed_at", "rules"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
-
-
-NAME = "bronze"
 
 
 class Landing(NamedTuple):
@@ -39,11 +37,11 @@ class Landing(NamedTuple):
 
 
 class Numbering:
-    """Numbers bronze's batches.
+    """Numbers the batches of the stream that lands records, and replays.
 
     Attributes:
         newest: the newest number of the lake; 0 where none was given yet.
-        noted: what the newest commit of bronze notes; empty where there is none.
+        noted: what the newest commit of that stream notes; empty where there is none.
     """
 
     def __init__(self, lake: str) -> None:
@@ -53,13 +51,14 @@ class Numbering:
 
     def refresh(self) -> None:
         """Read it again: a replay has landed meanwhile."""
-        notes = [_newest_note(self.lake, table, (NAME, REPLAY)) for table in TABLES]
-        of_bronze = [_newest_note(self.lake, table, (NAME,)) for table in TABLES]
-        self.newest = max((int(note.get(LANDING, 0)) for note in notes), default=0) or _newest_stored(self.lake)
-        self.noted: Mapping[str, Any] = max(of_bronze, key=lambda note: int(note.get(LANDING, -1)))
+        stream = topology.landing()
+        notes = [_newest_note(self.lake, table, (stream.name, REPLAY)) for table in stream.tables]
+        of_batches = [_newest_note(self.lake, table, (stream.name,)) for table in stream.tables]
+        self.newest = max(int(note.get(LANDING, 0)) for note in notes) or _newest_stored(self.lake, stream.tables)
+        self.noted: Mapping[str, Any] = max(of_batches, key=lambda note: int(note.get(LANDING, -1)))
 
     def has(self, generation: str, batch_id: int | None) -> bool:
-        """Whether a batch is the newest of bronze that is in any of its tables."""
+        """Whether a batch is the newest that has landed in any table."""
         return bool(self.noted) and _key(self.noted) == (generation, batch_id)
 
     def of(self, batch: MicroBatch) -> Landing:
@@ -70,11 +69,26 @@ class Numbering:
                 "generation": batch.generation,
                 "batch_id": batch.batch_id,
                 LANDING: self.newest,
-                LANDED_AT: time.time_ns() // 1_000_000,
+                LANDED_AT: _now(),
             }
         number, millis = int(self.noted[LANDING]), int(self.noted[LANDED_AT])
         batch.extra |= {LANDING: number, LANDED_AT: millis, BY_RULES: RULES}
         return Landing(number, EPOCH + millis * MILLISECOND)
+
+    def of_replay(self) -> Landing:
+        """Return the landing of a replay that begins now."""
+        return Landing(self.newest + 1, EPOCH + _now() * MILLISECOND)
+
+
+def stamped(rows: pa.Table, column: str, number: int, landed_at: datetime) -> pa.Table:
+    """Add to rows the number of their landing, and in a column when that was."""
+    at = pa.scalar(landed_at, pa.timestamp("us", tz="UTC"))
+    rows = rows.append_column(column, pa.repeat(at, rows.num_rows))
+    return rows.append_column(LANDING, pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _key(note: Mapping[str, Any]) -> tuple[str, int]:
@@ -88,10 +102,10 @@ def _newest_note(lake: str, table: Table, queries: tuple[str, ...]) -> dict[str,
     return next((note for note in notes if note.get("query") in queries), {})
 
 
-def _newest_stored(lake: str) -> int:
+def _newest_stored(lake: str, tables: Iterable[Table]) -> int:
     """Return the newest number that a row has: where no commit tells, a number must not be given a second time."""
     newest = 0
-    for table in TABLES:
+    for table in tables:
         rows = DeltaTable(table_path(lake, table)).to_pyarrow_dataset()
         if LANDING in rows.schema.names:
             for batch in rows.to_batches(columns=[LANDING]):

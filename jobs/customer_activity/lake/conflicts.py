@@ -1,0 +1,47 @@
+"""Conflicting duplicates: purchases that were counted with other content, as quarantine has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Reason, Table, table_path
+
+PLACE = ("partition", "offset")
+ROWS_AT_A_TIME = 256  # that are read at once: each may have megabytes
+
+
+def held(lake: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows that quarantine has of them."""
+    quarantine = DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset()
+    is_one = pc.field("reason") == Reason.CONFLICTING_DUPLICATE.value
+    return quarantine.to_table(columns=columns and list(columns), filter=is_one)
+
+
+def landed(lake: str, places: pa.Table) -> Iterator[pa.Table]:
+    """Yield the purchases that landed at some coordinates (partition, offset) as quarantine has conflicting ones."""
+    events = DeltaTable(table_path(lake, Table.PURCHASE_EVENTS)).to_pyarrow_dataset()
+    # Files tell their bounds of offsets, so few are opened; an offset may be there once a partition.
+    is_among = pc.field("offset").isin(places.column("offset").unique())
+    found = events.to_batches(filter=is_among, batch_size=ROWS_AT_A_TIME, batch_readahead=1, fragment_readahead=1)
+    for batch in found:
+        rows = at(pa.Table.from_batches([batch]), places)
+        values = {
+            "reason": pa.repeat(Reason.CONFLICTING_DUPLICATE.value, rows.num_rows),
+            "detail": pa.repeat("$.purchaseId: counted before with other content", rows.num_rows),
+            "quarantined_at": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC")), rows.num_rows),
+        }
+        for name, column in values.items():
+            rows = rows.append_column(name, column)
+        yield rows
+
+
+def at(rows: pa.Table, places: pa.Table) -> pa.Table:
+    """Keep the rows at some coordinates (partition, offset)."""
+    wanted = set(zip(*(column.to_pylist() for column in places.columns), strict=True))
+    found = zip(*(rows.column(name).to_pylist() for name in places.column_names), strict=True)
+    return rows.filter(pa.array([place in wanted for place in found], pa.bool_()))
