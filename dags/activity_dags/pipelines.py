@@ -106,11 +106,8 @@ def _lines(file: Path) -> list[tuple[str, str]]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} cannot be read: {type(error).__name__}") from None
-    return [_setting(line, f"{file}, line {number}") for number, line in enumerate(text.splitlines(), 1) if _says(line)]
-
-
-def _says(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
+    lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
+    return [_setting(line, f"{file}, line {number}") for number, line in lines if line and not line.startswith("#")]
 
 
 def _setting(line: str, where: str) -> tuple[str, str]:

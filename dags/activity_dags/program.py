@@ -62,10 +62,7 @@ def environment(pipeline: Pipeline) -> dict[str, str]:
 def report(pipeline: Pipeline, *arguments: str, settings: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """Run a command with `--json` and return what it reports, also when it reports that a check failed.
 
-    Args:
-        pipeline: whose command it is.
-        arguments: of the command.
-        settings: variables that it gets besides.
+    The command gets `settings` besides those of its pipeline.
 
     Raises:
         AirflowFailException: it ended with an error that trying again does not help.

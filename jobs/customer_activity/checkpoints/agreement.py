@@ -50,14 +50,7 @@ class Fault(NamedTuple):
 
 
 def find(lake: str, query: str, state: State | None, ids: Mapping[Table, str]) -> Fault | None:
-    """Return how what a query has read or written contradicts the tables; None when they belong together.
-
-    Args:
-        lake: whose tables.
-        query: which query.
-        state: of its checkpoint.
-        ids: of the tables.
-    """
+    """Return how what a stream has read or written contradicts the tables; None when they belong together."""
     notes = dict(_notes(lake, query))
     read = [position for note in notes.values() for position in _noted(query, note).items()]
     planned = _planned(lake, query, state)

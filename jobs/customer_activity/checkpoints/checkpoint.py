@@ -62,11 +62,7 @@ class OffsetRange(NamedTuple):
     end: Sequence[Source | None]
 
     def ranges(self, begins: Callable[[str], dict[int, int]]) -> dict[str, dict[int, tuple[int, int]]]:
-        """Return its Kafka offsets, begin and end, by topic and partition.
-
-        Args:
-            begins: tells a topic's first offsets, by partition, for a first batch.
-        """
+        """Return its Kafka offsets, begin and end, by topic and partition; a first batch begins where `begins` says."""
         ends, _ = _positions(self.end)
         starts = {topic: begins(topic) for topic in ends} if self.begin is None else _positions(self.begin)[0]
         return {
@@ -80,9 +76,8 @@ class OffsetRange(NamedTuple):
         A batch has whole versions. Where Spark's limits end one inside a version, it has that version to its end, and
         the next one begins behind it: both are told here, and so they agree.
 
-        Args:
-            begins: the first version that a first batch reads of each table, in the order of the query's sources; None
-                where it begins with the table as it is: that is all versions up to the first that it reads.
+        `begins` has the first version that a first batch reads of each table, in the order of the stream's sources, or
+        None where it begins with the initial snapshot: that is all versions up to the first that it reads.
         """
         found: dict[Table, tuple[int, int]] = {}
         starts = self.begin or [None] * len(self.end)
@@ -271,12 +266,8 @@ def _sources(files: fs.FileSystem, path: str) -> list[Source | None]:
 
 
 def _numbered(files: fs.FileSystem, folder: str) -> dict[int, fs.FileInfo]:
-    return {int(entry.base_name): entry for entry in _entries(files, folder) if entry.base_name.isdigit()}
-
-
-def _entries(files: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
-    found: list[fs.FileInfo] = files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    return [entry for entry in found if entry.is_file]
+    found = files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return {int(entry.base_name): entry for entry in found if entry.is_file and entry.base_name.isdigit()}
 
 
 def _last_version(source: Source) -> int:

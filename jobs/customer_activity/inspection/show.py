@@ -81,14 +81,7 @@ def _row(lake: str, table: Table, customer_id: str) -> dict[str, Any] | None:
 def _explanation(
     gold: dict[str, Any] | None, profile: dict[str, Any] | None, purchases: int, updates: list[dict[str, Any]]
 ) -> str:
-    """Say in one sentence where the customer stands.
-
-    Args:
-        gold: the row in gold.
-        profile: the current profile in silver.
-        purchases: how many count.
-        updates: without a current profile, the updates that landed in bronze.
-    """
+    """Say in one sentence why there is a row in gold or not; `updates` are bronze's, without a current profile."""
     if gold is not None:
         as_of = f"{gold['as_of']:%Y-%m-%d %H:%M:%S} UTC"
         follows = "" if profile is not None else "; the profile is gone from silver and gold has still to follow"

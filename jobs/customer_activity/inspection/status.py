@@ -8,6 +8,7 @@ all are zero, everything that was on the topics at the beginning is through.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -194,38 +195,24 @@ def _query(
         return found
     versions = progress.table_versions if progress else {}
     for table in spec.sources:
-        position = _position(settings, table)
-        if position is None:
-            continue
-        read = versions.get(position.table_id, -1)
-        found.lag[table.label] = max(0, position.version - read)
-        if position.version > read and (since := _committed_at(settings, table, read + 1)) is not None:
-            found.unread_since = min(filter(None, (found.unread_since, _iso(since))))
+        with suppress(DeltaError, OSError):  # `_contents` meets it again, and notes it
+            if (position := tables.position(settings.lake, table)) is None:
+                continue
+            read = versions.get(position.table_id, -1)
+            found.lag[table.label] = max(0, position.version - read)
+            since = tables.committed_at(settings.lake, table, read + 1) if position.version > read else None
+            if since is not None:
+                found.unread_since = min(filter(None, (found.unread_since, _iso(since))))
     found.lag_versions = sum(found.lag.values()) if found.lag else None
     return found
 
 
-def _position(settings: Settings, table: Table) -> tables.Position | None:
-    try:
-        return tables.position(settings.lake, table)
-    except (DeltaError, OSError):  # `_contents` meets it again, and notes it
-        return None
-
-
-def _committed_at(settings: Settings, table: Table, version: int) -> datetime | None:
-    try:
-        return tables.committed_at(settings.lake, table, version)
-    except OSError:  # `_contents` meets it again, and notes it
-        return None
-
-
 def _published(settings: Settings, spec: Spec, progress: checkpoint.Progress) -> datetime | None:
     """Return how new the input is that the published version of gold reflects."""
-    try:
-        (source,) = spec.sources
+    (source,) = spec.sources
+    with suppress(DeltaError, OSError):  # the log no longer reaches back to that version
         return tables.newest_at(settings.lake, source, progress.table_versions)
-    except (DeltaError, OSError):  # the log no longer reaches back to that version
-        return None
+    return None
 
 
 def _state(settings: Settings, query: str, progress: checkpoint.Progress | None) -> QueryReport:

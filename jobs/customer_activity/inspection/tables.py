@@ -17,14 +17,8 @@ from customer_activity.storage.filesystem import filesystem
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # The column of a table that holds the Kafka timestamp of the input it reflects.
-TIME_COLUMN = {
-    Table.PURCHASE_EVENTS: "kafka_timestamp",
-    Table.PROFILE_EVENTS: "kafka_timestamp",
-    Table.QUARANTINE: "kafka_timestamp",
-    Table.PURCHASES: "kafka_timestamp",
-    Table.PROFILE_CHANGES: "kafka_timestamp",
+TIME_COLUMN = dict.fromkeys(Table, "kafka_timestamp") | {
     Table.SUMMARIES: "last_kafka_timestamp",
-    Table.PROFILES: "kafka_timestamp",
     Table.ACTIVITY_CHANGES: "as_of",
     Table.ACTIVITY: "as_of",
 }

@@ -41,13 +41,7 @@ class Right(NamedTuple):
 
 
 def declared(settings: Settings, role: str, user: str, path: Path = ACLS_FILE) -> list[Right]:
-    """Read what a role needs, with the names of this deployment.
-
-    Args:
-        settings: the names of pipeline and topics.
-        role: one of the file.
-        user: whose role it becomes, without Kafka's `User:`.
-        path: the file.
+    """Read what a role of the file needs, with the names of this deployment; `user` is without Kafka's `User:`.
 
     Raises:
         SettingsError: there is no such role.

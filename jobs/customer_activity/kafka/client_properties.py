@@ -59,12 +59,7 @@ REFUSED = {
 
 
 class Clients(NamedTuple):
-    """What each client is told.
-
-    Attributes:
-        java: of the JVM's client, by Java's names.
-        librdkafka: of the other.
-    """
+    """What each client is told: the JVM's by Java's names, and librdkafka."""
 
     java: dict[str, str]
     librdkafka: dict[str, str]
@@ -80,11 +75,7 @@ def read(path: Path) -> dict[str, str]:
 
 
 def of_both(given: dict[str, str], servers: str) -> Clients:
-    """Make what each client is told out of what the file says.
-
-    Args:
-        given: properties of the file.
-        servers: the bootstrap servers that the settings name.
+    """Make what each client is told out of the file's properties and the bootstrap servers of the settings.
 
     Raises:
         SettingsError: two properties contradict each other, one is missing or cannot be said to both clients, or a file
@@ -138,8 +129,11 @@ def _say_who(given: dict[str, str], java: dict[str, str], other: dict[str, str])
     """Give both clients the mechanism, the user and the password."""
     if not given.get("security.protocol", "").upper().startswith("SASL_"):
         return
-    mechanism = _same(given, "sasl.mechanism", "sasl.mechanisms")
-    if mechanism is None:
+    names = ("sasl.mechanism", "sasl.mechanisms")
+    said = {given[name] for name in names if name in given}
+    if len(said) > 1:
+        raise SettingsError(f"{VARIABLE}: {' and '.join(names)} differ", remedy="leave one of them out")
+    if (mechanism := next(iter(said), None)) is None:
         raise SettingsError(f"{VARIABLE}: sasl.mechanism is missing", remedy="such as sasl.mechanism=SCRAM-SHA-512")
     java["sasl.mechanism"] = mechanism
     other.pop("sasl.mechanisms", None)
@@ -227,13 +221,6 @@ def _say_which_key(given: dict[str, str], java: dict[str, str], other: dict[str,
                 remedy="write both into one file and set ssl.keystore.type=PEM and ssl.keystore.location",
             )
         java |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": certificate}
-
-
-def _same(given: dict[str, str], name: str, other: str) -> str | None:
-    """Return what two names of one thing say."""
-    if name in given and other in given and given[name] != given[other]:
-        raise SettingsError(f"{VARIABLE}: {name} and {other} differ", remedy="leave one of them out")
-    return given.get(name, given.get(other))
 
 
 def _are_equal(one: str, other: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 from confluent_kafka import KafkaError, KafkaException
@@ -25,13 +25,7 @@ BROKER_DEFAULT = -1  # replication factor: what the cluster is set to
 
 
 class Topic(NamedTuple):
-    """One topic as the file has it made.
-
-    Attributes:
-        name: its name in this deployment.
-        partitions: how many it gets.
-        config: topic settings that it gets.
-    """
+    """One topic as the file has it made, by its name in this deployment."""
 
     name: str
     partitions: int
@@ -54,7 +48,10 @@ def declared(settings: Settings, path: Path = TOPICS_FILE) -> dict[str, Topic]:
             f"{FILE_NAME} describes {sorted(content['topics'])}, the pipeline has {sorted(names)}",
             remedy="describe exactly these roles",
         )
-    topics = {role: _topic(names[role], entry) for role, entry in content["topics"].items()}
+    topics = {
+        role: Topic(names[role], entry["partitions"], {key: str(value) for key, value in entry["config"].items()})
+        for role, entry in content["topics"].items()
+    }
     counts = {role: topics[role].partitions for role in content["aligned"]}
     if len(set(counts.values())) > 1:
         raise TopicMismatch(
@@ -68,10 +65,7 @@ def check(settings: Settings, *, create: bool) -> list[str]:
     """Judge the cluster's topics, and create what is missing as the file says; return the names of those created.
 
     A topic that exists need not be as the file says: Kafka's defaults and other partition counts work for the inputs.
-
-    Args:
-        settings: names and where the cluster is.
-        create: whether missing topics are created; otherwise they are an error.
+    One that is missing is an error, unless it may be created.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
@@ -156,10 +150,6 @@ def _missing(settings: Settings, names: list[str]) -> TopicMismatch:
         f"missing on {settings.kafka_bootstrap_servers}: {', '.join(names)}",
         remedy=f"start with --create-topics, or create them as {FILE_NAME} says",
     )
-
-
-def _topic(name: str, entry: dict[str, Any]) -> Topic:
-    return Topic(name, entry["partitions"], {key: str(value) for key, value in entry["config"].items()})
 
 
 def _compare(admin: AdminClient, topics: Mapping[str, str]) -> list[str]:

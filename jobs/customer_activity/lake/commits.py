@@ -39,16 +39,8 @@ def commit(
 ) -> int | None:
     """Append files to a table, once for this batch; with no files the entry carries the batch's accounting alone.
 
-    Args:
-        spark: the session.
-        lake: where the table is.
-        table: which one.
-        files: what to append; None stands for one that was not needed.
-        batch: whose write it is.
-        sources: the tables whose rows came to it; see `MicroBatch.transaction`.
-
-    Returns:
-        The new version; None when the batch is in the table already.
+    None stands for a file that was not needed. `sources` are the tables whose rows came to it (see
+    `MicroBatch.transaction`). Returns the new version; None when the batch is in the table already.
     """
     path = table_path(lake, table)
     transaction = jvm.begin(spark, path)

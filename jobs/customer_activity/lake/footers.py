@@ -40,19 +40,16 @@ class Place(NamedTuple):
 
 
 def repair(lake: str, table: Table, paths: Iterable[str] | None = None) -> int:
-    """Take the note of view types out of a table's files; return of how many.
+    """Take the note of view types out of some of a table's files, all of its newest version's when none are given.
 
-    Args:
-        lake: where the table is.
-        table: which one.
-        paths: files below the table; those of its newest version when not given.
+    Returns of how many files it was taken.
     """
     files, folder = filesystem(table_path(lake, table))
     if paths is None:
         newest = DeltaTable(table_path(lake, table))
         paths = pa.table(newest.get_add_actions()).column("path").to_pylist()
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="footers") as pool:
-        return sum(pool.map(lambda path: _mend(files, f"{folder}/{path}"), paths))
+        return sum(pool.map(lambda path: _repair_file(files, f"{folder}/{path}"), paths))
 
 
 def repair_commit(lake: str, table: Table, version: int) -> int:
@@ -64,7 +61,7 @@ def repair_commit(lake: str, table: Table, version: int) -> int:
     return repair(lake, table, added) if added else 0
 
 
-def _mend(files: fs.FileSystem, path: str) -> bool:
+def _repair_file(files: fs.FileSystem, path: str) -> bool:
     place = _note(files, path)
     if place is None:
         return False

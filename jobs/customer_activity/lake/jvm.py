@@ -141,14 +141,7 @@ def last_version(transaction: JavaObject, application: str) -> int:
 def commit(
     spark: SparkSession, transaction: JavaObject, actions: Iterable[Mapping[str, Any]], user_metadata: str
 ) -> int:
-    """Commit an append, and return its version.
-
-    Args:
-        spark: the session.
-        transaction: what `begin` returned.
-        actions: as the log has them.
-        user_metadata: what the commit says of itself.
-    """
+    """Commit an append of actions, as the log has them, in a transaction of `begin`'s; return its version."""
     delta = _delta(jvm(spark))
     listed = delta.array_list()
     for action in actions:

@@ -116,11 +116,8 @@ class MicroBatch:
 
         The checkpoint's generation is part of the id. Delta skips a write whose version it has seen under the same id:
         were it the same for a new checkpoint, whose batches count from 0 again, all of its writes would be skipped in
-        silence. What reads change feeds is worked on in parts: its number is that of the versions which it reads.
-
-        Args:
-            table: the one that is written.
-            sources: the tables whose rows come to it; all that the batch reads when not given.
+        silence. What reads change feeds is worked on in parts: its number is that of the versions which it reads, of
+        those `sources` alone whose rows come to the table, where they are given.
         """
         application = f"{self.query}:{table.label}:{self.generation}"
         if not self.versions:

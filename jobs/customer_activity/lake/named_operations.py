@@ -152,11 +152,7 @@ class Fence(NamedTuple):
     lake: str
 
     def properties(self, table: Table, **details: Any) -> CommitProperties:
-        """Return what a commit to a table carries.
-
-        Args:
-            table: which one.
-            details: what else its note tells: counts, ids of runs, never personal data.
+        """Return what a commit to a table carries; `details` are counts and ids of runs, never personal data.
 
         Raises:
             LeaseLost: another driver took one of the table's writers over.
@@ -177,12 +173,7 @@ class Fence(NamedTuple):
 
 
 def epochs_of(lake: str, table: Table, fencing_epoch: Callable[[str], int]) -> list[Transaction]:
-    """Return what has a commit fail once another driver has taken one of a table's writers over.
-
-    Args:
-        lake: whose table.
-        table: which one.
-        fencing_epoch: tells the epoch that is held of a query.
+    """Return what makes a commit fail once another driver has taken over one of the streams that write the table.
 
     Raises:
         LeaseLost: one has already.
@@ -199,14 +190,9 @@ def epochs_of(lake: str, table: Table, fencing_epoch: Callable[[str], int]) -> l
 
 @contextmanager
 def fenced(lake: str, operation: Operation, tables: Sequence[Table], reason: str, **details: Any) -> Iterator[Fence]:
-    """Keep the writers of some tables out for a named operation, and note in the lake that and why it is done.
+    """Keep the writers of some tables out for a named operation, and leave an audit record of it.
 
-    Args:
-        lake: whose tables.
-        operation: which.
-        tables: that it changes.
-        reason: why.
-        details: for the `_audit` folder; never personal data.
+    `details` go into that record; they are never personal data.
 
     Raises:
         QueryAlreadyRunning: a driver is at work on one of their writers.

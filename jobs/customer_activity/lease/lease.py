@@ -40,12 +40,7 @@ class Lease:
     """The queries that this driver holds, until it is closed or lost."""
 
     def __init__(self, open_lock: Callable[[Path], Lock], lake: str, queries: Sequence[str]) -> None:
-        """Take the queries.
-
-        Args:
-            open_lock: opens a lock that lives as long as what commits here, where the lake is a folder.
-            lake: whose queries.
-            queries: which ones.
+        """Take the streams; on a lake in a folder `open_lock` opens locks that live as long as what commits here.
 
         Raises:
             QueryAlreadyRunning: another driver is at work on one.

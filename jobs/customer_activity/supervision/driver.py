@@ -117,13 +117,9 @@ def _up(pid: int | None) -> float | None:
 
 
 def judged(report: Report, pid: int | None, seconds: float | None, merge_seconds: float = 0.0) -> tuple[State, str]:
-    """Judge how the driver is by what its queries say; pure.
+    """Judge how a driver is that started so many seconds ago, by what its streams say; pure.
 
-    Args:
-        report: the status.
-        pid: the driver's process; None when none runs.
-        seconds: since it started.
-        merge_seconds: how long what merges behind the path may wait before it looks again.
+    What merges behind the hot path may wait for `merge_seconds` before it looks again.
     """
     if pid is None or seconds is None:
         return _ended(report)
@@ -154,11 +150,8 @@ def _stuck(query: QueryReport, now: datetime, seconds: float, merge_seconds: flo
         return ""
     if query.state == "silent":
         return f"{query.query}: {query.message}"
-    return f"{query.query} has something to read and no batch for {waited:.0f} s" if _has_work(query) else ""
-
-
-def _has_work(query: QueryReport) -> bool:
-    return bool(query.lag_records or query.lag_versions)
+    has_work = query.lag_records or query.lag_versions
+    return f"{query.query} has something to read and no batch for {waited:.0f} s" if has_work else ""
 
 
 def _age(query: QueryReport, now: datetime) -> float | None:
@@ -182,10 +175,7 @@ def start(
 ) -> tuple[Driver, subprocess.Popen[bytes] | None]:
     """Start the driver detached, or find the one that runs; return it, and its process where it is a new one.
 
-    Args:
-        settings: whose driver.
-        attended: it stops by itself when nobody has watched it for so many seconds; None: it never does.
-        wait_seconds: until all queries run.
+    With `attended` it stops by itself when nobody has watched it for so many seconds.
 
     Raises:
         ActivityError: it ended; carries its exit code and last lines.

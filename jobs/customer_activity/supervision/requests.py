@@ -32,11 +32,7 @@ class Request(NamedTuple):
 def by_driver(settings: Settings, kind: str, asked: Mapping[str, Any], wait_seconds: float) -> dict[str, Any] | None:
     """Have the driver that runs with these settings do something; return its answer, None where none runs.
 
-    Args:
-        settings: whose driver.
-        kind: what is asked for.
-        asked: how; in JSON's types.
-        wait_seconds: so long the driver may take.
+    What is `asked` is in JSON's types.
 
     Raises:
         TransientError: it has not done it in time, or something else of this kind is asked for.

@@ -112,13 +112,9 @@ class Differences:
 def compare_rows(
     name: str, columns: Sequence[str], expected: Mapping[str, tuple[Any, ...]], rows: Iterable[tuple[Any, ...]]
 ) -> Check:
-    """Compare a table that has one row a key with what must be in it.
+    """Compare a table that has one row a key, its first column, with what must be in it.
 
-    Args:
-        name: of the check.
-        columns: the rows' columns; the first is the key.
-        expected: the row of each key; fields beyond `columns` are not compared.
-        rows: what was found.
+    Fields of `expected` beyond `columns` are not compared.
     """
     differences = Differences()
     width = len(columns)
@@ -163,12 +159,7 @@ def compare_gold(
 def compare_quarantine(expected: Mapping[Coordinates, Refused], rows: Iterable[InQuarantine]) -> tuple[Check, Check]:
     """Compare bronze.quarantine with the records that belong there.
 
-    Args:
-        expected: by coordinates.
-        rows: what was found.
-
-    Returns:
-        Whether each record is there exactly once with its bytes; whether each is there for the right reason.
+    Returns whether each record is there exactly once with its bytes, and whether each is there for the right reason.
     """
     places, reasons = Differences(), Differences()
     seen: Counter[Coordinates] = Counter()
@@ -213,13 +204,9 @@ def compare_totals(expected: Collection[str], customers: Iterable[str]) -> Check
 def compare_accounting(
     topic: str, expected: Mapping[str, int], commits: Mapping[Table, Commits], *, is_moving: bool = False
 ) -> Check:
-    """Compare a topic's counts, as the commits carry them, with the oracle's.
+    """Compare a topic's counts by outcome, as the commits of bronze and silver carry them, with the oracle's.
 
-    Args:
-        topic: whose counts.
-        expected: records by outcome.
-        commits: of each bronze and silver table.
-        is_moving: whether they count records that the oracle was not given, because they arrived meanwhile.
+    It is not possible while they count records that the oracle was not given, because they arrived meanwhile.
     """
     name = f"accounting of {topic}"
     wanted = {outcome: expected[outcome] for outcome in OUTCOMES}

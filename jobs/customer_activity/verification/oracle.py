@@ -16,6 +16,7 @@ from customer_activity.verification.records import (
     ACCEPTED,
     DUPLICATE,
     GREATEST_TOTAL,
+    OUTCOMES,
     QUARANTINED,
     READ,
     STALE,
@@ -135,7 +136,8 @@ def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counte
             at = record.partition, record.offset, record.landing, record.fingerprint
             refused.append(Refused(Reason.CONFLICTING_DUPLICATE, *at))
     duplicates = records - len(refused) - len(counted)
-    return counted, refused, _outcomes(records, len(counted), len(refused), duplicates, 0)
+    outcomes = (records, len(counted), len(refused), duplicates, 0)
+    return counted, refused, Counter(dict(zip(OUTCOMES, outcomes, strict=True)))
 
 
 def summarise(purchases: Mapping[str, Purchase]) -> dict[str, Summary]:
@@ -168,7 +170,7 @@ def fold_profiles(log: Log) -> tuple[dict[str, Profile], list[Refused], Counter[
     """
     current: dict[str, Profile] = {}
     refused: list[Refused] = []
-    outcomes = _outcomes(0, 0, 0, 0, 0)
+    outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
     for record in in_order(log):
         outcomes[READ] += 1
         if type(record) is not Profile:
@@ -219,7 +221,3 @@ def join(profiles: Mapping[str, Profile], summaries: Mapping[str, Summary], curr
             _, count, _, first, last, newest = bought
             gold[customer_id] = joined(profile, Bought(count, bought.total_amount, first, last, newest), currency)
     return gold
-
-
-def _outcomes(read: int, accepted: int, quarantined: int, duplicate: int, stale: int) -> Counter[str]:
-    return Counter({READ: read, ACCEPTED: accepted, QUARANTINED: quarantined, DUPLICATE: duplicate, STALE: stale})

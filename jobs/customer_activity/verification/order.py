@@ -80,13 +80,7 @@ class Order:
 
 
 def read(rows: pa.Table, topic: str, notes: Notes) -> Order:
-    """Find the runs.
-
-    Args:
-        rows: COLUMNS, `landed_at` in milliseconds; of a record that is there twice, the row that counts first.
-        topic: whose.
-        notes: what commits say of the landings.
-    """
+    """Find a topic's runs in rows of COLUMNS, `landed_at` in milliseconds; a record that is there twice counts once."""
     order = Order()
     rows = rows.filter(pc.equal(rows.column("topic"), topic))
     rows = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])

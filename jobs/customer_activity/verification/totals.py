@@ -34,12 +34,9 @@ class Frozen(NamedTuple):
 
 
 def freeze(purchases: Iterable[Purchase], lives: Mapping[str, Sequence[Profile]], currency: str) -> dict[str, Frozen]:
-    """Return what the rows may be of certain customers.
+    """Return what the rows may be of some customers, from the purchases that count, in the order in which they did.
 
-    Args:
-        purchases: those that count, in the order in which they did.
-        lives: by customer, the profiles that were current since the last tombstone.
-        currency: of the deployment.
+    `lives` has, by customer, the profiles that were current since the last tombstone.
     """
     bought: dict[str, list[Bought]] = {customer: [] for customer in lives}
     for purchase in purchases:
@@ -64,9 +61,7 @@ def freeze(purchases: Iterable[Purchase], lives: Mapping[str, Sequence[Profile]]
 def settled(rows: Iterable[tuple[Any, ...]], frozen: Mapping[str, Frozen]) -> dict[str, Activity]:
     """Return the rows of certain customers that were right once: the one that each of these customers must have.
 
-    Args:
-        rows: Activity's columns, then what is not compared.
-        frozen: what the rows may be, by customer.
+    `rows` have Activity's columns, then what is not compared.
     """
     found = (Activity._make(row[: len(Activity._fields)]) for row in rows if row[0] in frozen)
     return {row.customer_id: row for row in found if frozen[row.customer_id].allows(row)}

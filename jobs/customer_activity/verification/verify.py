@@ -96,7 +96,12 @@ def verify(
     with _without_garbage_collection():
         on_step("reading the order of bronze")
         told = tell(settings, tables)
-        sources = [_read(settings, topic, judge, told, on_step) for topic, judge in _judges(settings).items()]
+        judge_purchase = partial(oracle.judge_purchase, currency=settings.currency)
+        judges: dict[str, Judge] = {
+            settings.purchase_topic: judge_purchase,
+            settings.profile_topic: oracle.judge_profile,
+        }
+        sources = [_read(settings, topic, judge, told, on_step) for topic, judge in judges.items()]
         view, positions = ViewTopic(), kafka_input.begins(settings, settings.view_topic)
         deadline = None
         while True:
@@ -141,27 +146,17 @@ def verify(
         currency=settings.currency,
         sample=sample,
         moving=len(chosen) - len(settled),
-        growth=sum(_growth(settings, source) for source in sources),
+        growth=sum(
+            sum(kafka_input.ends(settings, source.topic).values()) - sum(source.end.values()) for source in sources
+        ),
         seconds=time.monotonic() - started,
     )
-
-
-def _growth(settings: Settings, source: TopicInput) -> int:
-    """How many records have been added to a topic since its end was noted."""
-    return sum(kafka_input.ends(settings, source.topic).values()) - sum(source.end.values())
 
 
 def _follow(settings: Settings, source: TopicInput) -> None:
     """Read on, for whose records arrive."""
     upto = kafka_input.ends(settings, source.topic)
     source.follow(kafka_input.read(settings, source.topic, source.followed or source.end, upto), upto)
-
-
-def _judges(settings: Settings) -> dict[str, Judge]:
-    return {
-        settings.purchase_topic: partial(oracle.judge_purchase, currency=settings.currency),
-        settings.profile_topic: oracle.judge_profile,
-    }
 
 
 def _read(settings: Settings, topic: str, judge: Judge, told: Told, on_step: OnStep) -> TopicInput:

@@ -99,11 +99,8 @@ class ViewTopic:
     ) -> list[Check]:
         """Compare the last values with the rows expected and gold's versions; report on the records one by one.
 
-        Args:
-            expected: the row of each customer.
-            versions: gold's version of each.
-            customers: these only, where they are given.
-            largest: bytes that the topic takes at most; a row that is larger may be in quarantine instead.
+        Only of certain customers where they are given. A row of more than the `largest` number of bytes that the topic
+        takes may be in quarantine instead.
         """
         live = {
             key: state

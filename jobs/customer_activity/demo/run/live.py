@@ -65,14 +65,10 @@ class Outcome(NamedTuple):
 
 
 def run(settings: Settings, console: Console, *, lines: int | None, stays: bool, airflow: bool) -> Outcome:
-    """Run the whole of it once.
+    """Run the whole of it once, drawn on a terminal, else told in a line every few seconds.
 
-    Args:
-        settings: the deployment.
-        console: where to show it: drawn when it is a terminal, else a line every few seconds.
-        lines: how many lines of the data set to send; None for all.
-        stays: whether what runs stays up at the normal end.
-        airflow: whether Airflow starts the streams and looks after them.
+    Sends so many `lines` of the data set, all when None. What runs stays up at the normal end if `stays`.
+    With `airflow`, Airflow starts the streams and looks after them.
 
     Raises:
         ActivityError: a part did not start or ended early; carries that part's exit code and last lines.

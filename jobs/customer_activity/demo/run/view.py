@@ -13,7 +13,7 @@ from customer_activity import topology
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.demo.run.changes import Change
 from customer_activity.inspection.status import QueryReport, Report
-from customer_activity.terminal import screens
+from customer_activity.terminal import console, screens
 from customer_activity.terminal.console import cell
 
 # The table that tells how far a layer is; the view topic has records instead.
@@ -88,9 +88,7 @@ def _input(frame: Frame) -> Grid:
 
 
 def _layers(frame: Frame) -> Grid:
-    grid = Grid("stream", "state", box=None, pad_edge=False)
-    for column in ("rows", "rows/s", "to read", "freshness"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("stream", "state", figures=("rows", "rows/s", "to read", "freshness"))
     for query in frame.report.queries:
         grid.add_row(
             query.query,
@@ -109,9 +107,7 @@ def _rows(frame: Frame, query: QueryReport) -> int:
 
 
 def _changes(changes: tuple[Change, ...]) -> Grid:
-    grid = Grid("customer changed", "loyalty", box=None, pad_edge=False)
-    for column in ("purchases", "total", "view version"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("customer changed", "loyalty", figures=("purchases", "total", "view version"))
     for change in reversed(changes):
         if change.view_version is None:
             grid.add_row(cell(change.customer_id), Text("removed", style="dim"))
