@@ -21,8 +21,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from structlog.testing import capture_logs
 
 from activity_dags import pipelines, place
-from activity_dags.assets import gold
 from activity_dags.command import ActivityOperator
+from activity_dags.conventions import gold
 from activity_dags.driver import DriverOperator
 from activity_dags.pipelines import DEFAULT, FOLDER, PIPELINE, PROGRAM, Pipeline
 from activity_dags.watching import DriverTrigger

@@ -40,19 +40,12 @@ Source = str
 
 
 class Progress(NamedTuple):
-    """Up to where a query has read.
-
-    Attributes:
-        batch_id: the newest committed batch.
-        committed_at: when it was committed.
-        topic_offsets: next offset to read, by topic and partition.
-        table_versions: newest version that was read, by the id of the Delta table.
-    """
+    """Up to where a stream has read, with its newest committed batch."""
 
     batch_id: int
     committed_at: datetime
-    topic_offsets: dict[str, dict[int, int]]
-    table_versions: dict[str, int]
+    topic_offsets: dict[str, dict[int, int]]  # next offset to read, by topic and partition
+    table_versions: dict[str, int]  # newest version that was read, by the id of the Delta table
 
 
 class OffsetRange(NamedTuple):
@@ -89,17 +82,11 @@ class OffsetRange(NamedTuple):
 
 
 class State(NamedTuple):
-    """Which batches a checkpoint knows.
+    """Which batches a checkpoint knows; None when there is none."""
 
-    Attributes:
-        generation: the checkpoint's id.
-        planned: the newest batch whose offsets are noted; None when there is none.
-        committed: the newest batch that is through; None when there is none.
-    """
-
-    generation: str
-    planned: int | None
-    committed: int | None
+    generation: str  # the checkpoint's id
+    planned: int | None  # the newest batch whose offsets are noted
+    committed: int | None  # the newest batch that is through
 
 
 def progress(lake: str, query: str) -> Progress | None:

@@ -75,10 +75,8 @@ def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
             f"no answer from Kafka at {settings.kafka_bootstrap_servers}",
             remedy="start it (`activity broker start`) or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
         )
-    try:
+    with clients.explained(settings):
         return _described(settings, names)
-    except KafkaException as error:
-        raise clients.unavailable(settings, error) from None
 
 
 def _is_settling(error: BaseException) -> bool:

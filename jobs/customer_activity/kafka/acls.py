@@ -25,19 +25,12 @@ KINDS = {
 
 
 class Right(NamedTuple):
-    """Something that a user may do.
+    """Something that a user may do."""
 
-    Attributes:
-        kind: topic, group or transactional_id.
-        name: of the resource; with PREFIXED the beginning of its name.
-        pattern: LITERAL or PREFIXED.
-        operation: as Kafka calls it, such as READ.
-    """
-
-    kind: str
-    name: str
-    pattern: str
-    operation: str
+    kind: str  # topic, group or transactional_id
+    name: str  # of the resource; with PREFIXED the beginning of its name
+    pattern: str  # LITERAL or PREFIXED
+    operation: str  # as Kafka calls it, such as READ
 
 
 def declared(settings: Settings, role: str, user: str, path: Path = ACLS_FILE) -> list[Right]:

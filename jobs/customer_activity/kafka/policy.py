@@ -24,19 +24,12 @@ OUTPUTS = (VIEW_ROLE, PROGRESS_ROLE)
 
 
 class Found(NamedTuple):
-    """A topic as Kafka tells of it.
-
-    Attributes:
-        name: the topic's.
-        partitions: how many it has.
-        replicas: of each partition, the least.
-        config: its settings, its own or the broker's; empty when we may not see them.
-    """
+    """A topic as Kafka describes it."""
 
     name: str
     partitions: int
-    replicas: int
-    config: Mapping[str, str]
+    replicas: int  # of each partition, the least
+    config: Mapping[str, str]  # its own settings or the broker's; empty when we may not see them
 
 
 class Judgement(NamedTuple):

@@ -75,7 +75,7 @@ def check(settings: Settings, *, create: bool) -> list[str]:
     """
     wanted = declared(settings)
     admin = clients.admin(settings)
-    try:
+    with clients.explained(settings, "the settings of the topics"):
         existing = clients.metadata(settings).topics
         missing = [topic for topic in wanted.values() if topic.name not in existing]
         names = settings.topics
@@ -88,8 +88,6 @@ def check(settings: Settings, *, create: bool) -> list[str]:
             _create(admin, missing)
             # Another client may have created one in the meantime, with other settings.
             _compare(admin, {role: name for role, name in names.items() if name not in existing})
-    except KafkaException as error:
-        raise clients.unavailable(settings, error, "the settings of the topics") from None
     return [topic.name for topic in missing]
 
 
@@ -101,15 +99,13 @@ def warning(settings: Settings) -> str:
         TopicMismatch: a topic is missing, or its settings would give wrong figures.
     """
     admin = clients.admin(settings)
-    try:
+    with clients.explained(settings, "the settings of the topics"):
         existing = clients.metadata(settings).topics
         if missing := [name for name in settings.topics.values() if name not in existing]:
             for name in missing:
                 _refuse_hidden(settings, name)
             raise _missing(settings, missing)
         return "; ".join(_compare(admin, settings.topics))
-    except KafkaException as error:
-        raise clients.unavailable(settings, error, "the settings of the topics") from None
 
 
 def wait_until_usable(admin: AdminClient, names: list[str]) -> None:

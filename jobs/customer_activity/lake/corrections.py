@@ -39,13 +39,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a correction does to a table.
-
-    Attributes:
-        key: the columns that name the rows that it replaces.
-        retracted: the rows that go.
-        added: the rows that come.
-    """
+    """What a correction does to a table: rows that go and rows that come, by the columns that name them."""
 
     key: tuple[str, ...]
     retracted: Rows

@@ -33,16 +33,10 @@ ENTRIES_AT_A_TIME = 256
 
 
 class Entry(NamedTuple):
-    """One log entry.
-
-    Attributes:
-        version: of the table.
-        commit: the commit's own id: the one that it carries, else a digest of the entry.
-        actions: what it did.
-    """
+    """One log entry."""
 
     version: int
-    commit: str
+    commit: str  # the commit's own id: the one that it carries, else a digest of the entry
     actions: Sequence[Mapping[str, Any]]
 
 

@@ -50,17 +50,11 @@ class Added(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a commit tells of itself.
+    """What a commit tells of itself."""
 
-    Attributes:
-        commit: its own id.
-        landing: which one it is, of bronze's.
-        retracted: the file with the rows that it retracts, of a correction's; it may have none.
-    """
-
-    commit: str
-    landing: int | None
-    retracted: Added | None = None
+    commit: str  # its own id
+    landing: int | None  # which one it is, of bronze's
+    retracted: Added | None = None  # the file, which may be empty, with the rows that a correction retracts
 
 
 @dataclass(eq=False)

@@ -33,17 +33,11 @@ ENTRY = re.compile(r"/(\d{20})\.(json|crc)$")
 
 
 class Layout(NamedTuple):
-    """What one table is like.
-
-    Attributes:
-        table: which one.
-        version: that it says.
-        lacks: the columns that it lacks, in the order in which they are added.
-    """
+    """What one table is like."""
 
     table: Table
-    version: int
-    lacks: tuple[str, ...]
+    version: int  # that it says
+    lacks: tuple[str, ...]  # columns, in the order in which they are added
 
     @property
     def is_older(self) -> bool:

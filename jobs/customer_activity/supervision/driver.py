@@ -213,8 +213,7 @@ def watch(settings: Settings, every_seconds: float) -> Iterator[Driver]:
 def stop(settings: Settings, seconds: float) -> bool | None:
     """Stop the driver: a batch in progress may finish, what is left after `seconds` is killed.
 
-    Returns:
-        Whether it ended by itself; None when none ran.
+    Returns whether it ended by itself; None when none ran.
     """
     pids = running.stream_pids(settings, left_overs=True)
     ended = [processes.stop(pid, seconds=seconds) for pid in pids]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from customer_activity.errors import BrokerUnavailable, TransientError
 from customer_activity.kafka import clients
@@ -63,7 +63,8 @@ def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[
         consumer.assign([TopicPartition(topic, partition, start[partition]) for partition in sorted(unread)])
         heard_at = time.monotonic()
         while unread:
-            messages = _consume(consumer, settings)
+            with clients.explained(settings):
+                messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
             if messages:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > SILENCE_SECONDS:
@@ -85,13 +86,6 @@ def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[
     finally:
         consumer.close()
         headers.close()
-
-
-def _consume(consumer: Consumer, settings: Settings) -> list[Message]:
-    try:
-        return consumer.consume(BATCH_RECORDS, POLL_SECONDS)
-    except KafkaException as error:
-        raise clients.unavailable(settings, error) from None
 
 
 def _raw(message: Any, headers: Headers | None) -> RawRecord:

@@ -103,16 +103,14 @@ class TopicInput:
         if of_partition is None:
             return None
         record = of_partition.get(raw.offset)
-        was_removed = self.is_compacted or raw.offset < self.begin[raw.partition]
-        if record is None and was_removed and raw.offset >= 0:
-            record = of_partition[raw.offset] = self.judge(raw, self.notes.place(row.landing, row.landed_at))
-            self.from_lake += 1
-        elif (
-            record is not None
-            and record.landing != row.landing
-            and (decides or record.landing == NOT_LANDED)
-            and record.fingerprint == raw.fingerprint
-        ):
+        if record is None:
+            was_removed = self.is_compacted or raw.offset < self.begin[raw.partition]
+            is_new = was_removed and raw.offset >= 0
+            self.from_lake += is_new
+        else:
+            is_open = decides or record.landing == NOT_LANDED
+            is_new = is_open and record.landing != row.landing and record.fingerprint == raw.fingerprint
+        if is_new:
             record = of_partition[raw.offset] = self.judge(raw, self.notes.place(row.landing, row.landed_at))
         return record
 

@@ -37,25 +37,17 @@ from customer_activity.verification.totals import Frozen, freeze, joined
 
 @dataclass(frozen=True)
 class Expected:
-    """Everything that follows from the input.
+    """Everything that follows from the input, by customer where nothing else is said."""
 
-    Attributes:
-        purchases: counted purchases by id.
-        summaries: by customer.
-        profiles: the current ones, by customer.
-        gold: rows of the view by customer, but of those in `frozen`.
-        frozen: by customer, what the row may be of a customer whose total its type does not hold.
-        quarantine: every record that belongs there, by its coordinates.
-        outcomes: how many records of each topic were read, accepted, quarantined, duplicate and stale.
-    """
-
-    purchases: dict[str, Purchase]
+    purchases: dict[str, Purchase]  # that count, by id
     summaries: dict[str, Summary]
-    profiles: dict[str, Profile]
-    gold: dict[str, Activity]
-    frozen: dict[str, Frozen]
+    profiles: dict[str, Profile]  # the current ones
+    gold: dict[str, Activity]  # rows of the view, but of those in `frozen`
+    frozen: dict[str, Frozen]  # what the row may be of a customer whose total its type does not hold
     quarantine: dict[Coordinates, Refused]
-    outcomes: dict[str, Counter[str]]
+    outcomes: dict[
+        str, Counter[str]
+    ]  # by topic, how many records were read, accepted, quarantined, duplicate and stale
 
 
 def judge_purchase(raw: RawRecord, place: Place, currency: str) -> Purchase | Refused:
@@ -119,9 +111,8 @@ def in_order(log: Log) -> Iterator[Record]:
 def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counter[str]]:
     """Count each purchase once: the first record of an id.
 
-    Returns:
-        The counted purchases by id, what belongs in quarantine (repeats with other content included), and the number of
-        records by outcome.
+    Returns the counted purchases by id, what belongs in quarantine (repeats with other content, too), and the number of
+    records by outcome.
     """
     counted: dict[str, Purchase] = {}
     refused: list[Refused] = []
@@ -165,8 +156,7 @@ def summarise(purchases: Mapping[str, Purchase]) -> dict[str, Summary]:
 def fold_profiles(log: Log) -> tuple[dict[str, Profile], list[Refused], Counter[str]]:
     """Keep each customer's current profile: the newest update since the last tombstone.
 
-    Returns:
-        The current profiles by customer, what belongs in quarantine, and the number of records by outcome.
+    Returns the current profiles by customer, what belongs in quarantine, and the number of records by outcome.
     """
     current: dict[str, Profile] = {}
     refused: list[Refused] = []

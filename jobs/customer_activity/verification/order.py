@@ -24,15 +24,10 @@ COLUMNS = ("topic", "partition", "offset", "landing", "landed_at")
 
 
 class Notes(NamedTuple):
-    """What bronze's commits say of the landings.
+    """What bronze's commits say of the landings."""
 
-    Attributes:
-        rules: version of the contract's rules by landing.
-        replays: landings that brought records back from quarantine.
-    """
-
-    rules: Mapping[int, int]
-    replays: frozenset[int]
+    rules: Mapping[int, int]  # version of the contract's rules by landing
+    replays: frozenset[int]  # landings that brought records back from quarantine
 
     @classmethod
     def of(cls, metadata: Iterable[Mapping[str, Any]]) -> Notes:

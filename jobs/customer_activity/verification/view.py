@@ -136,10 +136,7 @@ class ViewTopic:
 
 
 def parse(raw: RawRecord) -> tuple[str, tuple[Activity, int] | None]:
-    """Read a record of the view topic.
-
-    Returns:
-        The key, and the row with its version; None in its place for a tombstone.
+    """Read a record of the view topic; return its key, and the row with its version, or None for a tombstone.
 
     Raises:
         ValueError: it breaks the contract; the message has no values in it.

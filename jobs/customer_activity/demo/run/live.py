@@ -40,19 +40,11 @@ Show = Callable[[view.Frame], None]
 
 
 class Run(NamedTuple):
-    """A run under way.
+    """A run under way."""
 
-    Attributes:
-        began: when, on the monotonic clock.
-        before: the status before any traffic of this run.
-        stream: the driver, when this run started it.
-        send: starts the traffic.
-        tail: reads what the view topic gets.
-    """
-
-    began: float
-    before: Report
-    stream: subprocess.Popen[bytes] | None
+    began: float  # on the monotonic clock
+    before: Report  # of any traffic of this run
+    stream: subprocess.Popen[bytes] | None  # the driver, when this run started it
     send: Callable[[], parts.Traffic]
     tail: Tail
 

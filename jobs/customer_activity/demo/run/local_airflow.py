@@ -41,13 +41,7 @@ KILL_SECONDS = 75  # a driver that is told to stop may finish a batch; Airflow's
 
 
 class Airflow(NamedTuple):
-    """A local Airflow that runs.
-
-    Attributes:
-        url: where its pages are.
-        password: of the user `admin`.
-        process: it, when it was started just now.
-    """
+    """A local Airflow that runs: its pages, the password of `admin`, and its process when it was started just now."""
 
     url: str
     password: str

@@ -39,17 +39,11 @@ TOPICS_SECONDS = 10.0  # until every client sees a topic that was just made
 
 
 class Traffic(NamedTuple):
-    """What is being sent.
+    """What is being sent, in words for the screen."""
 
-    Attributes:
-        process: who sends it; None when an earlier run started it.
-        words: what it is, for the screen.
-        expected: purchases on the topic when it is all there; None when that is not known.
-    """
-
-    process: subprocess.Popen[bytes] | None
+    process: subprocess.Popen[bytes] | None  # None: an earlier run started it
     words: str
-    expected: int | None
+    expected: int | None  # purchases on the topic when it is all there; None when that is not known
 
 
 def start_broker(settings: Settings, console: Console, started: ExitStack) -> None:

@@ -22,25 +22,15 @@ BAR_WIDTH = 40
 
 
 class Frame(NamedTuple):
-    """One look at the run.
+    """One look at the run."""
 
-    Attributes:
-        seconds: since the run began.
-        report: the status.
-        traffic: what the traffic is doing, in words.
-        expected: purchases that the topic holds when all traffic is there; None when that is not known.
-        first_gold: the sentence about the first gold row, empty before it.
-        published: records on the view topic since the run began.
-        changes: customers that changed last, newest last.
-    """
-
-    seconds: float
+    seconds: float  # since the run began
     report: Report
-    traffic: str
-    expected: int | None
-    first_gold: str
-    published: int
-    changes: tuple[Change, ...]
+    traffic: str  # what it is doing
+    expected: int | None  # purchases that the topic holds when all traffic is there; None when that is not known
+    first_gold: str  # the sentence about the first gold row, empty before it
+    published: int  # records on the view topic since the run began
+    changes: tuple[Change, ...]  # customers that changed last, newest last
 
     def records(self, role: str) -> int:
         """Records on an input topic."""
