@@ -29,15 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class Pipeline(NamedTuple):
-    """One of them.
+    """One pipeline."""
 
-    Attributes:
-        name: as the product has it, such as `orders-eu`.
-        file: its settings; None: they are Airflow's own environment.
-    """
-
-    name: str
-    file: Path | None = None
+    name: str  # as the product has it, such as `orders-eu`
+    file: Path | None = None  # its settings; None: they are Airflow's own environment
 
     @property
     def prefix(self) -> str:

@@ -32,44 +32,29 @@ SILENT_SECONDS = 10.0  # a running application writes its status files at least 
 
 @dataclass
 class QueryReport:
-    """One query.
-
-    Attributes:
-        query: its name.
-        state: running, starting, held (by quality), stopped, failed; dead (its process is gone), silent (no sign for
-            10 s), not started.
-        message: why it failed, or what its state means.
-        pid: the driver's process.
-        batch: its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
-        progress_at: when the batch at work last told how far it is, UTC; `message` has the words.
-        idle_at: when it last found nothing to read, UTC.
-        rows_per_second: of the last batch.
-        rows_total: rows since its driver started.
-        phases: milliseconds by phase of the last batch: read, compute, write, commit, publish; `turn` is what it waited
-            for the next one's turn, `spark` what the trigger took around it (offsets, planning, checkpoint).
-        lag_records: Kafka records not yet landed (bronze); None when unknown.
-        lag_versions: commits of upstream tables not yet read (the others); None when unknown.
-        lag: the same by topic or table.
-        unread_since: when the oldest of those commits was made, UTC; None when unknown.
-        is_current: whether it and every query before it have read everything.
-        freshness_seconds: how much newer the newest input is than what this layer reflects; 0 when it is current.
-    """
+    """What is known of one stream, which its own files call a query."""
 
     query: str
+    # Running, starting, held (by quality), stopped, failed; dead (its process is gone), silent (no sign for 10 s), not
+    # started.
     state: str
-    message: str = ""
-    pid: int | None = None
+    message: str = ""  # why it failed, or what its state means
+    pid: int | None = None  # the driver's process
+    # Its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
     batch: dict[str, Any] | None = None
-    progress_at: str | None = None
-    idle_at: str | None = None
-    rows_per_second: float | None = None
-    rows_total: int | None = None
+    progress_at: str | None = None  # when the batch at work last told how far it is, UTC; `message` has the words
+    idle_at: str | None = None  # when it last found nothing to read, UTC
+    rows_per_second: float | None = None  # of the last batch
+    rows_total: int | None = None  # rows since its driver started
+    # Milliseconds by phase of the last batch: read, compute, write, commit, publish; `turn` is what it waited for the
+    # next one's turn, `spark` what the trigger took around it (offsets, planning, checkpoint).
     phases: dict[str, float] = field(default_factory=dict)
-    lag_records: int | None = None
-    lag_versions: int | None = None
-    lag: dict[str, int] = field(default_factory=dict)
-    unread_since: str | None = None
-    is_current: bool = False
+    lag_records: int | None = None  # Kafka records not yet landed (bronze); None when unknown
+    lag_versions: int | None = None  # commits of upstream tables not yet read (the others); None when unknown
+    lag: dict[str, int] = field(default_factory=dict)  # the same by topic or table
+    unread_since: str | None = None  # when the oldest of those commits was made, UTC; None when unknown
+    is_current: bool = False  # whether it and every query before it have read everything
+    # How much newer the newest input is than what this layer reflects; 0 when it is current.
     freshness_seconds: float | None = None
 
     @property

@@ -25,20 +25,15 @@ TIME_COLUMN = dict.fromkeys(Table, "kafka_timestamp") | {
 
 
 class Contents(NamedTuple):
-    """A Delta table at its latest version.
-
-    Attributes:
-        table_id: its id in the log, by which a streaming source names it.
-        newest: the greatest Kafka timestamp it reflects; None without rows.
-    """
+    """A Delta table at its latest version."""
 
     table: Table
-    table_id: str
+    table_id: str  # its id in the log, by which a streaming source names it
     version: int
     rows: int
     files: int
     size_bytes: int
-    newest: datetime | None
+    newest: datetime | None  # the greatest Kafka timestamp it reflects; None without rows
 
 
 class Position(NamedTuple):

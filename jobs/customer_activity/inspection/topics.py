@@ -26,16 +26,11 @@ SETTLING = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE
 
 
 class Topic(NamedTuple):
-    """A topic.
-
-    Attributes:
-        offsets: begin and end offset (end exclusive, committed records only), by partition.
-        newest: the greatest Kafka timestamp on the topic; None when it is empty.
-    """
+    """A topic as it is now."""
 
     name: str
-    offsets: dict[int, tuple[int, int]]
-    newest: datetime | None
+    offsets: dict[int, tuple[int, int]]  # begin and end offset (end exclusive, committed records only), by partition
+    newest: datetime | None  # the greatest Kafka timestamp on the topic; None when it is empty
 
     @property
     def records(self) -> int:

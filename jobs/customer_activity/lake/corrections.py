@@ -47,30 +47,19 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """A correction.
-
-    Attributes:
-        run: its name.
-        at: when it was begun.
-        reason: what asked for it.
-        undoes: the run that it undoes; empty where it undoes none.
-        changes: by label of a table.
-        generations: of the checkpoints that are written with it, by query.
-        landed: by label of a table of events, the newest landing that is in it.
-        counted: what silver's batches have counted when it is through, by label of a table, topic and outcome; None
-            where that is not known, because what commits said is not all there any more.
-        counted_before: the same before it.
-    """
+    """What a correction does, by label of a table where nothing else is said."""
 
     run: str
-    at: datetime
-    reason: str
-    undoes: str
+    at: datetime  # when it was begun
+    reason: str  # what asked for it
+    undoes: str  # the run that it undoes; empty where it undoes none
     changes: dict[str, Change]
-    generations: dict[str, str]
-    landed: dict[str, int]
+    generations: dict[str, str]  # of the checkpoints that are written with it, by query
+    landed: dict[str, int]  # the newest landing that is in a table of events
+    # What silver's batches have counted when it is through, by topic and outcome; None where that is not known, because
+    # what commits said is not all there any more.
     counted: dict[str, dict[str, dict[str, int]] | None]
-    counted_before: dict[str, dict[str, dict[str, int]] | None]
+    counted_before: dict[str, dict[str, dict[str, int]] | None]  # the same before it
 
 
 def new_run(now: datetime) -> str:

@@ -59,20 +59,13 @@ class Told(NamedTuple):
 
 @dataclass(eq=False)
 class Feed:
-    """What was appended to some tables in some versions; no file is open yet.
-
-    Attributes:
-        lake: where the tables are.
-        columns: what is read of each table.
-        versions: by table, the version before the first and the last one.
-        added: by table, the files, in the order of versions.
-        commits: by table and version, the commit's own id and the landing that it notes, as far as they are known.
-    """
+    """What was appended to some tables in some versions; no file is open yet."""
 
     lake: str
-    columns: Mapping[Table, Sequence[str]]
-    versions: dict[Table, tuple[int, int]]
-    added: Mapping[Table, Sequence[Added]]
+    columns: Mapping[Table, Sequence[str]]  # what is read of each table
+    versions: dict[Table, tuple[int, int]]  # by table, the version before the first and the last one
+    added: Mapping[Table, Sequence[Added]]  # by table, the files, in the order of versions
+    # By table and version, the commit's own id and the landing that it notes, as far as they are known.
     commits: Mapping[Table, Mapping[int, Told]]
 
     @property

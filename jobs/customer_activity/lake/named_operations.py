@@ -61,23 +61,16 @@ class Kind(StrEnum):
 
 
 class Commit(NamedTuple):
-    """A log entry as a reader sees it.
-
-    Attributes:
-        kind: what it is.
-        operation: which named operation, for that kind.
-        query: who wrote it, as its note says: a query's name, `replay`, `rebuild`, `maintenance`; empty without a note.
-        adds: Delta's `add` actions of files with changed rows, as the log has them (paths are URL-encoded).
-        note: its `userMetadata`; empty where that is no JSON object.
-        described_by: what it says of itself (operation, engine, user), fit to be shown.
-    """
+    """A log entry as a reader sees it."""
 
     kind: Kind
-    operation: Operation | None
+    operation: Operation | None  # for that kind
+    # Who wrote it, as its note says: a query's name, `replay`, `rebuild`, `maintenance`; empty without a note.
     query: str
+    # Delta's `add` actions of files with changed rows, as the log has them (paths are URL-encoded).
     adds: Sequence[Mapping[str, Any]]
-    note: Mapping[str, Any]
-    described_by: str
+    note: Mapping[str, Any]  # its `userMetadata`; empty where that is no JSON object
+    described_by: str  # what it says of itself (operation, engine, user), fit to be shown
 
 
 def classify(actions: Sequence[Mapping[str, Any]]) -> Commit:
@@ -135,20 +128,12 @@ def _shown(text: str) -> str:
 
 
 class Fence(NamedTuple):
-    """What one run of a named operation commits with, once a table.
-
-    Attributes:
-        operation: which.
-        run: its id, the same in each commit and in the lake's `_audit` folder.
-        reason: why.
-        fencing_epoch: tells the epoch that it holds of a query.
-        lake: whose tables.
-    """
+    """What one run of a named operation commits with, once a table."""
 
     operation: Operation
-    run: str
+    run: str  # its id, the same in each commit and in the lake's `_audit` folder
     reason: str
-    fencing_epoch: Callable[[str], int]
+    fencing_epoch: Callable[[str], int]  # tells the epoch that it holds of a query
     lake: str
 
     def properties(self, table: Table, **details: Any) -> CommitProperties:

@@ -44,17 +44,11 @@ ROWS_SCHEMA = pa.schema([("table", pa.string()), ("told", pa.int64())])
 
 
 class Told(NamedTuple):
-    """What the commits of a table tell.
+    """What the commits of a table tell."""
 
-    Attributes:
-        is_whole: whether log and history go back to the first, or to the newest correction.
-        batches: the counts of each batch, by topic and outcome, as its commit to this table has them.
-        versions: the version of that commit.
-    """
-
-    is_whole: bool
-    batches: Batches
-    versions: Mapping[BatchKey, int]
+    is_whole: bool  # whether log and history go back to the first, or to the newest correction
+    batches: Batches  # the counts of each batch, by topic and outcome, as its commit to this table has them
+    versions: Mapping[BatchKey, int]  # the version of that commit
 
 
 def relations(settings: Settings, pins: Pins) -> Relations:

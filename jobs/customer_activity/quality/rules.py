@@ -45,29 +45,19 @@ class Severity(StrEnum):
 
 
 class Rule(BaseModel):
-    """One rule.
-
-    Attributes:
-        rule: its name.
-        severity: whether its failure holds publishing.
-        why: what it would mean if it failed.
-        expect: the expectation by its name, with its arguments.
-        query: what it looks at, when it is not the table itself.
-        frame: the same, by its name in the file.
-        look: a query that tells more when it has failed; `query` where there is none.
-        suite: its file, `layer/table`.
-    """
+    """One rule."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rule: str = Field(pattern=r"^[a-z][a-z0-9_]+$")
-    severity: Severity
-    why: str = Field(min_length=20)
+    severity: Severity  # whether its failure holds publishing
+    why: str = Field(min_length=20)  # what it would mean if it failed
+    # The expectation by its name, with its arguments.
     expect: dict[str, dict[str, Any]] = Field(min_length=1, max_length=1)
-    query: str | None = None
-    frame: str | None = None
-    look: str | None = None
-    suite: str
+    query: str | None = None  # what it looks at, when it is not the table itself
+    frame: str | None = None  # the same, by its name in the file
+    look: str | None = None  # a query that tells more when it has failed; `query` where there is none
+    suite: str  # its file, `layer/table`
 
     @model_validator(mode="after")
     def _looks_at_one_thing(self) -> Rule:
@@ -109,18 +99,12 @@ class Rule(BaseModel):
 
 
 class Suite(BaseModel):
-    """The rules of one file.
-
-    Attributes:
-        name: `layer/table`.
-        frames: queries by name, that its rules look at.
-        rules: in the order of the file.
-    """
+    """The rules of one file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    frames: dict[str, str] = {}
+    name: str  # `layer/table`
+    frames: dict[str, str] = {}  # queries by name, that its rules look at
     rules: tuple[Rule, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -46,24 +46,14 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What a run found.
+    """What a run found."""
 
-    Attributes:
-        run_id: its name; begins with its time.
-        verdicts: every rule's.
-        versions: at which versions of the tables.
-        held: rules that hold publishing after it, with what was found.
-        overridden: rules that fail and are overridden.
-        documents: where the Data Docs are.
-        seconds: how long it took.
-    """
-
-    run_id: str
+    run_id: str  # its name; begins with its time
     verdicts: Sequence[Verdict]
-    versions: Mapping[str, int]
-    held: Mapping[str, gate.Failure]
-    overridden: Sequence[str]
-    documents: str
+    versions: Mapping[str, int]  # of the tables
+    held: Mapping[str, gate.Failure]  # rules that hold publishing after it, with what was found
+    overridden: Sequence[str]  # rules that fail and are overridden
+    documents: str  # where the Data Docs are
     seconds: float
 
     @property

@@ -48,33 +48,19 @@ class State(StrEnum):
 
 
 class Driver(NamedTuple):
-    """The driver at one moment.
-
-    Attributes:
-        state: how it is.
-        message: why it is not well, or what holds publishing.
-        pid: its process; None when none runs.
-        seconds: since it started; None when none runs.
-        lag_records: records of Kafka that have not landed; None when unknown.
-        lag_versions: commits that the streams have not read, of all together; None when unknown.
-        batch_age_seconds: since any query finished a batch; None when none has.
-        freshness_seconds: how far the view is behind the newest input; None when unknown.
-        gold_version: version of gold.customer_activity.
-        gold_rows: rows in it.
-        last_words: the end of its log, when it ended and was not told to.
-    """
+    """The driver at one moment."""
 
     state: State
-    message: str = ""
-    pid: int | None = None
-    seconds: float | None = None
-    lag_records: int | None = None
-    lag_versions: int | None = None
-    batch_age_seconds: float | None = None
-    freshness_seconds: float | None = None
-    gold_version: int = -1
+    message: str = ""  # why it is not well, or what holds publishing
+    pid: int | None = None  # its process; None when none runs
+    seconds: float | None = None  # since it started; None when none runs
+    lag_records: int | None = None  # records of Kafka that have not landed; None when unknown
+    lag_versions: int | None = None  # commits that the streams have not read, of all together; None when unknown
+    batch_age_seconds: float | None = None  # since any query finished a batch; None when none has
+    freshness_seconds: float | None = None  # how far the view is behind the newest input; None when unknown
+    gold_version: int = -1  # version of gold.customer_activity
     gold_rows: int = 0
-    last_words: str = ""
+    last_words: str = ""  # the end of its log, when it ended and was not told to
 
     def as_json(self) -> dict[str, Any]:
         """Return it with plain values."""

@@ -46,23 +46,14 @@ MONEY = frozenset({"total_amount", "amount"})
 
 
 class Check(NamedTuple):
-    """One comparison.
+    """One comparison."""
 
-    Attributes:
-        name: what was compared.
-        expected: how many rows or records the input gives, or its counts by outcome.
-        observed: what was found.
-        differences: how many were found.
-        examples: some of them, without personal values.
-        impossible: why the comparison could not be made; empty when it was.
-    """
-
-    name: str
-    expected: int | dict[str, int]
+    name: str  # what was compared
+    expected: int | dict[str, int]  # how many rows or records the input gives, or its counts by outcome
     observed: int | dict[str, int]
     differences: int
-    examples: tuple[str, ...] = ()
-    impossible: str = ""
+    examples: tuple[str, ...] = ()  # some of them, without personal values
+    impossible: str = ""  # why the comparison could not be made; empty when it was
 
     @property
     def ok(self) -> bool:
@@ -80,15 +71,10 @@ class InQuarantine(NamedTuple):
 
 
 class Commits(NamedTuple):
-    """What a table's log says about its writes.
+    """What a table's log says about its writes."""
 
-    Attributes:
-        first_version: the oldest commit that the log still has; above 0 the log was cleaned.
-        metadata: each commit's `userMetadata`, where there is one and it is a JSON object.
-    """
-
-    first_version: int
-    metadata: Sequence[Mapping[str, Any]]
+    first_version: int  # the oldest commit that the log still has; above 0 the log was cleaned
+    metadata: Sequence[Mapping[str, Any]]  # each commit's `userMetadata`, where there is one and it is a JSON object
 
 
 @dataclass

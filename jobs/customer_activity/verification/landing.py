@@ -42,35 +42,21 @@ LANDED_COLUMNS: dict[type[Record], tuple[str, ...]] = {
 
 @dataclass
 class TopicInput:
-    """One input topic up to the end that was noted at the start.
-
-    Attributes:
-        topic: its name.
-        judge: reads a record by the rules that were in force at its place.
-        begin: first offset that Kafka still has, by partition.
-        end: end offset (exclusive), by partition.
-        is_compacted: whether Kafka removes records from the middle, too.
-        notes: what bronze's commits say of its landings.
-        log: every record by partition and offset.
-        read: how many records came from Kafka.
-        from_lake: how many came from the lake because Kafka has them no longer.
-        beyond: how many rows of the lake are past the end, because input still arrives.
-        followed: up to where (exclusive) it is known whose records arrived after the end, by partition.
-        moving: those customers.
-    """
+    """One input topic up to the end that was noted at the start."""
 
     topic: str
-    judge: Callable[[RawRecord, Place], Record]
-    begin: dict[int, int]
-    end: dict[int, int]
-    is_compacted: bool
-    notes: Notes
-    log: Log = field(default_factory=dict)
-    read: int = 0
-    from_lake: int = 0
-    beyond: int = 0
+    judge: Callable[[RawRecord, Place], Record]  # reads a record by the rules that were in force at its place
+    begin: dict[int, int]  # first offset that Kafka still has, by partition
+    end: dict[int, int]  # end offset (exclusive), by partition
+    is_compacted: bool  # whether Kafka removes records from the middle, too
+    notes: Notes  # what bronze's commits say of its landings
+    log: Log = field(default_factory=dict)  # every record by partition and offset
+    read: int = 0  # records from Kafka
+    from_lake: int = 0  # records from the lake, because Kafka has them no longer
+    beyond: int = 0  # rows of the lake past the end, because input still arrives
+    # Up to where (exclusive) it is known whose records arrived after the end, by partition.
     followed: dict[int, int] = field(default_factory=dict)
-    moving: set[str] = field(default_factory=set)
+    moving: set[str] = field(default_factory=set)  # those customers
 
     def take(self, records: Iterable[RawRecord], order: Order) -> None:
         """Add what Kafka has; `order` tells where bronze has put it by now."""

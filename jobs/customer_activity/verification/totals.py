@@ -12,16 +12,10 @@ from customer_activity.verification.records import GREATEST_TOTAL, Activity, Bou
 
 
 class Frozen(NamedTuple):
-    """What the row may be of a customer whose total has left its type; it may as well not be there.
+    """What the row may be of a customer whose total has left its type; it may as well not be there."""
 
-    Attributes:
-        bought: what was bought after each of the purchases whose total still fitted, in their order.
-        profiles: every profile that was current since the last tombstone; none where there is none now.
-        currency: of the deployment.
-    """
-
-    bought: Sequence[Bought]
-    profiles: Sequence[Profile]
+    bought: Sequence[Bought]  # what was bought after each of the purchases whose total still fitted, in their order
+    profiles: Sequence[Profile]  # every profile that was current since the last tombstone; none where there is none now
     currency: str
 
     def allows(self, row: Activity) -> bool:

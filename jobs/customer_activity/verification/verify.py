@@ -25,35 +25,20 @@ Judge = Callable[[RawRecord, Place], Record]
 
 @dataclass(frozen=True)
 class Report:
-    """What a verification found.
-
-    Attributes:
-        checks: every comparison.
-        records: records read from Kafka, by topic.
-        from_lake: records that only the lake still has, by topic.
-        covers: by topic and partition, the first offset that was seen, where neither Kafka nor the lake has what was
-            before.
-        purchases: purchases counted.
-        customers: customers in the view.
-        turnover: sum of the counted purchases, in cents.
-        currency: of the turnover.
-        sample: how many customers were chosen to be compared, None for all.
-        moving: how many of them were not, because records of theirs arrived while it ran.
-        growth: how many input records arrived while it ran.
-        seconds: how long it took.
-    """
+    """What a verification found."""
 
     checks: list[Check]
-    records: dict[str, int]
-    from_lake: dict[str, int]
+    records: dict[str, int]  # read from Kafka, by topic
+    from_lake: dict[str, int]  # records that only the lake still has, by topic
+    # By topic and partition, the first offset that was seen, where neither Kafka nor the lake has what was before.
     covers: dict[str, dict[int, int]]
-    purchases: int
-    customers: int
-    turnover: int
+    purchases: int  # that count
+    customers: int  # customers in the view
+    turnover: int  # sum of the counted purchases, in cents
     currency: str
-    sample: int | None
-    moving: int
-    growth: int
+    sample: int | None  # how many customers were chosen to be compared, None for all
+    moving: int  # how many of them were not, because records of theirs arrived while it ran
+    growth: int  # how many input records arrived while it ran
     seconds: float
 
     @property

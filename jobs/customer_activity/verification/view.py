@@ -38,24 +38,16 @@ EXACT_CENTS = re.compile(r"(0|[1-9][0-9]*)\.([0-9]{2})")
 
 @dataclass
 class ViewTopic:
-    """What was seen on the view topic so far.
-
-    Attributes:
-        records: how many there were.
-        last: by key, the row and version of the newest record; None after a tombstone.
-        newest_version: by key, over deletes too.
-        malformed: records that break the contract.
-        not_growing: records whose version is not above all before it.
-        repeated: records that say again what the record before said.
-        held: by key, the newest row, version and bytes of what is in quarantine because the topic takes none so large.
-    """
+    """What was seen on the view topic so far."""
 
     records: int = 0
+    # By key, the row and version of the newest record; None after a tombstone.
     last: dict[str, tuple[Activity, int] | None] = field(default_factory=dict)
-    newest_version: dict[str, int] = field(default_factory=dict)
-    malformed: Differences = field(default_factory=Differences)
-    not_growing: Differences = field(default_factory=Differences)
-    repeated: Differences = field(default_factory=Differences)
+    newest_version: dict[str, int] = field(default_factory=dict)  # by key, over deletes too
+    malformed: Differences = field(default_factory=Differences)  # records that break the contract
+    not_growing: Differences = field(default_factory=Differences)  # records whose version is not above all before it
+    repeated: Differences = field(default_factory=Differences)  # records that say again what the record before said
+    # By key, the newest row, version and bytes of what is in quarantine because the topic takes none so large.
     held: dict[str, tuple[Activity, int, int]] = field(default_factory=dict)
 
     def take(self, topic: str, records: Iterable[RawRecord]) -> None:

@@ -16,7 +16,6 @@ from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.terminal import console, screens
 from customer_activity.terminal.console import cell
 
-# The table that tells how far a layer is; the view topic has records instead.
 CURRENT = {Table.ACTIVITY_CHANGES: Table.ACTIVITY}  # of gold its rows are shown, not how often they changed
 BAR_WIDTH = 40
 
