@@ -1,4 +1,4 @@
-"""Tells people that a task failed for good: a webhook, an e-mail, or the log alone.
+"""Alert people when a task has failed for good: by a webhook, by e-mail, or in the log only.
 
 The pipeline's connection `…_alerts` says which. Of type HTTP: `{"text": …}`, which chat services take, is posted
 to its host with its password after it, where webhooks have their secret. Of type SMTP: a mail from its `from_email` to

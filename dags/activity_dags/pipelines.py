@@ -1,4 +1,4 @@
-"""The pipelines that this Airflow runs: which there are, what each is called here, and what its commands are told.
+"""The pipelines that this Airflow runs: their names, the ids of their DAGs and connections, and their settings.
 
 Where `CUSTOMER_ACTIVITY_PIPELINES` names a folder, each file in it is one: `orders-eu.env` has the settings of the
 pipeline `orders-eu`, a line each, as a shell, systemd and Compose take them. Otherwise there is one, and its settings
@@ -72,7 +72,7 @@ def declared() -> list[Pipeline]:
     if not folder:
         name = os.environ.get(PIPELINE, DEFAULT)
         if not is_name(name):
-            raise ValueError(f"{PIPELINE}={name} is no name of a pipeline")
+            raise ValueError(f"{PIPELINE}={name} is not a valid name of a pipeline")
         return [Pipeline(name)]
     files = sorted(file for file in Path(folder).iterdir() if file.suffix == ".env")
     for file in files:

@@ -1,4 +1,4 @@
-"""The `activity` command as tasks call it.
+"""Run the `activity` command from tasks and triggers.
 
 It lives in an environment of its own: Airflow's Spark provider writes into the same import package as pyspark. So DAGs
 never import the product, they run it, and rely on what its command line promises: `--json`, one line a look, and exit

@@ -138,7 +138,7 @@ def test_without_a_folder_there_is_one_by_the_name_in_airflows_environment(monke
     monkeypatch.setenv(PIPELINE, ORDERS)
     assert set(loaded()) == {f"orders_eu_{kind}" for kind in KINDS}
     monkeypatch.setenv(PIPELINE, "Orders EU")
-    assert ["Orders EU is no name of a pipeline" in said for said in errors()] == [True] * len(KINDS)
+    assert ["Orders EU is not a valid name of a pipeline" in said for said in errors()] == [True] * len(KINDS)
 
 
 def test_a_folder_that_is_not_there_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,17 +186,15 @@ def test_whether_the_brokers_name_is_looked_at(given: str, java: str, other: str
         ),
         pytest.param(SIGN_IN.replace(f' password="{WORD}"', ""), "needs a password", id="no password"),
         pytest.param("security.protocol=SASL_SSL\n", "sasl.mechanism is missing", id="no mechanism"),
-        pytest.param(
-            SIGN_IN.replace("SASL_SSL", "SASL_SSSL"), "security.protocol is none that Kafka has", id="no protocol"
-        ),
+        pytest.param(SIGN_IN.replace("SASL_SSL", "SASL_SSSL"), "Kafka has no such security.protocol", id="no protocol"),
         pytest.param(
             SIGN_IN.replace("SASL_SSL", "SSL"),
-            "sasl.mechanism is set, and security.protocol is SSL",
+            "sasl.mechanism is set, and security.protocol=SSL ignores it",
             id="SASL that is overlooked",
         ),
         pytest.param(
             f"sasl.password={WORD}\n",
-            "sasl.password is set, and security.protocol is PLAINTEXT",
+            "sasl.password is set, and security.protocol=PLAINTEXT ignores it",
             id="a password and no protocol",
         ),
         pytest.param(

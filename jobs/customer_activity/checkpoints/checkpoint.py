@@ -1,4 +1,4 @@
-"""A query's checkpoint: what it has planned and committed, exact also while it does not run; and one written again.
+"""A stream's checkpoint: what it says is planned and committed, also while nothing runs, and how to write it again.
 
 A checkpoint is Spark's own: `metadata` has its id, which is the generation that every write carries; `offsets/N` says
 up to where batch N reads, `commits/N` that it is through. An offsets file is a version line, a metadata line, and one

@@ -1,4 +1,4 @@
-"""Where a query goes on: what the newest commit that it made to a table says that it had read.
+"""Where a stream resumes: up to where it had read, by its newest commit to each table that it writes.
 
 A batch is worked on in parts, and each part's commit notes up to which version of each source it has read. So what is
 done of a batch that is repeated is told by the tables it writes, part by part, and not by the batch's number.

@@ -1,4 +1,4 @@
-"""`activity quality`: judge the rules, and open or shut the gate of publishing."""
+"""`activity quality`: judge the rules, and open or shut the gate that publishing waits at."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def rebuild(
         show_kept(settings, as_json=json)
     elif drop is not None:
         corrections.drop(settings.lake, drop)
-        console.out.print(f"what was kept of correction {drop} is gone", highlight=False)
+        console.out.print(f"removed what was kept of correction {drop}", highlight=False)
     elif undo is not None:
         run = undo
         _report_applied(_working(lambda on_step: take_back(settings, run, on_step)), as_json=json)
@@ -82,11 +82,11 @@ def _refuse_contradictions(options: Mapping[str, object], choice: Choice) -> Non
     """
     asked = [name for name, is_asked in options.items() if is_asked]
     if len(asked) > 1:
-        raise SettingsError(f"{', '.join(asked)} cannot be asked for together", remedy="ask for one thing at a time")
+        raise SettingsError(f"{', '.join(asked)} cannot be used together", remedy="use one at a time")
     if asked and not choice.is_everybody:
         raise SettingsError(
-            f"{asked[0]} is of everybody's rows, and some customers were chosen",
-            remedy="leave --customer, --since and --until out; for some customers a rebuild compares",
+            f"{asked[0]} is for all customers, and some were chosen",
+            remedy="leave --customer, --since and --until out: for some customers a rebuild only compares",
         )
 
 

@@ -17,7 +17,7 @@ def _known(name: str) -> str:
         typer.BadParameter: there is no such stream.
     """
     if name not in topology.names():
-        raise typer.BadParameter(f"{name} is none of {', '.join(topology.names())}")
+        raise typer.BadParameter(f"{name} is not one of {', '.join(topology.names())}")
     return name
 
 

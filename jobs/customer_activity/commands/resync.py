@@ -1,4 +1,4 @@
-"""`activity resync`: the view topic made equal to gold."""
+"""`activity resync`: make the view topic equal to gold."""
 
 from __future__ import annotations
 

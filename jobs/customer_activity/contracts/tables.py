@@ -1,4 +1,4 @@
-"""The Delta tables, said once: the columns of each, the columns whose statistics are kept, and how much of its past.
+"""The Delta tables: the columns of each, which of them have statistics, and how much of its history is kept.
 
 The columns that come from a record are the contract's (`contracts/`): a field that is added there is a column here, in
 every table that carries the record's fields. Everything else is derived: Parquet files, Delta's schema, the streams'

@@ -1,4 +1,4 @@
-"""What is wrong with this machine, this set-up or these settings, and what to do about it. Looks, changes nothing."""
+"""`activity doctor`: what is wrong with the machine, the set-up or the settings, and how to fix it. Changes nothing."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _java(_: Settings) -> str:
         raise EnvironmentFault(f"{program} does not run: {type(error).__name__}", remedy=remedy) from None
     version = re.search(r'version "((\d+)[^"]*)"', answer.stderr + answer.stdout)
     if version is None:
-        raise EnvironmentFault(f"{program} does not tell its version", remedy=remedy)
+        raise EnvironmentFault(f"{program} does not print its version", remedy=remedy)
     if int(version[2]) < JAVA:  # Java 8 calls itself 1.8
         raise EnvironmentFault(f"{program} is Java {version[1]}", remedy=remedy)
     return f"{version[1]} ({program})"
@@ -202,7 +202,7 @@ def _disk(settings: Settings) -> str:
     found = f"{free / 1024**3:.1f} GiB free at {place}"
     if free < FREE_BYTES:
         raise EnvironmentFault(
-            found, remedy=f"free some disk: less than {FREE_BYTES // 1024**3} GiB does not hold the real data"
+            found, remedy=f"free some disk space: less than {FREE_BYTES // 1024**3} GiB is too little for the real data"
         )
     return found
 
@@ -228,7 +228,7 @@ def _broker(settings: Settings, *, is_answering: bool) -> str:
 
 def _topics(settings: Settings, *, is_answering: bool) -> str | Warned:
     if not is_answering:
-        raise EnvironmentFault("not seen: the broker does not answer", remedy="see to the broker first")
+        raise EnvironmentFault("not seen: the broker does not answer", remedy="fix the broker first")
     words = f"{', '.join(settings.topics.values())} can be used"
     if warning := broker_topics.warning(settings):
         return Warned(f"{words}; {warning}", "nothing has to be done; longer retention reaches further back")

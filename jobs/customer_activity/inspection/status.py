@@ -1,8 +1,8 @@
-"""`activity status`: what each query does, how far it is behind, and what the tables and topics hold.
+"""`activity status`: what each stream is doing, how far it is behind, and what the tables and topics hold.
 
-Everything is read from outside: status files, checkpoints, Delta logs, topic offsets. So it is right also when the
-application was killed, and it never disturbs it. Each query's lag is measured after that of the query before it: when
-all are zero, everything that was on the topics at the beginning is through.
+Everything is read from outside: status files, checkpoints, Delta logs, topic offsets. So it is right even when the
+driver was killed, and never disturbs it. Each stream's lag is measured after that of the stream before it: when all are
+zero, everything that was on the topics at the beginning has been processed.
 """
 
 from __future__ import annotations
@@ -214,9 +214,9 @@ def _state(settings: Settings, query: str, progress: checkpoint.Progress | None)
     age = (datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])).total_seconds()
     is_at_work = state in ("starting", "running", HELD)
     if is_at_work and not is_alive(status["pid"]):
-        state, message = "dead", f"its process {status['pid']} is gone without a word"
+        state, message = "dead", f"its process {status['pid']} ended and left no message"
     elif is_at_work and age > SILENT_SECONDS:
-        state, message = "silent", f"process {status['pid']} has not said a word for {age:.0f} s"
+        state, message = "silent", f"process {status['pid']} has written no status for {age:.0f} s"
     last = {
         "id": status["batch_id"],
         "rows": status["batch_rows"],

@@ -1,4 +1,4 @@
-"""Rights at Kafka as `infra/kafka/acls.yaml` says: grant a role to a user, or print the lines that would."""
+"""Kafka ACLs by the roles in `infra/kafka/acls.yaml`: grant a role to a user, or print the commands that would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file of Kafka's client settings, for two clients: Java's names as they are, librdkafka's derived from them.
+"""One file of Kafka client properties for two clients: the JVM's takes it as it is, librdkafka's are derived from it.
 
 The file that `ACTIVITY_KAFKA_CONFIG` names is a Java properties file, such as Kafka's own tools take with
 `--command-config`. The JVM's client takes it as it is. librdkafka knows no JAAS line and no trust store: it is given
@@ -53,8 +53,8 @@ LIBRDKAFKA_ONLY = (
 )
 # Neither can be said to both clients.
 REFUSED = {
-    "enable.ssl.certificate.verification": "the JVM's client always looks at certificates: give it the CA instead",
-    "ssl.cipher.suites": "the two clients call them by other names: have the brokers restrict them",
+    "enable.ssl.certificate.verification": "the JVM's client always verifies certificates: give it the CA instead",
+    "ssl.cipher.suites": "the two clients name them differently: restrict them on the brokers",
 }
 
 
@@ -108,20 +108,18 @@ def _check(given: dict[str, str], servers: str) -> None:
             raise SettingsError(f"{VARIABLE}: {name} cannot be set", remedy=reason)
     if given.get("bootstrap.servers", servers) != servers:
         raise SettingsError(
-            f"{VARIABLE}: bootstrap.servers are others than ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
-            remedy="name them there alone",
+            f"{VARIABLE}: bootstrap.servers differ from ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
+            remedy="name them only there",
         )
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise SettingsError(
-            f"{VARIABLE}: security.protocol is none that Kafka has", remedy=f"one of {', '.join(PROTOCOLS)}"
-        )
+        raise SettingsError(f"{VARIABLE}: Kafka has no such security.protocol", remedy=f"one of {', '.join(PROTOCOLS)}")
     for family in ("sasl", "ssl"):
         overlooked = next((name for name in given if name.startswith(f"{family}.")), None)
         if overlooked is not None and family.upper() not in protocol.split("_"):
             raise SettingsError(
-                f"{VARIABLE}: {overlooked} is set, and security.protocol is {protocol}, which overlooks it",
-                remedy="set security.protocol=SASL_SSL, or take it out",
+                f"{VARIABLE}: {overlooked} is set, and security.protocol={protocol} ignores it",
+                remedy="set security.protocol=SASL_SSL, or remove it",
             )
 
 

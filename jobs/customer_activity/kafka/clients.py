@@ -22,7 +22,7 @@ from customer_activity.errors import BrokerUnavailable, KafkaRefused, SettingsEr
 from customer_activity.kafka import client_properties, faults
 from customer_activity.settings import Settings
 
-CREATE_TOPICS = "`activity broker start` creates the topics of infra/kafka/topics.yaml"
+CREATE_TOPICS = "`activity broker topics` creates the topics of infra/kafka/topics.yaml"
 SILENCE_SECONDS = 60.0  # longer than any election
 # The broker tells a reader of the end of a partition when it has waited so long for more: half a second by default.
 END_WAIT_MS = 10

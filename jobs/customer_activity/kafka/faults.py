@@ -1,7 +1,7 @@
-"""What Kafka's client says when something is wrong, as errors of ours: no answer, no sign-in, no right, no reading it.
+"""Errors of Kafka's client as the product's own: no answer, no sign-in, no authorization, records that are unreadable.
 
-A client that is turned away goes on trying in its own threads, and the call that waits for it learns only that time is
-up. So what clients are told is noted here for a while.
+A client that is turned away goes on trying in its own threads, and the call that waits for it learns only that it timed
+out. So what clients are told is remembered here for a while.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def refuse_fault(settings: Settings, fault: KafkaError, where: str) -> None:
         return
     if fault.code() in UNREADABLE:
         raise RecordsUnreadable(
-            f"{where}: the client cannot read what Kafka hands out ({fault.str()})",
-            remedy="start again; when that does not help, find out from the broker's disk, or the producer's "
+            f"{where}: the client cannot read the records that Kafka returns ({fault.str()})",
+            remedy="start again; if that does not help, find out from the broker's disk, or the producer's "
             "compression, what these records are: nothing was skipped",
         )
     raise unavailable(settings, KafkaException(fault), where)
@@ -109,7 +109,7 @@ def unavailable(settings: Settings, error: KafkaException, what: str = "") -> Br
         return refused(settings, told.str(), what, is_signed_in=told.code() in UNAUTHORIZED)
     reason = fault.str() if fault is not None else str(error)
     since = f"; it was told: {told.str()}" if told is not None and told.str() != reason else ""
-    sign_in = "" if settings.kafka_config else f", or set {VARIABLE} where it wants a sign-in"
+    sign_in = "" if settings.kafka_config else f", or set {VARIABLE} if it requires authentication"
     return BrokerUnavailable(
         f"no answer from Kafka at {servers} ({reason}{since})",
         remedy=f"start it (`activity broker start`) or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS{sign_in}",
@@ -123,6 +123,6 @@ def refused(settings: Settings, reason: str, what: str = "", *, is_signed_in: bo
         return KafkaRefused(f"Kafka at {settings.kafka_bootstrap_servers} refuses{about}: {reason}", remedy=RIGHTS)
     file = settings.kafka_config or f"the file that {VARIABLE} is to name: it is not set"
     return KafkaRefused(
-        f"Kafka at {settings.kafka_bootstrap_servers} cannot be signed in to: {reason}",
+        f"Kafka at {settings.kafka_bootstrap_servers} does not let this client sign in: {reason}",
         remedy=f"correct user, password, mechanism or certificates in {file}",
     )

@@ -1,4 +1,4 @@
-"""Text in two forms that Java has: a properties file, and the line of options of a JAAS login module.
+"""Two of Java's text formats: a properties file, and the options of a JAAS login module.
 
 What stands there may be a secret: errors name lines and properties, never what they say.
 """

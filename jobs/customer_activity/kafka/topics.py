@@ -1,4 +1,4 @@
-"""Topics: create what is missing as `infra/kafka/topics.yaml` says, and judge those that are there (`policy.py`)."""
+"""Topics: create missing ones as `infra/kafka/topics.yaml` declares them, and check existing ones (`policy.py`)."""
 
 from __future__ import annotations
 
@@ -158,7 +158,8 @@ def _compare(admin: AdminClient, topics: Mapping[str, str]) -> list[str]:
     judged = [judge(role, _found(admin, name, known[name])) for role, name in topics.items()]
     if refused := [words for judgement in judged for words in judgement.refused]:
         raise TopicMismatch(
-            "; ".join(refused), remedy="alter the topic, or name another: the pipeline changes no topic that exists"
+            "; ".join(refused),
+            remedy="change the topic's settings, or name another topic: the pipeline changes none that exists",
         )
     return [words for judgement in judged for words in judgement.told]
 
@@ -190,6 +191,6 @@ def _create(admin: AdminClient, topics: list[Topic]) -> None:
                 continue
             raise TopicMismatch(
                 f"topic {name} cannot be created: {error.args[0].str()}",
-                remedy=f"have it created as {FILE_NAME} says, or allow this client to",
+                remedy=f"have it created as {FILE_NAME} says, or let this client create it",
             ) from None
     wait_until_usable(admin, [topic.name for topic in topics])

@@ -1,4 +1,4 @@
-"""The bucket of a lake on S3: made, and compared with how it should be.
+"""The bucket of a lake on S3: create it, and compare its settings with what they should be.
 
 - versioned: what was overwritten or deleted by mistake can be brought back for a week;
 - closed to the public, whatever somebody's policy or access list says;

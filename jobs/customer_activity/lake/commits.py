@@ -1,4 +1,4 @@
-"""Append rows that are in this process: one Parquet file and one entry in the table's log, no Spark job.
+"""Append rows held by this process: one Parquet file and one entry in the table's log, without a Spark job.
 
 Spark's own append of 500 rows plans a query, runs a job and takes most of a second on two busy cores; the same rows as
 a file written here and a commit through Delta's own transaction (`jvm.py`) take a twentieth of it. The transaction is

@@ -129,8 +129,8 @@ def refuse_unfinished(lake: str) -> None:
     if (correction := at_work(lake)) is not None:
         raise CorrectionUnfinished(
             f"{lake}: correction {correction.run} was interrupted, and some tables may have it and others not; "
-            "nothing may run before it is through",
-            remedy="`activity rebuild --apply` finishes it; nothing is built again for that",
+            "nothing may run until it is finished",
+            remedy="`activity rebuild --apply` finishes it, without rebuilding anything",
         )
 
 

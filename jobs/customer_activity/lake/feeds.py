@@ -35,7 +35,7 @@ PART_ROWS = 2_500_000
 PART_BYTES = 256 << 20  # of Parquet
 PART_FILES = 1_024
 READ_AHEAD = 4  # batches and files that are read before they are asked for
-LOST = "find out what removed it, and put it back from a backup: nothing was skipped"
+LOST = "find out what removed it, and restore it from a backup: nothing was skipped"
 
 Versions = Mapping[Table, tuple[int, int]]
 
@@ -211,7 +211,7 @@ def _added(
             if refused is not None or coming is None or going is None or (going.rows and not even_retracted):
                 raise Corrected(
                     f"{table.label}: version {version} is a correction of rows that had been read already",
-                    remedy="`activity rebuild --apply` has all that is made from this table follow it",
+                    remedy="`activity rebuild --apply` makes all that is computed from this table follow it",
                 )
             commits[version] = commits[version]._replace(retracted=going)
             added += [coming] if coming.rows else []
@@ -232,7 +232,7 @@ def foreign(table: Table, version: int, described_by: str) -> ForeignCommit:
     return ForeignCommit(
         f"{table.label}: version {version} was not written by the pipeline ({described_by}), and changes its rows; "
         "nothing of it was counted",
-        remedy="put the table back from a backup of before it; or, where bronze is whole, correct silver and gold from "
+        remedy="restore the table from a backup made before it; or, if bronze is intact, correct silver and gold from "
         "it: `activity rebuild --apply`",
     )
 

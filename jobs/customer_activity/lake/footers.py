@@ -1,4 +1,4 @@
-"""Make what delta-rs has rewritten readable for every client: its files must not ask for Arrow's view types.
+"""Make files that delta-rs has rewritten readable for every client: they must not ask for Arrow's view types.
 
 A merge, a delete and an update of delta-rs read texts as Arrow's `string_view` and note that type in the files that
 they write (`ARROW:schema` in the footer); a compaction takes it over. Arrow's reader then gives texts of that type,
@@ -91,7 +91,7 @@ def _note(files: fs.FileSystem, path: str) -> Place | None:
     # Keys and values come after the columns' statistics, which may hold any text.
     at = footer.rindex(NOTE)
     if _has_views(footer[:at] + OTHERWISE + footer[at + len(NOTE) :], tail):
-        raise ValueError(f"{path}: its footer is not as Parquet's format says")
+        raise ValueError(f"{path}: its footer does not follow Parquet's format")
     differs = next(number for number, (a, b) in enumerate(zip(NOTE, OTHERWISE, strict=True)) if a != b)
     return Place(first + at + differs, OTHERWISE[differs : differs + 1])
 

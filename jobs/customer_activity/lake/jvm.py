@@ -1,4 +1,4 @@
-"""The one door to Java: only here is anything used that Spark and Delta do not promise to keep.
+"""The only access to the JVM: nothing else in the project uses what Spark and Delta do not promise to keep.
 
 `tests/unit/test_one_door.py` refuses any other use. `tests/spark/test_jvm.py` has each name and signature that is used
 here, so that another release of Spark or Delta fails there first. pyspark and py4j are imported where they are needed:

@@ -1,4 +1,4 @@
-"""What a commit is to those who read its table: rows appended, maintenance, a named operation, or a foreign change.
+"""What a commit means to readers of its table: appended rows, maintenance, a named operation, or a foreign change.
 
 The tables of the path only grow, by commits of their own writers. Everything else that changes their rows is a named
 operation. It carries `{"operation": <name>, "id": …, "reason": …}` as `userMetadata` and the epochs of the leases of

@@ -1,4 +1,4 @@
-"""Replace rows of a table by their keys, in one commit: what is wrong goes, and what is right comes.
+"""Replace rows of a table by their keys, in one commit: wrong rows are removed, right ones are added.
 
 delta-rs merges it in this process. The commit's change feed has exactly these rows, whatever files it rewrites. A merge
 holds the keys of the whole table (some 350 bytes a row); rows that only come are appended, a batch at a time.

@@ -1,4 +1,4 @@
-"""Where a lease's epochs are: files of a folder, or objects of a bucket.
+"""Where a lease's epochs are kept: as files in a folder, or as objects in a bucket.
 
 An epoch is `_locks/<query>.<number>`: created once, by whoever is first, and written again as long as its driver lives.
 A folder has locks besides, which tell a dead driver from a silent one. S3 has none: there an epoch says itself when its

@@ -1,4 +1,4 @@
-"""What the batches counted in their own pass, added up from what their commits tell: nothing is scanned for it.
+"""What the batches counted while they ran, added up from their commits' metadata: no table is scanned for it.
 
 A batch writes several commits, each with the counts known by then, and counts only grow: of each the greatest is the
 batch's. Commits that a log has no longer are in the lake's `_history`. A correction tells the counts of all that it

@@ -113,7 +113,7 @@ def is_personal(rule: Rule) -> bool:
 
 def _rule_of(result: ExpectationValidationResult) -> str:
     if result.expectation_config is None:
-        raise RuntimeError("a result of no expectation")
+        raise RuntimeError("a result without its expectation")
     return str(result.expectation_config.meta["rule"])
 
 

@@ -79,7 +79,7 @@ class Pins:
             return relation(DeltaTable(newest.table_uri, version=version))
         except DeltaError as error:
             raise TransientError(
-                f"{table.label}: version {version}, which a reader has seen last, is not in the log any more",
+                f"{table.label}: version {version}, the last that a reader has seen, is no longer in the log",
                 remedy="let the streams run on (`activity stream --available-now`), then judge again",
             ) from error
 
@@ -123,7 +123,7 @@ def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: check
         return 0
     if any('"isStartingVersion":true' in source for source in end if source):
         raise TransientError(
-            f"{seen.stream} is still reading the initial snapshot of {seen.read.label}: how far is unknown",
+            f"{seen.stream} is still reading the initial snapshot of {seen.read.label}: how far it is, is unknown",
             remedy="judge again when it has caught up",
         )
     return read_by(newest, {seen.read: identity}).get(seen.read, 0)

@@ -1,4 +1,4 @@
-"""The rules, as `expectations/<layer>/<table>.yaml` has them.
+"""The rules, read from `expectations/<layer>/<table>.yaml`.
 
     frames:                        # optional: queries that several rules look at
       shares: SELECT …
@@ -150,11 +150,11 @@ def _read(folder: Path, path: Path) -> Suite:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise SettingsError(
-            f"{path}: {where}: {first['msg']}", remedy="docs/QUALITY.md has the form of a rule"
+            f"{path}: {where}: {first['msg']}", remedy="docs/QUALITY.md says how a rule is written"
         ) from None
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         what = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else "it has no list of `rules`"
-        raise SettingsError(f"{path}: {what}", remedy="docs/QUALITY.md has the form of a rule") from None
+        raise SettingsError(f"{path}: {what}", remedy="docs/QUALITY.md says how a rule is written") from None
 
 
 def _columns(listing: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""One run of quality: pin the tables, look at Kafka, judge every rule, keep the results, tell the gate."""
+"""One run of quality: pin the tables, look at Kafka, judge every rule, keep the results, update the gate."""
 
 from __future__ import annotations
 
@@ -204,8 +204,8 @@ def refuse_personal(frame: pa.Table, rule: Rule) -> None:
     """
     if personal := sorted(PERSONAL & set(frame.column_names)):
         raise SettingsError(
-            f"rule {rule.rule} of {rule.suite}.yaml brings {', '.join(personal)}",
-            remedy="compare such columns within the query, and bring the customer's id",
+            f"rule {rule.rule} of {rule.suite}.yaml selects what identifies a person: {', '.join(personal)}",
+            remedy="compare such columns within the query, and select the customer's id",
         )
 
 

@@ -1,4 +1,4 @@
-"""What rules' queries see: the pinned tables, what Kafka says, the accounting and earlier results, as DuckDB relations.
+"""What the rules' queries see as DuckDB relations: pinned tables, Kafka's offsets, the accounting, earlier results.
 
     bronze.… silver.… gold.…           each table at its newest version
     seen_by_<query>.…                  a table as its reader had seen it when it made what is pinned

@@ -142,7 +142,7 @@ def _read_by_silver(lake: str, events: Table, note: Mapping[str, Any]) -> int:
     """
     if any('"isStartingVersion":true' in source for source in note.get("cut", {}).get("end", []) if source):
         raise TransientError(
-            f"silver is still reading the initial snapshot of {events.label}: how far is unknown",
+            f"silver is still reading the initial snapshot of {events.label}: how far it is, is unknown",
             remedy="rebuild again when it has caught up",
         )
     return read_by(note, {events: delta.table_id(lake, events)}).get(events, 0)
@@ -155,7 +155,7 @@ def _at(lake: str, table: Table, version: int) -> DeltaTable | None:
         return DeltaTable(table_path(lake, table), version=version)
     except DeltaError as error:
         raise TransientError(
-            f"{table.label}: version {version}, which a reader has seen last, is not in the log any more",
+            f"{table.label}: version {version}, the last that a reader has seen, is no longer in the log",
             remedy="let the streams run on (`activity stream --available-now`), then rebuild again",
         ) from error
 

@@ -1,7 +1,7 @@
-"""The driver of the streams as a supervisor sees it: started once, found again, watched, stopped.
+"""The streams' driver as a supervisor sees it: started once, found again, watched, stopped.
 
 A supervisor (an Airflow task, systemd, a shell script) may come and go: the driver is a process of its own, known by
-the files it leaves in `ACTIVITY_RUN_DIR`. With attention it stops by itself when no supervisor is left.
+the files in its `ACTIVITY_RUN_DIR`. Started with `--attended`, it stops by itself when no supervisor is left.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _ended(report: Report) -> tuple[State, str]:
     if failed is not None:
         return State.FAILED, failed.message
     if any(query.state == "dead" for query in report.queries):
-        return State.DEAD, "its process is gone without a word"
+        return State.DEAD, "its process ended and left no message"
     return State.STOPPED, ""
 
 
@@ -178,7 +178,7 @@ def start(
         if time.monotonic() > deadline:
             raise TransientError(
                 f"the driver has not started within {wait_seconds:.0f} s",
-                remedy=f"it goes on; its log is {processes.log_path(settings, STREAM)}",
+                remedy=f"it is still starting; its log is {processes.log_path(settings, STREAM)}",
             )
         heartbeat.touch(settings.run_dir)
         time.sleep(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""Processes of ours: start them detached, find them again, read their last words, end them.
+"""The product's own processes: start them detached, find them again, read the end of their logs, stop them.
 
 A detached process leads its own session, so that Ctrl-C in the terminal does not reach it, and so that everything
 it started (the JVM, Spark's Python workers, which leave its process group) is found again by the session's id.

@@ -1,4 +1,4 @@
-"""How a terminal shows what inspection found. Data goes through `cell`: it is text, and never a style or a command."""
+"""How reports of inspection look on a terminal. Data goes through `cell`: it is text, never a style or a command."""
 
 from __future__ import annotations
 

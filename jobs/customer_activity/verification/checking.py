@@ -1,4 +1,4 @@
-"""Make the checks: bronze, quarantine, silver, gold, the view and what streams declare, as tables were opened."""
+"""The checks: bronze, quarantine, silver, gold, the view and what streams declare, at the versions that are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare what was found with what must be there. Pure: rows in, one named check with its differences out.
+"""Compare what was found with what is expected. Pure: rows in, one named check with its differences out.
 
 An example of a difference names a customer id, a purchase id or coordinates, and the columns that differ. Values of
 columns that can identify a person are never shown.

@@ -1,4 +1,4 @@
-"""The input contracts once more, in plain Python: whether a record is valid, and else the first thing wrong with it.
+"""The input contracts, written a second time in plain Python: whether a record is valid, or what is wrong first.
 
 Standard library only. Numbers with a fraction or an exponent stay the text that they were on the wire, so that money
 becomes whole cents without ever being a binary float.

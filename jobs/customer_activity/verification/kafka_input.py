@@ -1,4 +1,4 @@
-"""Read a topic's records between two offsets, committed ones only, with a client of our own."""
+"""Read a topic's committed records between two offsets."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > SILENCE_SECONDS:
                 raise BrokerUnavailable(
-                    f"{topic}: no record and no end of partition {sorted(unread)} for {SILENCE_SECONDS:.0f} s",
-                    remedy="`activity broker status` tells whether Kafka is well; then verify again",
+                    f"{topic}: neither a record nor the end of partition {sorted(unread)} in {SILENCE_SECONDS:.0f} s",
+                    remedy="`activity broker status` shows whether Kafka is up; then verify again",
                 )
             for message in messages:
                 if (fault := message.error()) is not None:

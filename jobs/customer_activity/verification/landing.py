@@ -1,4 +1,4 @@
-"""An input topic as Kafka and bronze together have it, and bronze compared with it.
+"""An input topic as Kafka and bronze together hold it, and bronze compared with it.
 
 Compaction and retention remove records from Kafka that bronze or quarantine still hold. Those are taken from the lake's
 raw columns, so that the oracle sees everything that the pipeline saw.

@@ -1,4 +1,4 @@
-"""Where bronze put each record: the landing that the tables' rows name, held against Kafka's own order.
+"""Where bronze put each record: the landing in the tables' rows, compared with Kafka's own order.
 
 Rows of one landing and one moment that follow each other in a partition are kept as one run: few, however many rows.
 """

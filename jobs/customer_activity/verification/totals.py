@@ -1,6 +1,6 @@
-"""Customers whose total does not fit its type: their rows stay as they were last right, or are not there.
+"""Customers whose total does not fit its type: their rows stay as they last were right, or are not there.
 
-When a row froze depends on how batches were cut, so what is told here is every state that was right once.
+When a row froze depends on how batches were cut, so every state that was right once is allowed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The view topic, record by record: each keeps the contract, versions grow, and nothing is there twice.
+"""The view topic, record by record: each follows the contract, versions grow, and nothing is repeated.
 
 The state is kept between readings, so that waiting for a publisher reads on instead of beginning again.
 """

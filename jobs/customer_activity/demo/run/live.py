@@ -1,4 +1,4 @@
-"""`activity run`: broker, streams and real traffic, live until everything is through, then the proof.
+"""`activity run`: broker, streams and real traffic, shown live until everything is processed, and then verified.
 
 1. The broker, unless one answers already with all topics there.
 2. The streams, unless they run already: by Airflow, or without it as a process of this one.
@@ -123,9 +123,9 @@ def watch(settings: Settings, console: Console, under_way: Run) -> None:
                 state, moved_at = seen, time.monotonic()
             elif time.monotonic() - moved_at > STALL_SECONDS:
                 raise TransientError(
-                    f"nothing has moved for {STALL_SECONDS:.0f} s; the streams' last words:\n"
+                    f"nothing has moved for {STALL_SECONDS:.0f} s; the last lines of their log:\n"
                     + processes.last_lines(settings, running.STREAM),
-                    remedy="`activity status` tells which stream stands still, `activity doctor` what is wrong",
+                    remedy="`activity status` shows which stream is stuck, `activity doctor` what is wrong",
                 )
             time.sleep(LOOK_SECONDS)
 

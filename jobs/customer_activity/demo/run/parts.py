@@ -1,4 +1,4 @@
-"""The parts of a live run, each a process: start it or find it running, tell when it ended, end it."""
+"""The parts of a live run, each a process: start it or find it running, notice when it ends, stop it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ def wait_for_streams(settings: Settings) -> None:
             asked = time.monotonic()
             if not running.stream_pids(settings) and local_airflow.has_given_up(settings):
                 words = processes.last_lines(settings, running.STREAM)
-                raise TerminalError(f"the streams do not start, and Airflow tries no more:\n{words}", remedy=remedy)
+                raise TerminalError(
+                    f"the streams do not start, and Airflow has stopped trying:\n{words}", remedy=remedy
+                )
         if time.monotonic() > began + START_SECONDS:
             raise TransientError(f"the streams have not started within {START_SECONDS:.0f} s", remedy=remedy)
         time.sleep(LOOK_SECONDS)
