@@ -157,7 +157,9 @@ def contradiction(lake: str, table: Table, position: Position, table_id: str) ->
     if position.table_id != table_id:
         return f"with the id {position.table_id}, and the table's is {table_id}"
     if position.version > newest:
-        return f"up to version {position.version}, but the newest is {newest} now: it was restored to an earlier state"
+        return (
+            f"up to version {position.version}, and it ends with version {newest}: it was restored to an earlier state"
+        )
     there = deltalog.entry(lake, table, position.version) if position.commit else None
     if there is not None and there.commit != position.commit:
         return f"up to version {position.version}, which is another commit now: it was restored to an earlier state"
