@@ -21,21 +21,15 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from activity_dags.alerts import alerts_of
-from activity_dags.assets import gold
 from activity_dags.command import ActivityOperator
+from activity_dags.conventions import arguments_of, gold
 from activity_dags.pipelines import declared
 
 for pipeline in declared():
     with DAG(
-        dag_id=pipeline.id("batch"),
+        **arguments_of(pipeline, "batch", __doc__, tag="batch"),
         description="Backfill: processes all available input through every stream, once an hour",
         schedule="@hourly",
-        max_active_runs=1,
-        catchup=False,
-        tags=[pipeline.name, "batch"],
-        doc_md=pipeline.page(__doc__),
-        default_args={"on_failure_callback": alerts_of(pipeline)},
     ):
         ActivityOperator(
             pipeline=pipeline,

@@ -23,20 +23,15 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from activity_dags.alerts import alerts_of
 from activity_dags.command import ActivityOperator
+from activity_dags.conventions import arguments_of
 from activity_dags.pipelines import declared
 
 for pipeline in declared():
     with DAG(
-        dag_id=pipeline.id("maintenance"),
+        **arguments_of(pipeline, "maintenance", __doc__, tag="maintenance"),
         description="Table maintenance: compaction and VACUUM, once a night",
         schedule="17 3 * * *",
-        max_active_runs=1,
-        catchup=False,
-        tags=[pipeline.name, "maintenance"],
-        doc_md=pipeline.page(__doc__),
-        default_args={"on_failure_callback": alerts_of(pipeline)},
     ):
         ActivityOperator(
             pipeline=pipeline, task_id="maintain", arguments=["maintain"], retries=2, retry_delay=timedelta(minutes=10)

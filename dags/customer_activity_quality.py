@@ -25,24 +25,18 @@ from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, task
 
-from activity_dags.alerts import alerts_of
-from activity_dags.assets import gold
 from activity_dags.command import ActivityOperator
+from activity_dags.conventions import arguments_of, gold
 from activity_dags.judging import JudgeOperator
 from activity_dags.pipelines import declared
 
 for pipeline in declared():
     with DAG(
-        dag_id=pipeline.id("quality"),
+        **arguments_of(pipeline, "quality", __doc__, tag="quality"),
         description="Data quality: checks the lake against its rules, verifies a sample of customers against Kafka",
         schedule=AssetOrTimeSchedule(
             timetable=CronTriggerTimetable("0 * * * *", timezone="UTC"), assets=[gold(pipeline)]
         ),
-        max_active_runs=1,
-        catchup=False,
-        tags=[pipeline.name, "quality"],
-        doc_md=pipeline.page(__doc__),
-        default_args={"on_failure_callback": alerts_of(pipeline)},
     ):
         again = {"retries": 2, "retry_delay": timedelta(minutes=1)}
         JudgeOperator(pipeline=pipeline, task_id="judge", **again)

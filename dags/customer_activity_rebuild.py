@@ -25,20 +25,15 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from activity_dags.alerts import alerts_of
+from activity_dags.conventions import arguments_of
 from activity_dags.pipelines import declared
 from activity_dags.rebuilding import RebuildOperator, form
 
 for pipeline in declared():
     with DAG(
-        dag_id=pipeline.id("rebuild"),
+        **arguments_of(pipeline, "rebuild", __doc__, tag="maintenance"),
         description="Rebuilds silver and gold next to the live ones, compares row by row, corrects on request",
         schedule=None,
-        max_active_runs=1,
-        catchup=False,
-        tags=[pipeline.name, "maintenance"],
-        doc_md=pipeline.page(__doc__),
-        default_args={"on_failure_callback": alerts_of(pipeline)},
         params=form(),
     ):
         RebuildOperator(pipeline=pipeline, task_id="compare")

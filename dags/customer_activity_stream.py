@@ -24,25 +24,19 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
-from activity_dags.alerts import alerts_of
-from activity_dags.assets import gold
+from activity_dags.conventions import arguments_of, gold
 from activity_dags.driver import DriverOperator
 from activity_dags.pipelines import declared
 from activity_dags.place import BESIDE, in_cluster, place
 
 for pipeline in declared():
     with DAG(
-        dag_id=pipeline.id("stream"),
+        **arguments_of(pipeline, "stream", __doc__, tag="streaming"),
         description="Keeps the streams running: starts the driver, watches it, restarts it",
         schedule="@continuous",
         # Without one the first run and the second are of the same moment, and Airflow never makes the second.
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        max_active_runs=1,
         max_consecutive_failed_dag_runs=3,  # then it is paused, until somebody has looked
-        catchup=False,
-        tags=[pipeline.name, "streaming"],
-        doc_md=pipeline.page(__doc__),
-        default_args={"on_failure_callback": alerts_of(pipeline)},
     ):
         driver = DriverOperator(
             pipeline=pipeline,

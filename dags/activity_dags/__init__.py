@@ -1,1 +1,1 @@
-"""What the DAGs are made of: the `activity` command as tasks, and its driver as something to wait for."""
+"""What the DAGs are built from: `activity` commands as tasks, and the driver as something to wait for."""

@@ -1,4 +1,4 @@
-"""Tells people that a task failed for good: a webhook, an e-mail, or the log alone.
+"""Alert people when a task has failed for good: by a webhook, by e-mail, or in the log only.
 
 The pipeline's connection `…_alerts` says which. Of type HTTP: `{"text": …}`, which chat services take, is posted
 to its host with its password after it, where webhooks have their secret. Of type SMTP: a mail from its `from_email` to
@@ -62,15 +62,12 @@ def send(connection: Connection, subject: str, text: str) -> None:
     """
     if connection.conn_type == "smtp":
         with SmtpHook(smtp_conn_id=connection.conn_id) as mail:
-            mail.send_email_smtp(to=connection.extra_dejson["to"], subject=subject, html_content=_as_html(text))
+            page = f"<pre>{_without_markup(text)}</pre>"
+            mail.send_email_smtp(to=connection.extra_dejson["to"], subject=subject, html_content=page)
         return
     url = f"{connection.host}{connection.password or ''}"
     body = {"text": _without_markup(f"{subject}\n{text}")}
     httpx.post(url, json=body, timeout=LIMIT_SECONDS).raise_for_status()
-
-
-def _as_html(text: str) -> str:
-    return f"<pre>{_without_markup(text)}</pre>"
 
 
 def _without_markup(text: str) -> str:

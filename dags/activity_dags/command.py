@@ -1,4 +1,4 @@
-"""A task that runs one `activity` command to its end, with the command's words in the task's log."""
+"""A task that runs one `activity` command to its end, with the command's output in the task's log."""
 
 from __future__ import annotations
 

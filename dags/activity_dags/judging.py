@@ -1,4 +1,4 @@
-"""Quality as a task: its verdicts in the log, its pages a click away."""
+"""Quality as a task: its verdicts are in the log, and its page links to the Data Docs."""
 
 from __future__ import annotations
 

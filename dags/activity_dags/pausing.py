@@ -1,4 +1,4 @@
-"""Whether a DAG is paused, asked of Airflow's REST API: nothing in Airflow tells a trigger."""
+"""Ask Airflow's REST API whether a DAG is paused: Airflow does not tell triggers."""
 
 from __future__ import annotations
 

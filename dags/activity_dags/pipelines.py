@@ -1,4 +1,4 @@
-"""The pipelines that this Airflow runs: which there are, what each is called here, and what its commands are told.
+"""The pipelines that this Airflow runs: their names, the ids of their DAGs and connections, and their settings.
 
 Where `CUSTOMER_ACTIVITY_PIPELINES` names a folder, each file in it is one: `orders-eu.env` has the settings of the
 pipeline `orders-eu`, a line each, as a shell, systemd and Compose take them. Otherwise there is one, and its settings
@@ -29,15 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class Pipeline(NamedTuple):
-    """One of them.
+    """One pipeline."""
 
-    Attributes:
-        name: as the product has it, such as `orders-eu`.
-        file: its settings; None: they are Airflow's own environment.
-    """
-
-    name: str
-    file: Path | None = None
+    name: str  # as the product has it, such as `orders-eu`
+    file: Path | None = None  # its settings; None: they are Airflow's own environment
 
     @property
     def prefix(self) -> str:
@@ -77,7 +72,7 @@ def declared() -> list[Pipeline]:
     if not folder:
         name = os.environ.get(PIPELINE, DEFAULT)
         if not is_name(name):
-            raise ValueError(f"{PIPELINE}={name} is no name of a pipeline")
+            raise ValueError(f"{PIPELINE}={name} is not a valid name of a pipeline")
         return [Pipeline(name)]
     files = sorted(file for file in Path(folder).iterdir() if file.suffix == ".env")
     for file in files:
@@ -106,11 +101,8 @@ def _lines(file: Path) -> list[tuple[str, str]]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} cannot be read: {type(error).__name__}") from None
-    return [_setting(line, f"{file}, line {number}") for number, line in enumerate(text.splitlines(), 1) if _says(line)]
-
-
-def _says(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
+    lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
+    return [_setting(line, f"{file}, line {number}") for number, line in lines if line and not line.startswith("#")]
 
 
 def _setting(line: str, where: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The `activity` command as tasks call it.
+"""Run the `activity` command from tasks and triggers.
 
 It lives in an environment of its own: Airflow's Spark provider writes into the same import package as pyspark. So DAGs
 never import the product, they run it, and rely on what its command line promises: `--json`, one line a look, and exit
@@ -62,10 +62,7 @@ def environment(pipeline: Pipeline) -> dict[str, str]:
 def report(pipeline: Pipeline, *arguments: str, settings: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """Run a command with `--json` and return what it reports, also when it reports that a check failed.
 
-    Args:
-        pipeline: whose command it is.
-        arguments: of the command.
-        settings: variables that it gets besides.
+    The command gets `settings` besides those of its pipeline.
 
     Raises:
         AirflowFailException: it ended with an error that trying again does not help.

@@ -1,4 +1,4 @@
-"""A rebuild as its form asks for it."""
+"""A rebuild as a task, and the form on which a run chooses what is rebuilt."""
 
 from __future__ import annotations
 

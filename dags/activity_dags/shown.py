@@ -1,4 +1,4 @@
-r"""What the program says made safe for Airflow's logs, errors and alerts: ids in it come from outside.
+r"""Make the program's output safe for Airflow's logs, errors and alerts: it may contain ids from outside.
 
 What could command a terminal, forge a line or hide a text is shown escaped, as Python writes it (`\x1b`, `\u202e`).
 The product has the same rule (`jobs/customer_activity/shown.py`), which DAGs cannot import; a test compares the two.

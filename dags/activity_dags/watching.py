@@ -1,8 +1,7 @@
-"""The trigger that watches the streams' driver, and stops it for whoever clears, fails or pauses.
+"""The trigger that watches the streams' driver, and stops it when its task is cleared or marked, or its DAG paused.
 
 Airflow tells a trigger when its task is cleared or marked (`on_kill`). It tells nobody when a DAG is paused, and tasks
-of a paused DAG get no worker: so the trigger asks Airflow's REST API, with the
-pipeline's connection `…_airflow`.
+of a paused DAG get no worker: so the trigger asks Airflow's REST API, with the pipeline's connection `…_airflow`.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from airflow.sdk import DAG, AssetAll, AssetOrTimeSchedule
 from airflow.timetables.base import TimeRestriction
 from airflow.timetables.simple import ContinuousTimetable
 
-from activity_dags.assets import gold
 from activity_dags.command import ActivityOperator
+from activity_dags.conventions import gold
 from activity_dags.pipelines import DEFAULT, Pipeline
 
 FOLDER = Path(__file__).resolve().parents[2] / "dags"

@@ -21,8 +21,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from structlog.testing import capture_logs
 
 from activity_dags import pipelines, place
-from activity_dags.assets import gold
 from activity_dags.command import ActivityOperator
+from activity_dags.conventions import gold
 from activity_dags.driver import DriverOperator
 from activity_dags.pipelines import DEFAULT, FOLDER, PIPELINE, PROGRAM, Pipeline
 from activity_dags.watching import DriverTrigger
@@ -138,7 +138,7 @@ def test_without_a_folder_there_is_one_by_the_name_in_airflows_environment(monke
     monkeypatch.setenv(PIPELINE, ORDERS)
     assert set(loaded()) == {f"orders_eu_{kind}" for kind in KINDS}
     monkeypatch.setenv(PIPELINE, "Orders EU")
-    assert ["Orders EU is no name of a pipeline" in said for said in errors()] == [True] * len(KINDS)
+    assert ["Orders EU is not a valid name of a pipeline" in said for said in errors()] == [True] * len(KINDS)
 
 
 def test_a_folder_that_is_not_there_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ def test_a_table_of_bronze_that_silver_has_not_read_is_told_by_the_other_one(
     check(lake)
     lake.put_back(backup, [lost])
     with pytest.raises(
-        CheckpointMismatch, match=rf"(?s)bronze: {lost.label} lacks what batch {lake.days} .*of one moment"
+        CheckpointMismatch, match=rf"(?s)bronze: {lost.label} lacks what batch {lake.days} .*from one backup"
     ):
         check(lake)
 

@@ -105,11 +105,11 @@ def test_machines_are_told_the_same(asked: list[Any], deployment: Settings, caps
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(["--apply", "--customer", "C-1"], "--apply is of everybody's rows", id="some customers"),
-        pytest.param(["--apply", "--since", "2026-11-01"], "--apply is of everybody's rows", id="a time"),
-        pytest.param(["--undo", RUN, "--until", "2026-11-01"], "--undo is of everybody's rows", id="undo, a time"),
-        pytest.param(["--apply", "--undo", RUN], "--apply, --undo cannot be asked for together", id="both ways"),
-        pytest.param(["--list", "--drop", RUN], "--list, --drop cannot be asked for together", id="two things"),
+        pytest.param(["--apply", "--customer", "C-1"], "--apply is for all customers", id="some customers"),
+        pytest.param(["--apply", "--since", "2026-11-01"], "--apply is for all customers", id="a time"),
+        pytest.param(["--undo", RUN, "--until", "2026-11-01"], "--undo is for all customers", id="undo, a time"),
+        pytest.param(["--apply", "--undo", RUN], "--apply, --undo cannot be used together", id="both ways"),
+        pytest.param(["--list", "--drop", RUN], "--list, --drop cannot be used together", id="two things"),
         pytest.param(["--undo", RUN], f"no correction {RUN} is kept", id="none is kept"),
         pytest.param(["--drop", RUN], f"no correction {RUN} is kept", id="none is kept to drop"),
     ],

@@ -148,7 +148,7 @@ def different_topic(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None
     [
         pytest.param(no_java, "java", "none on the PATH", "install Java 17"),
         pytest.param(old_java, "java", "is Java 1.8.0_402", "install Java 17"),
-        pytest.param(broken_java, "java", "does not tell its version", "install Java 17"),
+        pytest.param(broken_java, "java", "does not print its version", "install Java 17"),
         pytest.param(old_python, "python", "3.10.1", "Python 3.11 to 3.13"),
         pytest.param(other_delta, "versions", "delta-spark is 4.3.1 for pyspark 4.0.5, its jar is 4.4.0", "make setup"),
         pytest.param(other_spark, "versions", "its jar is 4.4.0 for Spark 4.0", "ivy.xml"),

@@ -129,7 +129,7 @@ def test_a_pause_that_was_asked_for_is_no_silence(name: Query, ago: float, state
     [
         ([], State.STOPPED, ""),
         ([query(state="stopped")], State.STOPPED, ""),
-        ([query(state="dead"), query(Query.SILVER, "dead")], State.DEAD, "gone without a word"),
+        ([query(state="dead"), query(Query.SILVER, "dead")], State.DEAD, "ended and left no message"),
         ([query(), query(Query.GOLD, "failed", message="the disk is full")], State.FAILED, "the disk is full"),
     ],
     ids=["never", "stopped", "killed", "failed"],

@@ -43,7 +43,7 @@ LOST = LeaseLost("summaries: another driver has taken over")
             None,
             False,
             KafkaRefused,
-            "cannot be signed in to",
+            "does not let this client sign in",
         ),
         ("something else\n at a line", None, False, TransientError, "summaries stopped: something else"),
         ("Python said no", ValueError("a bug"), False, TransientError, "a bug"),

@@ -90,7 +90,7 @@ def test_a_port_that_is_taken_is_said_at_once(own: Settings, monkeypatch: pytest
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         mine = own.model_copy(update={"airflow_port": taken.getsockname()[1]})
-        with pytest.raises(EnvironmentFault, match="something else answers") as fault:
+        with pytest.raises(EnvironmentFault, match="something else listens") as fault:
             local_airflow.start(mine)
     assert "ACTIVITY_AIRFLOW_PORT" in str(fault.value)
 

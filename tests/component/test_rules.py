@@ -158,7 +158,7 @@ def test_a_table_without_rules_is_told_what_there_is() -> None:
 @pytest.mark.parametrize("column", ["name", "email", "address", "value"])
 def test_a_query_that_brings_what_tells_about_a_person_is_refused(column: str) -> None:
     rule = next(rule for suite in rules.load() for rule in suite.rules if rule.query)
-    with pytest.raises(SettingsError, match=f"{rule.rule} of .* brings {column}"):
+    with pytest.raises(SettingsError, match=f"{rule.rule} of .* identifies a person: {column}"):
         refuse_personal(pa.table({"customer_id": ["C-1"], column: ["secret"]}), rule)
 
 

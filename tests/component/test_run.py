@@ -250,7 +250,7 @@ class TestParts:
         monkeypatch.setattr(parts, "ASK_SECONDS", 0.0)
         monkeypatch.setattr(parts, "START_SECONDS", WAIT_SECONDS)
         monkeypatch.setattr(local_airflow, "has_given_up", lambda _: True)
-        with pytest.raises(TerminalError, match="Airflow tries no more:\nerror: too many bad records") as caught:
+        with pytest.raises(TerminalError, match="Airflow has stopped trying:\nerror: too many bad records") as caught:
             parts.wait_for_streams(settings)
         assert caught.value.exit_code == EXIT_TERMINAL
         assert str(processes.log_path(settings, "stream")) in caught.value.remedy

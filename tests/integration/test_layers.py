@@ -114,7 +114,7 @@ EVERYTHING = places([*Table], [*Query], ["_index", "_locks"])
         ),
         pytest.param(
             places(SILVER + GOLD + CURRENT, [Query.SILVER, Query.GOLD]),
-            "has read .* it was put back",
+            "has read .* it was restored",
             [rebuild],
             id="silver, gold, their checkpoints, current rows",
             marks=nightly,

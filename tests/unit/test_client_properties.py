@@ -174,9 +174,7 @@ def test_whether_the_brokers_name_is_looked_at(given: str, java: str, other: str
             "ssl.ca.location and ssl.truststore.location differ",
             id="two CAs",
         ),
-        pytest.param(
-            f"{SIGN_IN}bootstrap.servers=other:9093\n", "bootstrap.servers are others than", id="other brokers"
-        ),
+        pytest.param(f"{SIGN_IN}bootstrap.servers=other:9093\n", "bootstrap.servers differ from", id="other brokers"),
         pytest.param(
             SIGN_IN.replace("SCRAM-SHA-512", "PLAIN"), "sasl.jaas.config is not .*PlainLoginModule", id="another module"
         ),
@@ -186,21 +184,21 @@ def test_whether_the_brokers_name_is_looked_at(given: str, java: str, other: str
         ),
         pytest.param(SIGN_IN.replace(f' password="{WORD}"', ""), "needs a password", id="no password"),
         pytest.param("security.protocol=SASL_SSL\n", "sasl.mechanism is missing", id="no mechanism"),
-        pytest.param(
-            SIGN_IN.replace("SASL_SSL", "SASL_SSSL"), "security.protocol is none that Kafka has", id="no protocol"
-        ),
+        pytest.param(SIGN_IN.replace("SASL_SSL", "SASL_SSSL"), "Kafka has no such security.protocol", id="no protocol"),
         pytest.param(
             SIGN_IN.replace("SASL_SSL", "SSL"),
-            "sasl.mechanism is set, and security.protocol is SSL",
+            "sasl.mechanism is set, and security.protocol=SSL ignores it",
             id="SASL that is overlooked",
         ),
         pytest.param(
             f"sasl.password={WORD}\n",
-            "sasl.password is set, and security.protocol is PLAINTEXT",
+            "sasl.password is set, and security.protocol=PLAINTEXT ignores it",
             id="a password and no protocol",
         ),
         pytest.param(
-            f"{SIGN_IN}{TRUST}".replace("SASL_SSL", "SASL_PLAINTEXT"), "which overlooks it", id="TLS that is overlooked"
+            f"{SIGN_IN}{TRUST}".replace("SASL_SSL", "SASL_PLAINTEXT"),
+            "security.protocol=SASL_PLAINTEXT ignores it",
+            id="TLS that is overlooked",
         ),
         pytest.param(
             f"{SIGN_IN}ssl.truststore.location=CA\n",

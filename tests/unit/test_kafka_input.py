@@ -116,5 +116,5 @@ def test_a_timestamp_that_no_table_holds_is_none(
 
 def test_a_silent_broker_is_given_up(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_input, "SILENCE_SECONDS", 0.0)
-    with pytest.raises(BrokerUnavailable, match="no record and no end of partition"):
+    with pytest.raises(BrokerUnavailable, match="neither a record nor the end of partition"):
         read(Script(), settings, monkeypatch, {0: 0}, {0: 1})

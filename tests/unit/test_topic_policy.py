@@ -96,12 +96,14 @@ EVER = {"retention.ms": "-1"}
             id="view: cannot be written",
         ),
         pytest.param(VIEW_ROLE, {**COMPACTED, "min.insync.replicas": "2"}, "", "", id="view: can just be written"),
-        pytest.param(VIEW_ROLE, {**COMPACTED, "max.message.bytes": "999"}, "a row needs 4,096", "", id="view: no room"),
+        pytest.param(
+            VIEW_ROLE, {**COMPACTED, "max.message.bytes": "999"}, "a row may need 4,096", "", id="view: no room"
+        ),
         pytest.param(
             VIEW_ROLE,
             {**COMPACTED, "unclean.leader.election.enable": "true"},
             "",
-            "may be lost with a broker",
+            "may be lost when a broker fails",
             id="view: unclean",
         ),
         pytest.param(PROGRESS_ROLE, {"cleanup.policy": "compact"}, "", "", id="progress: as the file says"),

@@ -1,1 +1,1 @@
-"""Checkpoints: what each query has planned and committed, and whether its tables agree with it."""
+"""Checkpoints: what each stream has planned and committed, and whether its tables agree with it."""

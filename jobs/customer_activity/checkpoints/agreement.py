@@ -1,9 +1,9 @@
-"""Whether the layers of a lake belong together: what a query has read and written is still there, and is the same.
+"""Whether the layers of a lake belong together: what a stream has read and written is still there, and is the same.
 
-A backup may put back any of them: a table, a checkpoint, all of one day. Most of it looks healthy by itself; a table
-that was put back even grows past the versions that its readers have read, with other rows. Two things tell:
+Any of them may be restored from a backup: a table, a checkpoint, all of one day. Each of them looks healthy by itself;
+a restored table even grows past the versions that its readers have read, with other rows. Two things give it away:
 
-- A query's newest commits and its checkpoint say up to where it has read its sources: which table, which version, and
+- A stream's newest commits and its checkpoint say up to where it has read its sources: which table, which version, and
   since commits have ids of their own, which commit. The table must have that very commit.
 - What the checkpoint has read, and the query's tables do not name as read, must be nothing but maintenance: otherwise
   rows that were written are gone.
@@ -32,10 +32,10 @@ from customer_activity.lake.named_operations import Kind, Operation, classify
 
 QUARANTINE = Table.QUARANTINE
 NEWEST_COMMITS = 1_000  # of a table whose log is kept for a reader: no start looks through all of it
-TOGETHER = "put everything back of one moment: what quarantine held is in no other table"
-ANEW = "`activity rebuild --apply` puts silver and gold right from bronze"
+TOGETHER = "restore everything from one backup: what quarantine held is in no other table"
+CORRECT = "`activity rebuild --apply` corrects silver and gold from bronze"
 
-OF_BRONZE = "put bronze's tables and its checkpoint back of one moment: `recover` repeats the newest batch alone"
+OF_BRONZE = "restore bronze's tables and its checkpoint from one backup: `recover` repeats only the newest batch"
 
 
 class Fault(NamedTuple):
@@ -46,14 +46,7 @@ class Fault(NamedTuple):
 
 
 def find(lake: str, query: str, state: State | None, ids: Mapping[Table, str]) -> Fault | None:
-    """Return how what a query has read or written contradicts the tables; None when they belong together.
-
-    Args:
-        lake: whose tables.
-        query: which query.
-        state: of its checkpoint.
-        ids: of the tables.
-    """
+    """Return how what a stream has read or written contradicts the tables; None when they belong together."""
     notes = dict(_notes(lake, query))
     read = [position for note in notes.values() for position in _noted(query, note).items()]
     planned = _planned(lake, query, state)
@@ -89,7 +82,9 @@ def _lack_of_events(lake: str, query: str, state: State, notes: Mapping[Table, M
                 break
             topics = [topic for topic, counts in said.get("counts", {}).items() if counts.get(ACCEPTED)]
             if len(topics) == len(events) and state.committed is not None and batch_id <= state.committed:
-                return f"{table.label} lacks what batch {batch_id} of {query} has put there: it was put back"
+                return (
+                    f"{table.label} lacks what batch {batch_id} of {query} wrote: it was restored to an earlier state"
+                )
     return ""
 
 
@@ -106,7 +101,9 @@ def _lack_of_quarantine(lake: str, query: str, tables: Iterable[Table]) -> str:
     )
     for batch in filter(None, batches):
         if not _is_in_quarantine(lake, query, batch):
-            return f"{QUARANTINE.label} lacks what batch {batch[1]} of {query} has put there: it was put back"
+            return (
+                f"{QUARANTINE.label} lacks what batch {batch[1]} of {query} wrote: it was restored to an earlier state"
+            )
     return ""
 
 
@@ -158,10 +155,12 @@ def contradiction(lake: str, table: Table, position: Position, table_id: str) ->
     if position.table_id != table_id:
         return f"with the id {position.table_id}, and the table's is {table_id}"
     if position.version > newest:
-        return f"up to version {position.version}, and the table ends with version {newest}: it was put back"
+        return (
+            f"up to version {position.version}, and it ends with version {newest}: it was restored to an earlier state"
+        )
     there = deltalog.entry(lake, table, position.version) if position.commit else None
     if there is not None and there.commit != position.commit:
-        return f"up to version {position.version}, which is another commit now: the table was put back"
+        return f"up to version {position.version}, which is another commit now: it was restored to an earlier state"
     return ""
 
 
@@ -263,10 +262,10 @@ def _source_remedy(query: str, table: Table) -> str:
         )
     if topology.spec(query).is_behind:
         return f"`activity recover {query} --reason …` builds its table again from {table.label}"
-    return f"put everything back of one moment; or, when {table.label.partition('.')[0]} is to stay as it is, {ANEW}"
+    return f"restore everything from one backup; or, to keep {table.label.partition('.')[0]} as it is: {CORRECT}"
 
 
 def _own_remedy(query: str) -> str:
     if topology.spec(query).topics or topology.spec(query).is_behind:
-        return f"`activity recover {query} --reason …` lets it take again what its tables lack"
-    return f"put everything back of one moment; or {ANEW}"
+        return f"`activity recover {query} --reason …` lets it process again what its tables lack"
+    return f"restore everything from one backup; or {CORRECT}"

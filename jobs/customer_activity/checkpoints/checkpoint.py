@@ -1,4 +1,4 @@
-"""A query's checkpoint: what it has planned and committed, exact also while it does not run; and one written again.
+"""A stream's checkpoint: what it says is planned and committed, also while nothing runs, and how to write it again.
 
 A checkpoint is Spark's own: `metadata` has its id, which is the generation that every write carries; `offsets/N` says
 up to where batch N reads, `commits/N` that it is through. An offsets file is a version line, a metadata line, and one
@@ -40,19 +40,12 @@ Source = str
 
 
 class Progress(NamedTuple):
-    """Up to where a query has read.
-
-    Attributes:
-        batch_id: the newest committed batch.
-        committed_at: when it was committed.
-        topic_offsets: next offset to read, by topic and partition.
-        table_versions: newest version that was read, by the id of the Delta table.
-    """
+    """Up to where a stream has read, with its newest committed batch."""
 
     batch_id: int
     committed_at: datetime
-    topic_offsets: dict[str, dict[int, int]]
-    table_versions: dict[str, int]
+    topic_offsets: dict[str, dict[int, int]]  # next offset to read, by topic and partition
+    table_versions: dict[str, int]  # newest version that was read, by the id of the Delta table
 
 
 class OffsetRange(NamedTuple):
@@ -62,11 +55,7 @@ class OffsetRange(NamedTuple):
     end: Sequence[Source | None]
 
     def ranges(self, begins: Callable[[str], dict[int, int]]) -> dict[str, dict[int, tuple[int, int]]]:
-        """Return its Kafka offsets, begin and end, by topic and partition.
-
-        Args:
-            begins: tells a topic's first offsets, by partition, for a first batch.
-        """
+        """Return its Kafka offsets, begin and end, by topic and partition; a first batch begins where `begins` says."""
         ends, _ = _positions(self.end)
         starts = {topic: begins(topic) for topic in ends} if self.begin is None else _positions(self.begin)[0]
         return {
@@ -80,9 +69,8 @@ class OffsetRange(NamedTuple):
         A batch has whole versions. Where Spark's limits end one inside a version, it has that version to its end, and
         the next one begins behind it: both are told here, and so they agree.
 
-        Args:
-            begins: the first version that a first batch reads of each table, in the order of the query's sources; None
-                where it begins with the table as it is: that is all versions up to the first that it reads.
+        `begins` has the first version that a first batch reads of each table, in the order of the stream's sources, or
+        None where it begins with the initial snapshot: that is all versions up to the first that it reads.
         """
         found: dict[Table, tuple[int, int]] = {}
         starts = self.begin or [None] * len(self.end)
@@ -94,17 +82,11 @@ class OffsetRange(NamedTuple):
 
 
 class State(NamedTuple):
-    """Which batches a checkpoint knows.
+    """Which batches a checkpoint knows; None when there is none."""
 
-    Attributes:
-        generation: the checkpoint's id.
-        planned: the newest batch whose offsets are noted; None when there is none.
-        committed: the newest batch that is through; None when there is none.
-    """
-
-    generation: str
-    planned: int | None
-    committed: int | None
+    generation: str  # the checkpoint's id
+    planned: int | None  # the newest batch whose offsets are noted
+    committed: int | None  # the newest batch that is through
 
 
 def progress(lake: str, query: str) -> Progress | None:
@@ -271,12 +253,8 @@ def _sources(files: fs.FileSystem, path: str) -> list[Source | None]:
 
 
 def _numbered(files: fs.FileSystem, folder: str) -> dict[int, fs.FileInfo]:
-    return {int(entry.base_name): entry for entry in _entries(files, folder) if entry.base_name.isdigit()}
-
-
-def _entries(files: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
-    found: list[fs.FileInfo] = files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    return [entry for entry in found if entry.is_file]
+    found = files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return {int(entry.base_name): entry for entry in found if entry.is_file and entry.base_name.isdigit()}
 
 
 def _last_version(source: Source) -> int:

@@ -1,4 +1,4 @@
-"""Where a query goes on: what the newest commit that it made to a table says that it had read.
+"""Where a stream resumes: up to where it had read, by its newest commit to each table that it writes.
 
 A batch is worked on in parts, and each part's commit notes up to which version of each source it has read. So what is
 done of a batch that is repeated is told by the tables it writes, part by part, and not by the batch's number.
@@ -28,14 +28,7 @@ class Written:
     """
 
     def __init__(self, lake: str, query: str, tables: Iterable[Table], ids: Mapping[Table, str]) -> None:
-        """Read the newest notes.
-
-        Args:
-            lake: where the tables are.
-            query: whose commits.
-            tables: that it writes.
-            ids: of the tables that it reads.
-        """
+        """Read the newest notes in `tables`, which the stream writes; `ids` are those of the tables that it reads."""
         notes = {table: history.latest_metadata(lake, table, query) for table in tables}
         self.read = {table: read_by(note, ids) for table, note in notes.items()}
         self.landed: dict[str, int] = {}
@@ -44,12 +37,7 @@ class Written:
                 self.landed[label] = max(landing, self.landed.get(label, landing))
 
     def left(self, versions: Versions, by: Mapping[Table, Table]) -> dict[Table, tuple[int, int]]:
-        """Return what is left of a batch's versions.
-
-        Args:
-            versions: by source, the version that was read last and the newest of the batch.
-            by: by source, the written table that tells how far it was read.
-        """
+        """Return what is left of a batch's versions; `by` names the table that tells how far a source was read."""
         return {
             source: (min(upto, max(after, self.read[by[source]].get(source, NOTHING))), upto)
             for source, (after, upto) in versions.items()

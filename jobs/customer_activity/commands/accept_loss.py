@@ -1,4 +1,4 @@
-"""`activity accept-loss`: after data loss in Kafka, go on without exactly what is lost."""
+"""`activity accept-loss`: after data loss in Kafka, continue without exactly what is lost."""
 
 from __future__ import annotations
 

@@ -39,4 +39,4 @@ def grant_rights(
         return
     acls.grant(settings, rights, user)
     for right in rights:
-        console.out.print(f"{user} may {right.operation} {right.kind} {right.name}", highlight=False, markup=False)
+        console.out.print(f"{user} may {right.operation} {right.kind} {right.name}", highlight=False)

@@ -67,7 +67,7 @@ def status(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
     if json:
         console.print_json(found.as_json())
     else:
-        console.out.print(line(found), highlight=False, soft_wrap=True)
+        console.say(line(found))
     if not found.state.is_well:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -88,7 +88,7 @@ def watch(
             if json:
                 typer.echo(jsonlib.dumps(found.as_json()))
             else:
-                console.out.print(line(found), highlight=False, soft_wrap=True)
+                console.say(line(found))
     except KeyboardInterrupt:  # how a watch ends
         return
     raise typer.Exit(EXIT_CHECK_FAILED)

@@ -1,4 +1,4 @@
-"""What packages that may be absent add to `activity`: today the demonstration.
+"""What optional packages add to `activity`: today only the demonstration.
 
 Production code imports nothing of such a package, so it is looked up by its name. That works from an installed wheel
 and from a source tree alike; an entry point is known only once something was installed, and `spark-submit jobs/run.py`

@@ -34,6 +34,6 @@ def check(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
         for trait in traits:
             remedy = "" if trait.ok else f"  → {TO_CREATE}"
             mark = "ok   " if trait.ok else "wrong"
-            console.out.print(f"{mark}  {trait.trait:<14} {trait.found}{remedy}", highlight=False, soft_wrap=True)
+            console.say(f"{mark}  {trait.trait:<14} {trait.found}{remedy}")
     if not is_right:
         raise typer.Exit(EXIT_CHECK_FAILED)

@@ -38,9 +38,7 @@ def maintain(
 
 
 def _grid(tables: list[Tended]) -> Table:
-    grid = Table("table", box=None, pad_edge=False)
-    for column in ("files", "now", "size", "now", "expired", "freed"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("table", figures=("files", "now", "size", "now", "expired", "freed"))
     for table in tables:
         grid.add_row(
             table.table,

@@ -28,7 +28,7 @@ def migrate(
         console.print_json({**done._asdict(), "steps": steps})
         return
     for line in lines(done):
-        console.out.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.say(line)
 
 
 def lines(done: Migrated) -> list[str]:

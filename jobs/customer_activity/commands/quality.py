@@ -1,4 +1,4 @@
-"""`activity quality`: judge the rules, and open or shut the gate of publishing."""
+"""`activity quality`: judge the rules, and open or shut the gate that publishing waits at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 from customer_activity.engine import gate
@@ -63,7 +63,7 @@ def quality(
 
 def show(report: Report) -> None:
     """Print every rule with what was observed, what failed in full, and the verdict as the last line."""
-    table = Table(Column("rule", no_wrap=True), "severity", "observed", "verdict", box=None, pad_edge=False)
+    table = console.grid(Column("rule", no_wrap=True), "severity", "observed", "verdict")
     about = ""
     for verdict in report.verdicts:
         rule, found = verdict.rule, verdict.judged
@@ -74,17 +74,17 @@ def show(report: Report) -> None:
     console.out.print(table)
     for verdict in report.failing:
         _explain(verdict)
-    console.out.print(f"pages: {report.documents}", highlight=False, soft_wrap=True)
+    console.say(f"pages: {report.documents}")
     for line, style in closing(report):
-        console.out.print(console.cell(line, style), highlight=False, soft_wrap=True)
+        console.say(console.cell(line, style))
 
 
 def _explain(verdict: Verdict) -> None:
     rule, found = verdict.rule, verdict.judged
     why = Text.assemble((rule.rule, "red"), f": {rule.why}")
-    console.out.print(why, highlight=False, soft_wrap=True)
+    console.say(why)
     for line in (*found.examples, *verdict.looked):
-        console.out.print(console.cell(f"  {line}"), highlight=False, soft_wrap=True)
+        console.say(console.cell(f"  {line}"))
     if query := rule.look or rule.query:
         console.out.print(f"  look further: {' '.join(query.split())}", style="dim", soft_wrap=True)
 

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from customer_activity.catalog import Reason
 from customer_activity.quarantine import contents
@@ -48,9 +47,7 @@ def list_groups(
     if json:
         console.print_json([group._asdict() for group in groups])
         return
-    grid = Table("topic", "reason", box=None, pad_edge=False)
-    for column in ("records", "first sent", "last sent"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("topic", "reason", figures=("records", "first sent", "last sent"))
     for group in groups:
         figures = (f"{group.records:,}", _time(group.oldest), _time(group.newest))
         grid.add_row(console.cell(group.topic), console.cell(group.reason), *figures)
@@ -74,7 +71,7 @@ def show(
     if json:
         console.print_json(records)
         return
-    grid = Table("record", "sent", "reason", "detail", box=None, pad_edge=False)
+    grid = console.grid("record", "sent", "reason", "detail")
     for row in records:
         place = f"{row['topic']}-{row['partition']}@{row['offset']}" if row["offset"] is not None else row["topic"]
         cells = (console.cell(row[name] or "") for name in ("reason", "detail"))

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.table import Table
 
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
 from customer_activity.lake import corrections
@@ -65,7 +64,7 @@ def rebuild(
         show_kept(settings, as_json=json)
     elif drop is not None:
         corrections.drop(settings.lake, drop)
-        console.out.print(f"what was kept of correction {drop} is gone", highlight=False)
+        console.out.print(f"removed what was kept of correction {drop}", highlight=False)
     elif undo is not None:
         run = undo
         _report_applied(_working(lambda on_step: take_back(settings, run, on_step)), as_json=json)
@@ -83,11 +82,11 @@ def _refuse_contradictions(options: Mapping[str, object], choice: Choice) -> Non
     """
     asked = [name for name, is_asked in options.items() if is_asked]
     if len(asked) > 1:
-        raise SettingsError(f"{', '.join(asked)} cannot be asked for together", remedy="ask for one thing at a time")
+        raise SettingsError(f"{', '.join(asked)} cannot be used together", remedy="use one at a time")
     if asked and not choice.is_everybody:
         raise SettingsError(
-            f"{asked[0]} is of everybody's rows, and some customers were chosen",
-            remedy="leave --customer, --since and --until out; for some customers a rebuild compares",
+            f"{asked[0]} is for all customers, and some were chosen",
+            remedy="leave --customer, --since and --until out: for some customers a rebuild only compares",
         )
 
 
@@ -116,7 +115,7 @@ def _report_applied(done: Applied, *, as_json: bool) -> None:
     if done.rebuilt is not None:
         show(done.rebuilt)
     for line in _outcome(done):
-        console.out.print(line, style="bold green", highlight=False, soft_wrap=True)
+        console.say(line, style="bold green")
 
 
 def _outcome(done: Applied) -> list[str]:
@@ -140,9 +139,7 @@ def show_kept(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         console.print_json([_correction_as_data(correction) for correction in found])
         return
-    grid = Table("correction", "at", "by", box=None, pad_edge=False)
-    for column in ("retracted", "added", "MB"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("correction", "at", "by", figures=("retracted", "added", "MB"))
     for correction in found:
         changes = correction.changes.values()
         figures = (sum(change.retracted.rows for change in changes), sum(change.added.rows for change in changes))
@@ -176,9 +173,7 @@ def as_data(done: Rebuilt) -> dict[str, Any]:
 
 def show(done: Rebuilt) -> None:
     """Print the comparisons."""
-    grid = Table("current rows of", box=None, pad_edge=False)
-    for column in ("live", "rebuilt", "only live", "only rebuilt", "different"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("current rows of", figures=("live", "rebuilt", "only live", "only rebuilt", "different"))
     for table in done.tables:
         figures = (table.live, table.rebuilt, table.only_live, table.only_rebuilt, table.different)
         grid.add_row(console.cell(table.table), *(f"{figure:,}" for figure in figures))
@@ -186,7 +181,7 @@ def show(done: Rebuilt) -> None:
     for table in done.tables:
         _print_differences(table)
     versions = ", ".join(f"{label} {version}" for label, version in done.versions.items())
-    console.out.print(f"compared at {versions}", highlight=False, soft_wrap=True)
+    console.say(f"compared at {versions}")
     console.out.print(
         f"{sum(done.records.values()):,} events of {done.customers:,} customers rebuilt in {done.seconds:.1f} s",
         highlight=False,

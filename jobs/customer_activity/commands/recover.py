@@ -17,7 +17,7 @@ def _known(name: str) -> str:
         typer.BadParameter: there is no such stream.
     """
     if name not in topology.names():
-        raise typer.BadParameter(f"{name} is none of {', '.join(topology.names())}")
+        raise typer.BadParameter(f"{name} is not one of {', '.join(topology.names())}")
     return name
 
 
@@ -42,4 +42,4 @@ def recover(
         begins = "after what the topic's progress marker says is out"
     console.out.print(f"{query} starts {begins}", highlight=False)
     if done.set_aside:
-        console.out.print(f"the old checkpoint is at {done.set_aside}", highlight=False, soft_wrap=True)
+        console.say(f"the old checkpoint is at {done.set_aside}")

@@ -1,4 +1,4 @@
-"""`activity resync`: a topic that a stream writes to made equal to the tables that it reads."""
+"""`activity resync`: make the topic that a stream writes equal to the tables that it reads."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from customer_activity.terminal import console
 def _refuse_unknown(stages: list[str]) -> None:
     path = [spec.name for spec in topology.hot_path()]
     if unknown := [name for name in stages if name not in path]:
-        raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(path)}")
+        raise typer.BadParameter(f"{unknown[0]} is not one of {', '.join(path)}")
 
 
 def stream(

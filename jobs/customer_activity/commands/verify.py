@@ -65,7 +65,7 @@ def verify(
         if not json and (rules := gate.holding(settings.lake)):
             held = gate.held(rules)
             words = shown.message(shown.escaped(held.what), held.remedy)
-            console.out.print(words, style="yellow", highlight=False, soft_wrap=True)
+            console.say(words, style="yellow")
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -95,14 +95,14 @@ def show(report: Report) -> None:
         if check.impossible:
             _print_about(check, "yellow", f"not possible: {check.impossible}")
     for line in figure_lines(report):
-        console.out.print(console.cell(line), highlight=False, soft_wrap=True)
+        console.say(console.cell(line))
     style = "bold red" if report.differences else "bold green"
-    console.out.print(verdict(report), style=style, highlight=False, soft_wrap=True)
+    console.say(verdict(report), style=style)
 
 
 def _print_about(check: Check, style: str, words: str) -> None:
     line = Text.assemble("  ", console.cell(f"{check.name}:", style), " ", console.cell(words))
-    console.out.print(line, highlight=False, soft_wrap=True)
+    console.say(line)
 
 
 def figure_lines(report: Report) -> list[str]:

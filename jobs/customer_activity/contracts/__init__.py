@@ -1,4 +1,4 @@
-"""The record contracts. The JSON Schemas of this package are their one source; everything else is derived from them.
+"""The record contracts. The JSON Schemas in this package are their only source; everything else is derived from them.
 
 `schema` reads them, `decoding` turns them into strict decoders, `tables` into the columns of the Delta tables, and
 `pages` into tables for people.

@@ -1,4 +1,4 @@
-"""Strict decoding of a record's value, twice: fast for the good ones, thorough for the rest.
+"""Strict decoding of a record's value in two ways: fast for valid records, thorough for the rest.
 
 `decoder` is msgspec's compiled decoder. What it accepts is valid JSON with fields of the right type, and within limits
 except where a limit needs exact decimals or a pattern: the caller checks those for whole columns at once.

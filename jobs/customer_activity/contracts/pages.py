@@ -1,4 +1,4 @@
-"""The contracts as people read them."""
+"""The contracts as Markdown tables for the documentation."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _field(name: str, schema: dict[str, Any], *, required: bool) -> Field:
     types = [schema["type"]] if isinstance(schema["type"], str) else list(schema["type"])
     kinds = [Kind(kind) for kind in types if kind != "null"]
     if len(kinds) != 1:
-        raise ValueError(f"{name}: one type besides null, not {types}")
+        raise ValueError(f"{name}: a field has one type besides null, not {types}")
     if not required and "null" not in types:
         raise ValueError(f"{name}: what may be absent may be null: a column says the same of both")
 

@@ -1,4 +1,4 @@
-"""The Delta tables, said once: the columns of each, the columns whose statistics are kept, and how much of its past.
+"""The Delta tables: the columns of each, which of them have statistics, and how much of its history is kept.
 
 The columns that come from a record are the contract's (`contracts/`): a field that is added there is a column here, in
 every table that carries the record's fields. Everything else is derived: Parquet files, Delta's schema, the streams'
@@ -20,15 +20,10 @@ UTC_MICROS = pa.timestamp("us", tz="UTC")
 
 
 class Kept(NamedTuple):
-    """How much of a table's past is kept at least, once every reader of its change feed is past it.
+    """How much of a table's past is kept at least, once every reader of its change feed is past it."""
 
-    Attributes:
-        commits: in its log. Whoever looks for news lists all of it, so it is part of the time to the view.
-        files_hours: data files that were replaced, for those who still read an older version.
-    """
-
-    commits: int
-    files_hours: int
+    commits: int  # in its log. Whoever looks for news lists all of it, so it is part of the time to the view.
+    files_hours: int  # data files that were replaced, for those who still read an older version
 
 
 # The tables of the hot path get a commit a second; those of current rows one in ten seconds, and people look back in
@@ -37,20 +32,14 @@ HOT, LOOKED_BACK_IN = Kept(100, 1), Kept(8_640, 7 * 24)
 
 
 class Declaration(NamedTuple):
-    """A table.
+    """How a table is declared."""
 
-    Attributes:
-        columns: as Arrow has them.
-        statistics: the columns whose least and greatest value in each file somebody reads: lookups by key, continuity
-            by offset, freshness by time.
-        kept: how much of its past is kept.
-        is_current: whether it has current rows, which a stream behind the hot path merges.
-    """
-
-    columns: pa.Schema
+    columns: pa.Schema  # as Arrow has them
+    # The columns whose least and greatest value in each file somebody reads: lookups by key, continuity by offset,
+    # freshness by time.
     statistics: tuple[str, ...]
     kept: Kept = HOT
-    is_current: bool = False
+    is_current: bool = False  # whether it has current rows, which a stream behind the hot path merges
 
 
 def _column_type(sql_type: str) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""What is wrong with this machine, this set-up or these settings, and what to do about it. Looks, changes nothing."""
+"""`activity doctor`: what is wrong with the machine, the set-up or the settings, and how to fix it. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from customer_activity.errors import ActivityError, BrokerUnavailable
+from customer_activity.errors import ActivityError, BrokerUnavailable, EnvironmentFault
 from customer_activity.inspection import topics
 from customer_activity.kafka import clients
 from customer_activity.kafka import topics as broker_topics
@@ -33,14 +33,7 @@ JAR = re.compile(r"(?P<name>.+?)(_(?P<spark>\d+\.\d+)(_\d+\.\d+)?)?-(?P<version>
 
 
 class Finding(NamedTuple):
-    """What one check found.
-
-    Attributes:
-        check: its name.
-        ok: nothing has to be done.
-        found: what is there.
-        remedy: what to do; empty when there is nothing to be said.
-    """
+    """What a check, by its name, found; `ok`: nothing has to be done, though `remedy` may say what could be."""
 
     check: str
     ok: bool
@@ -56,15 +49,6 @@ class Warned(NamedTuple):
 
 
 Check = Callable[[Settings], str | Warned]  # says what is there; what is wrong, it raises as an ActivityError
-
-
-class _Fault(Exception):
-    """The way out of a check that found something wrong; never seen outside."""
-
-    def __init__(self, found: str, remedy: str) -> None:
-        super().__init__(found)
-        self.found = found
-        self.remedy = remedy
 
 
 def diagnose(settings: Settings, added: Mapping[str, Check] | None = None) -> list[Finding]:
@@ -91,8 +75,6 @@ def _finding(name: str, check: Check, settings: Settings) -> Finding:
         found = check(settings)
         words = found if isinstance(found, Warned) else Warned(found, "")
         return Finding(name, ok=True, found=words.found, remedy=words.remedy)
-    except _Fault as fault:
-        return Finding(name, ok=False, found=fault.found, remedy=fault.remedy)
     except ActivityError as error:
         return Finding(name, ok=False, found=error.what, remedy=error.remedy)
 
@@ -109,7 +91,9 @@ def _python(_: Settings) -> str:
     least, below = PYTHON
     found = ".".join(str(part) for part in sys.version_info[:3])
     if not least <= sys.version_info[:2] < below:
-        raise _Fault(found, f"use Python 3.{least[1]} to 3.{below[1] - 1}: remove .venv, then {SET_UP}")
+        raise EnvironmentFault(
+            found, remedy=f"use Python 3.{least[1]} to 3.{below[1] - 1}: remove .venv, then {SET_UP}"
+        )
     return found
 
 
@@ -118,18 +102,18 @@ def _java(_: Settings) -> str:
     program = shutil.which(f"{home}/bin/java" if home else "java")
     remedy = f"install Java {JAVA} or later; put it on the PATH or set JAVA_HOME"
     if program is None:
-        raise _Fault(f"none in JAVA_HOME={home}" if home else "none on the PATH", remedy)
+        raise EnvironmentFault(f"none in JAVA_HOME={home}" if home else "none on the PATH", remedy=remedy)
     try:
         answer = subprocess.run(  # noqa: S603 - the Java that Spark would run
             [program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _Fault(f"{program} does not run: {type(error).__name__}", remedy) from None
+        raise EnvironmentFault(f"{program} does not run: {type(error).__name__}", remedy=remedy) from None
     version = re.search(r'version "((\d+)[^"]*)"', answer.stderr + answer.stdout)
     if version is None:
-        raise _Fault(f"{program} does not tell its version", remedy)
+        raise EnvironmentFault(f"{program} does not print its version", remedy=remedy)
     if int(version[2]) < JAVA:  # Java 8 calls itself 1.8
-        raise _Fault(f"{program} is Java {version[1]}", remedy)
+        raise EnvironmentFault(f"{program} is Java {version[1]}", remedy=remedy)
     return f"{version[1]} ({program})"
 
 
@@ -138,24 +122,26 @@ def _versions(settings: Settings) -> str:
     try:
         spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
     except metadata.PackageNotFoundError as error:
-        raise _Fault(f"the package {error.name} is not installed", SET_UP) from None
+        raise EnvironmentFault(f"the package {error.name} is not installed", remedy=SET_UP) from None
     found = {
         jar["name"]: jar for path in (settings.jars_dir / "spark").glob("*.jar") if (jar := JAR.fullmatch(path.name))
     }
     if "delta-spark" not in found or "spark-sql-kafka-0-10" not in found:
-        raise _Fault(f"Delta's or Kafka's jar for Spark is not in {settings.jars_dir / 'spark'}", TO_GET_JARS)
+        raise EnvironmentFault(
+            f"Delta's or Kafka's jar for Spark is not in {settings.jars_dir / 'spark'}", remedy=TO_GET_JARS
+        )
     line = ".".join(spark.split(".")[:2])
     jar = found["delta-spark"]
     connector = found["spark-sql-kafka-0-10"]["version"]
     if jar["version"] != delta or jar["spark"] != line:
-        raise _Fault(
+        raise EnvironmentFault(
             f"delta-spark is {delta} for pyspark {spark}, its jar is {jar['version']} for Spark {jar['spark']}",
-            f"pin one release in pyproject.toml and infra/jars/ivy.xml, then {SET_UP}",
+            remedy=f"pin one release in pyproject.toml and infra/jars/ivy.xml, then {SET_UP}",
         )
     if not connector.startswith(f"{line}."):
-        raise _Fault(
+        raise EnvironmentFault(
             f"pyspark is {spark}, Kafka's connector {connector}",
-            f"pin one release in pyproject.toml and infra/jars/ivy.xml, then {SET_UP}",
+            remedy=f"pin one release in pyproject.toml and infra/jars/ivy.xml, then {SET_UP}",
         )
     return f"pyspark {spark}, delta-spark {delta}, Kafka connector {connector}"
 
@@ -163,7 +149,9 @@ def _versions(settings: Settings) -> str:
 def _jars(settings: Settings) -> str:
     """Exactly the jars that are pinned, each with the pinned content."""
     if not PINS.exists():
-        raise _Fault(f"no list of checksums: {PINS}", "run from a whole source tree, or install the wheel")
+        raise EnvironmentFault(
+            f"no list of checksums: {PINS}", remedy="run from a whole source tree, or install the wheel"
+        )
     pins = {name: digest for digest, name in (line.split() for line in PINS.read_text(encoding="utf-8").splitlines())}
     folders = ("spark", "s3", "broker")
     present = {
@@ -179,9 +167,9 @@ def _jars(settings: Settings) -> str:
         ),
     ]:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise _Fault(f"{settings.jars_dir}: {wrong[0]}{more}", TO_GET_JARS)
+        raise EnvironmentFault(f"{settings.jars_dir}: {wrong[0]}{more}", remedy=TO_GET_JARS)
     if not [*(settings.jars_dir / "log-store").glob("*.jar")]:  # compiled here: no checksum to know it by
-        raise _Fault(f"{settings.jars_dir}: the log store for local lakes is missing", TO_GET_JARS)
+        raise EnvironmentFault(f"{settings.jars_dir}: the log store for local lakes is missing", remedy=TO_GET_JARS)
     return f"{len(pins)} jars in {settings.jars_dir}, all as infra/jars/SHA256SUMS says"
 
 
@@ -194,15 +182,16 @@ def _lake(settings: Settings) -> str:
     if settings.is_on_s3:
         traits = bucket.check(settings)
         if wrong := [f"{trait.trait}: {trait.found}" for trait in traits if not trait.ok]:
-            raise _Fault(f"{settings.lake}: {'; '.join(wrong)}", bucket.TO_CREATE)
+            raise EnvironmentFault(f"{settings.lake}: {'; '.join(wrong)}", remedy=bucket.TO_CREATE)
         return f"{settings.lake}: {', '.join(trait.found for trait in traits[1:])}"
     folder = _existing(Path(settings.lake))
     try:
         with tempfile.TemporaryFile(dir=folder):
             return f"{settings.lake} is writable"
     except OSError as error:
-        raise _Fault(
-            f"{folder}: {error.strerror}", "make it a folder that this user may write, or set ACTIVITY_LAKE to another"
+        raise EnvironmentFault(
+            f"{folder}: {error.strerror}",
+            remedy="make it a folder that this user may write, or set ACTIVITY_LAKE to another",
         ) from None
 
 
@@ -212,7 +201,9 @@ def _disk(settings: Settings) -> str:
     free, place = min((shutil.disk_usage(_existing(place)).free, place) for place in places)
     found = f"{free / 1024**3:.1f} GiB free at {place}"
     if free < FREE_BYTES:
-        raise _Fault(found, f"free some disk: less than {FREE_BYTES // 1024**3} GiB does not hold the real data")
+        raise EnvironmentFault(
+            found, remedy=f"free some disk space: less than {FREE_BYTES // 1024**3} GiB is too little for the real data"
+        )
     return found
 
 
@@ -228,16 +219,16 @@ def _broker(settings: Settings, *, is_answering: bool) -> str:
                 clients.metadata(settings, seconds=1.0)  # says why, where this client is refused
         local = clients.is_on_this_machine(settings)
         start = "start it: `activity broker start`" if local else "see whether the cluster is up"
-        raise _Fault(
+        raise EnvironmentFault(
             f"no answer from Kafka at {settings.kafka_bootstrap_servers}",
-            f"{start}, or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
+            remedy=f"{start}, or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
         )
     return f"answers at {settings.kafka_bootstrap_servers}"
 
 
 def _topics(settings: Settings, *, is_answering: bool) -> str | Warned:
     if not is_answering:
-        raise _Fault("not seen: the broker does not answer", "see to the broker first")
+        raise EnvironmentFault("not seen: the broker does not answer", remedy="fix the broker first")
     words = f"{', '.join(settings.topics.values())} can be used"
     if warning := broker_topics.warning(settings):
         return Warned(f"{words}; {warning}", "nothing has to be done; longer retention reaches further back")

@@ -1,4 +1,4 @@
-"""The table of docs/SETTINGS.md: every setting with its default, what it may be, and what it means.
+"""The table of docs/SETTINGS.md: every setting with its default, its possible values and its meaning.
 
 `python -m customer_activity.inspection.settings_page docs/SETTINGS.md` writes it between the page's markers.
 """

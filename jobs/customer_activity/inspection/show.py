@@ -14,24 +14,15 @@ LAST_PURCHASES = 10
 
 
 class Customer(NamedTuple):
-    """What the tables hold about one customer.
-
-    Attributes:
-        gold: the row of gold.customer_activity.
-        profile: the row of silver.customer_profiles.
-        summary: the row of silver.purchase_summaries.
-        purchases: the newest rows of silver.purchases, newest first.
-        explanation: one sentence: why there is a row in gold, or why not.
-        is_known: whether anything is known of the customer at all.
-    """
+    """What the tables hold about one customer."""
 
     customer_id: str
-    gold: dict[str, Any] | None
-    profile: dict[str, Any] | None
-    summary: dict[str, Any] | None
-    purchases: list[dict[str, Any]]
-    explanation: str
-    is_known: bool
+    gold: dict[str, Any] | None  # the row of gold.customer_activity
+    profile: dict[str, Any] | None  # the row of silver.customer_profiles
+    summary: dict[str, Any] | None  # the row of silver.purchase_summaries
+    purchases: list[dict[str, Any]]  # the newest rows of silver.purchases, newest first
+    explanation: str  # one sentence: why there is a row in gold, or why not
+    is_known: bool  # whether anything is known of the customer at all
 
 
 def customer(lake: str, customer_id: str) -> Customer:
@@ -81,14 +72,7 @@ def _row(lake: str, table: Table, customer_id: str) -> dict[str, Any] | None:
 def _explanation(
     gold: dict[str, Any] | None, profile: dict[str, Any] | None, purchases: int, updates: list[dict[str, Any]]
 ) -> str:
-    """Say in one sentence where the customer stands.
-
-    Args:
-        gold: the row in gold.
-        profile: the current profile in silver.
-        purchases: how many count.
-        updates: without a current profile, the updates that landed in bronze.
-    """
+    """Say in one sentence why there is a row in gold or not; `updates` are bronze's, without a current profile."""
     if gold is not None:
         as_of = f"{gold['as_of']:%Y-%m-%d %H:%M:%S} UTC"
         follows = "" if profile is not None else "; the profile is gone from silver and gold has still to follow"

@@ -1,13 +1,14 @@
-"""`activity status`: what each query does, how far it is behind, and what the tables and topics hold.
+"""`activity status`: what each stream is doing, how far it is behind, and what the tables and topics hold.
 
-Everything is read from outside: status files, checkpoints, Delta logs, topic offsets. So it is right also when the
-application was killed, and it never disturbs it. Each query's lag is measured after that of the query before it: when
-all are zero, everything that was on the topics at the beginning is through.
+Everything is read from outside: status files, checkpoints, Delta logs, topic offsets. So it is right even when the
+driver was killed, and never disturbs it. Each stream's lag is measured after that of the stream before it: when all are
+zero, everything that was on the topics at the beginning has been processed.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -31,44 +32,29 @@ SILENT_SECONDS = 10.0  # a running application writes its status files at least 
 
 @dataclass
 class QueryReport:
-    """One query.
-
-    Attributes:
-        query: its name.
-        state: running, starting, held (by quality), stopped, failed; dead (its process is gone), silent (no sign for
-            10 s), not started.
-        message: why it failed, or what its state means.
-        pid: the driver's process.
-        batch: its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
-        progress_at: when the batch at work last told how far it is, UTC; `message` has the words.
-        idle_at: when it last found nothing to read, UTC.
-        rows_per_second: of the last batch.
-        rows_total: rows since its driver started.
-        phases: milliseconds by phase of the last batch: read, compute, write, commit, publish; `turn` is what it waited
-            for the next one's turn, `spark` what the trigger took around it (offsets, planning, checkpoint).
-        lag_records: Kafka records not yet landed (bronze); None when unknown.
-        lag_versions: commits of upstream tables not yet read (the others); None when unknown.
-        lag: the same by topic or table.
-        unread_since: when the oldest of those commits was made, UTC; None when unknown.
-        is_current: whether it and every query before it have read everything.
-        freshness_seconds: how much newer the newest input is than what this layer reflects; 0 when it is current.
-    """
+    """What is known of one stream, which its own files call a query."""
 
     query: str
+    # Running, starting, held (by quality), stopped, failed; dead (its process is gone), silent (no sign for 10 s), not
+    # started.
     state: str
-    message: str = ""
-    pid: int | None = None
+    message: str = ""  # why it failed, or what its state means
+    pid: int | None = None  # the driver's process
+    # Its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
     batch: dict[str, Any] | None = None
-    progress_at: str | None = None
-    idle_at: str | None = None
-    rows_per_second: float | None = None
-    rows_total: int | None = None
+    progress_at: str | None = None  # when the batch at work last told how far it is, UTC; `message` has the words
+    idle_at: str | None = None  # when it last found nothing to read, UTC
+    rows_per_second: float | None = None  # of the last batch
+    rows_total: int | None = None  # rows since its driver started
+    # Milliseconds by phase of the last batch: read, compute, write, commit, publish; `turn` is what it waited for the
+    # next one's turn, `spark` what the trigger took around it (offsets, planning, checkpoint).
     phases: dict[str, float] = field(default_factory=dict)
-    lag_records: int | None = None
-    lag_versions: int | None = None
-    lag: dict[str, int] = field(default_factory=dict)
-    unread_since: str | None = None
-    is_current: bool = False
+    lag_records: int | None = None  # Kafka records not yet landed (bronze); None when unknown
+    lag_versions: int | None = None  # commits of upstream tables not yet read (the others); None when unknown
+    lag: dict[str, int] = field(default_factory=dict)  # the same by topic or table
+    unread_since: str | None = None  # when the oldest of those commits was made, UTC; None when unknown
+    is_current: bool = False  # whether it and every query before it have read everything
+    # How much newer the newest input is than what this layer reflects; 0 when it is current.
     freshness_seconds: float | None = None
 
     @property
@@ -194,38 +180,24 @@ def _query(
         return found
     versions = progress.table_versions if progress else {}
     for table in spec.sources:
-        position = _position(settings, table)
-        if position is None:
-            continue
-        read = versions.get(position.table_id, -1)
-        found.lag[table.label] = max(0, position.version - read)
-        if position.version > read and (since := _committed_at(settings, table, read + 1)) is not None:
-            found.unread_since = min(filter(None, (found.unread_since, _iso(since))))
+        with suppress(DeltaError, OSError):  # `_contents` meets it again, and notes it
+            if (position := tables.position(settings.lake, table)) is None:
+                continue
+            read = versions.get(position.table_id, -1)
+            found.lag[table.label] = max(0, position.version - read)
+            since = tables.committed_at(settings.lake, table, read + 1) if position.version > read else None
+            if since is not None:
+                found.unread_since = min(filter(None, (found.unread_since, _iso(since))))
     found.lag_versions = sum(found.lag.values()) if found.lag else None
     return found
 
 
-def _position(settings: Settings, table: Table) -> tables.Position | None:
-    try:
-        return tables.position(settings.lake, table)
-    except (DeltaError, OSError):  # `_contents` meets it again, and notes it
-        return None
-
-
-def _committed_at(settings: Settings, table: Table, version: int) -> datetime | None:
-    try:
-        return tables.committed_at(settings.lake, table, version)
-    except OSError:  # `_contents` meets it again, and notes it
-        return None
-
-
 def _published(settings: Settings, spec: Spec, progress: checkpoint.Progress) -> datetime | None:
     """Return how new the input is that the published version of gold reflects."""
-    try:
-        (source,) = spec.sources
+    (source,) = spec.sources
+    with suppress(DeltaError, OSError):  # the log no longer reaches back to that version
         return tables.newest_at(settings.lake, source, progress.table_versions)
-    except (DeltaError, OSError):  # the log no longer reaches back to that version
-        return None
+    return None
 
 
 def _state(settings: Settings, query: str, progress: checkpoint.Progress | None) -> QueryReport:
@@ -242,9 +214,9 @@ def _state(settings: Settings, query: str, progress: checkpoint.Progress | None)
     age = (datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])).total_seconds()
     is_at_work = state in ("starting", "running", HELD)
     if is_at_work and not is_alive(status["pid"]):
-        state, message = "dead", f"its process {status['pid']} is gone without a word"
+        state, message = "dead", f"its process {status['pid']} ended and left no message"
     elif is_at_work and age > SILENT_SECONDS:
-        state, message = "silent", f"process {status['pid']} has not said a word for {age:.0f} s"
+        state, message = "silent", f"process {status['pid']} has written no status for {age:.0f} s"
     last = {
         "id": status["batch_id"],
         "rows": status["batch_rows"],

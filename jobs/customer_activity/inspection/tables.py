@@ -17,34 +17,23 @@ from customer_activity.storage.filesystem import filesystem
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # The column of a table that holds the Kafka timestamp of the input it reflects.
-TIME_COLUMN = {
-    Table.PURCHASE_EVENTS: "kafka_timestamp",
-    Table.PROFILE_EVENTS: "kafka_timestamp",
-    Table.QUARANTINE: "kafka_timestamp",
-    Table.PURCHASES: "kafka_timestamp",
-    Table.PROFILE_CHANGES: "kafka_timestamp",
+TIME_COLUMN = dict.fromkeys(Table, "kafka_timestamp") | {
     Table.SUMMARIES: "last_kafka_timestamp",
-    Table.PROFILES: "kafka_timestamp",
     Table.ACTIVITY_CHANGES: "as_of",
     Table.ACTIVITY: "as_of",
 }
 
 
 class Contents(NamedTuple):
-    """A Delta table at its latest version.
-
-    Attributes:
-        table_id: its id in the log, by which a streaming source names it.
-        newest: the greatest Kafka timestamp it reflects; None without rows.
-    """
+    """A Delta table at its latest version."""
 
     table: Table
-    table_id: str
+    table_id: str  # its id in the log, by which a streaming source names it
     version: int
     rows: int
     files: int
     size_bytes: int
-    newest: datetime | None
+    newest: datetime | None  # the greatest Kafka timestamp it reflects; None without rows
 
 
 class Position(NamedTuple):

@@ -26,16 +26,11 @@ SETTLING = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE
 
 
 class Topic(NamedTuple):
-    """A topic.
-
-    Attributes:
-        offsets: begin and end offset (end exclusive, committed records only), by partition.
-        newest: the greatest Kafka timestamp on the topic; None when it is empty.
-    """
+    """A topic as it is now."""
 
     name: str
-    offsets: dict[int, tuple[int, int]]
-    newest: datetime | None
+    offsets: dict[int, tuple[int, int]]  # begin and end offset (end exclusive, committed records only), by partition
+    newest: datetime | None  # the greatest Kafka timestamp on the topic; None when it is empty
 
     @property
     def records(self) -> int:
@@ -75,10 +70,8 @@ def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
             f"no answer from Kafka at {settings.kafka_bootstrap_servers}",
             remedy="start it (`activity broker start`) or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
         )
-    try:
+    with clients.explained(settings):
         return _described(settings, names)
-    except KafkaException as error:
-        raise clients.unavailable(settings, error) from None
 
 
 def _is_settling(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""Rights at Kafka as `infra/kafka/acls.yaml` says: grant a role to a user, or print the lines that would."""
+"""Kafka ACLs by the roles in `infra/kafka/acls.yaml`: grant a role to a user, or print the commands that would."""
 
 from __future__ import annotations
 
@@ -25,29 +25,16 @@ KINDS = {
 
 
 class Right(NamedTuple):
-    """Something that a user may do.
+    """Something that a user may do."""
 
-    Attributes:
-        kind: topic, group or transactional_id.
-        name: of the resource; with PREFIXED the beginning of its name.
-        pattern: LITERAL or PREFIXED.
-        operation: as Kafka calls it, such as READ.
-    """
-
-    kind: str
-    name: str
-    pattern: str
-    operation: str
+    kind: str  # topic, group or transactional_id
+    name: str  # of the resource; with PREFIXED the beginning of its name
+    pattern: str  # LITERAL or PREFIXED
+    operation: str  # as Kafka calls it, such as READ
 
 
 def declared(settings: Settings, role: str, user: str, path: Path = ACLS_FILE) -> list[Right]:
-    """Read what a role needs, with the names of this deployment.
-
-    Args:
-        settings: the names of pipeline and topics.
-        role: one of the file.
-        user: whose role it becomes, without Kafka's `User:`.
-        path: the file.
+    """Read what a role of the file needs, with the names of this deployment; `user` is without Kafka's `User:`.
 
     Raises:
         SettingsError: there is no such role.

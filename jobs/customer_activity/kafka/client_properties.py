@@ -1,4 +1,4 @@
-"""One file of Kafka's client settings, for two clients: Java's names as they are, librdkafka's derived from them.
+"""One file of Kafka client properties for two clients: the JVM's takes it as it is, librdkafka's are derived from it.
 
 The file that `ACTIVITY_KAFKA_CONFIG` names is a Java properties file, such as Kafka's own tools take with
 `--command-config`. The JVM's client takes it as it is. librdkafka knows no JAAS line and no trust store: it is given
@@ -53,18 +53,13 @@ LIBRDKAFKA_ONLY = (
 )
 # Neither can be said to both clients.
 REFUSED = {
-    "enable.ssl.certificate.verification": "the JVM's client always looks at certificates: give it the CA instead",
-    "ssl.cipher.suites": "the two clients call them by other names: have the brokers restrict them",
+    "enable.ssl.certificate.verification": "the JVM's client always verifies certificates: give it the CA instead",
+    "ssl.cipher.suites": "the two clients name them differently: restrict them on the brokers",
 }
 
 
 class Clients(NamedTuple):
-    """What each client is told.
-
-    Attributes:
-        java: of the JVM's client, by Java's names.
-        librdkafka: of the other.
-    """
+    """What each client is told: the JVM's by Java's names, and librdkafka."""
 
     java: dict[str, str]
     librdkafka: dict[str, str]
@@ -80,11 +75,7 @@ def read(path: Path) -> dict[str, str]:
 
 
 def of_both(given: dict[str, str], servers: str) -> Clients:
-    """Make what each client is told out of what the file says.
-
-    Args:
-        given: properties of the file.
-        servers: the bootstrap servers that the settings name.
+    """Make what each client is told out of the file's properties and the bootstrap servers of the settings.
 
     Raises:
         SettingsError: two properties contradict each other, one is missing or cannot be said to both clients, or a file
@@ -117,20 +108,18 @@ def _check(given: dict[str, str], servers: str) -> None:
             raise SettingsError(f"{VARIABLE}: {name} cannot be set", remedy=reason)
     if given.get("bootstrap.servers", servers) != servers:
         raise SettingsError(
-            f"{VARIABLE}: bootstrap.servers are others than ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
-            remedy="name them there alone",
+            f"{VARIABLE}: bootstrap.servers differ from ACTIVITY_KAFKA_BOOTSTRAP_SERVERS",
+            remedy="name them only there",
         )
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise SettingsError(
-            f"{VARIABLE}: security.protocol is none that Kafka has", remedy=f"one of {', '.join(PROTOCOLS)}"
-        )
+        raise SettingsError(f"{VARIABLE}: Kafka has no such security.protocol", remedy=f"one of {', '.join(PROTOCOLS)}")
     for family in ("sasl", "ssl"):
         overlooked = next((name for name in given if name.startswith(f"{family}.")), None)
         if overlooked is not None and family.upper() not in protocol.split("_"):
             raise SettingsError(
-                f"{VARIABLE}: {overlooked} is set, and security.protocol is {protocol}, which overlooks it",
-                remedy="set security.protocol=SASL_SSL, or take it out",
+                f"{VARIABLE}: {overlooked} is set, and security.protocol={protocol} ignores it",
+                remedy="set security.protocol=SASL_SSL, or remove it",
             )
 
 
@@ -138,8 +127,11 @@ def _say_who(given: dict[str, str], java: dict[str, str], other: dict[str, str])
     """Give both clients the mechanism, the user and the password."""
     if not given.get("security.protocol", "").upper().startswith("SASL_"):
         return
-    mechanism = _same(given, "sasl.mechanism", "sasl.mechanisms")
-    if mechanism is None:
+    names = ("sasl.mechanism", "sasl.mechanisms")
+    said = {given[name] for name in names if name in given}
+    if len(said) > 1:
+        raise SettingsError(f"{VARIABLE}: {' and '.join(names)} differ", remedy="leave one of them out")
+    if (mechanism := next(iter(said), None)) is None:
         raise SettingsError(f"{VARIABLE}: sasl.mechanism is missing", remedy="such as sasl.mechanism=SCRAM-SHA-512")
     java["sasl.mechanism"] = mechanism
     other.pop("sasl.mechanisms", None)
@@ -227,13 +219,6 @@ def _say_which_key(given: dict[str, str], java: dict[str, str], other: dict[str,
                 remedy="write both into one file and set ssl.keystore.type=PEM and ssl.keystore.location",
             )
         java |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": certificate}
-
-
-def _same(given: dict[str, str], name: str, other: str) -> str | None:
-    """Return what two names of one thing say."""
-    if name in given and other in given and given[name] != given[other]:
-        raise SettingsError(f"{VARIABLE}: {name} and {other} differ", remedy="leave one of them out")
-    return given.get(name, given.get(other))
 
 
 def _are_equal(one: str, other: str) -> bool:

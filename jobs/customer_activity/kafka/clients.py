@@ -9,7 +9,8 @@ from __future__ import annotations
 import ipaddress
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from customer_activity.errors import BrokerUnavailable, KafkaRefused, SettingsEr
 from customer_activity.kafka import client_properties, faults
 from customer_activity.settings import Settings
 
-CREATE_TOPICS = "`activity broker start` creates the topics of infra/kafka/topics.yaml"
+CREATE_TOPICS = "`activity broker topics` creates the topics of infra/kafka/topics.yaml"
 SILENCE_SECONDS = 60.0  # longer than any election
 # The broker tells a reader of the end of a partition when it has waited so long for more: half a second by default.
 END_WAIT_MS = 10
@@ -111,6 +112,20 @@ def reader(settings: Settings, **extra: Any) -> Consumer:
     return _made(settings, Consumer, reader_config(settings, **extra))
 
 
+@contextmanager
+def explained(settings: Settings, what: str = "") -> Iterator[None]:
+    """Turn what a client raises, when it is asked for something, into errors of ours.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        KafkaRefused: it refuses this client.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise unavailable(settings, error, what) from None
+
+
 def _made(settings: Settings, kind: Callable[[dict[str, Any]], Client], config: dict[str, Any]) -> Client:
     """Make a client; what it finds wrong with its configuration is told without the value.
 
@@ -185,11 +200,9 @@ def topic_setting(settings: Settings, topic: str, name: str) -> str:
     """
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     client = admin(settings)  # held until the answer is there: it would be given up with the client
-    try:
+    with explained(settings, f"the settings of topic {topic}"):
         answer = client.describe_configs([resource], request_timeout=METADATA_TIMEOUT_SECONDS)
         return str(answer[resource].result()[name].value)
-    except KafkaException as error:
-        raise unavailable(settings, error, f"the settings of topic {topic}") from None
 
 
 def topic_ids(settings: Settings, topics: Sequence[str]) -> dict[str, str]:
@@ -221,10 +234,7 @@ def partitions(settings: Settings, topic: str) -> list[int]:
     if found.error is not None and found.error.code() in UNAUTHORIZED:
         raise refused(settings, found.error.str(), f"topic {topic}", is_signed_in=True)
     if found.error is not None:
-        raise TopicMismatch(
-            f"topic {topic}: {found.error.str()}",
-            remedy=CREATE_TOPICS,
-        )
+        raise TopicMismatch(f"topic {topic}: {found.error.str()}", remedy=CREATE_TOPICS)
     return sorted(found.partitions)
 
 
@@ -235,11 +245,8 @@ def offset_range(settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
         BrokerUnavailable: Kafka does not answer.
         TopicMismatch: there is no such topic.
     """
-    consumer = reader(settings)
-    try:
+    with closing(reader(settings)) as consumer:
         return ranges_seen_by(consumer, settings, topic)
-    finally:
-        consumer.close()
 
 
 def find_leaders(consumer: Consumer, settings: Settings, topics: Iterable[str]) -> None:
@@ -250,23 +257,19 @@ def find_leaders(consumer: Consumer, settings: Settings, topics: Iterable[str]) 
     Raises:
         BrokerUnavailable: Kafka does not answer.
     """
-    try:
+    with explained(settings):
         for topic in topics:
             AGAIN(consumer.list_topics, topic, timeout=METADATA_TIMEOUT_SECONDS)
-    except KafkaException as error:
-        raise unavailable(settings, error) from None
 
 
 def ranges_seen_by(consumer: Consumer, settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
     """Return what `offset_range` returns, by a client that reads the topic afterwards: it knows the leaders then."""
-    try:
+    with explained(settings):
         places = (TopicPartition(topic, partition) for partition in partitions(settings, topic))
         return {
             place.partition: AGAIN(consumer.get_watermark_offsets, place, timeout=METADATA_TIMEOUT_SECONDS)
             for place in places
         }
-    except KafkaException as error:
-        raise unavailable(settings, error) from None
 
 
 def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
@@ -276,9 +279,8 @@ def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
         BrokerUnavailable: Kafka does not answer, or falls silent before the end: half of a topic is no answer.
         TopicMismatch: there is no such topic.
     """
-    consumer = reader(settings, fetch_wait_max_ms=END_WAIT_MS)
     values: dict[bytes, bytes | None] = {}
-    try:
+    with closing(reader(settings, fetch_wait_max_ms=END_WAIT_MS)) as consumer:
         for partition, (low, high) in ranges_seen_by(consumer, settings, topic).items():
             if low == high:
                 continue
@@ -291,6 +293,4 @@ def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
                 if message is None or fault is not None:
                     raise unavailable(settings, KafkaException(fault), f"topic {topic}")
                 values[message.key() or b""] = message.value()
-    finally:
-        consumer.close()
     return values

@@ -1,7 +1,7 @@
-"""What Kafka's client says when something is wrong, as errors of ours: no answer, no sign-in, no right, no reading it.
+"""Errors of Kafka's client as the product's own: no answer, no sign-in, no authorization, records that are unreadable.
 
-A client that is turned away goes on trying in its own threads, and the call that waits for it learns only that time is
-up. So what clients are told is noted here for a while.
+A client that is turned away goes on trying in its own threads, and the call that waits for it learns only that it timed
+out. So what clients are told is remembered here for a while.
 """
 
 from __future__ import annotations
@@ -37,31 +37,20 @@ JAVA_REFUSALS = ("AuthorizationException", "SaslAuthenticationException", "SslAu
 
 _told: dict[tuple[str, Path | None], tuple[float, KafkaError]] = {}  # what clients were told last, and when
 
+
+def _own_codes(*names: str) -> frozenset[int]:
+    """Return the client's own error codes of some names, which it has no public names for."""
+    return frozenset(getattr(KafkaError, f"_{name}") for name in names)
+
+
 # The client's own faults are below zero. These it recovers from by itself: connections that end, and begin again with
 # signing in. That may fail because the broker is going down; the caller that waits for records gives up after a while.
-PASSING = frozenset(
-    {
-        KafkaError._TRANSPORT,  # noqa: SLF001 - the client has no public names for them
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-        KafkaError._RESOLVE,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._RETRY,  # noqa: SLF001
-        KafkaError._DESTROY_BROKER,  # noqa: SLF001
-        KafkaError._WAIT_COORD,  # noqa: SLF001
-        KafkaError._SSL,  # noqa: SLF001
-        KafkaError._AUTHENTICATION,  # noqa: SLF001
-    }
+PASSING = _own_codes(
+    *("TRANSPORT", "ALL_BROKERS_DOWN", "RESOLVE", "TIMED_OUT", "RETRY", "DESTROY_BROKER", "WAIT_COORD", "SSL"),
+    "AUTHENTICATION",
 )
-UNREADABLE = frozenset(
-    {
-        KafkaError._BAD_MSG,  # noqa: SLF001
-        KafkaError._BAD_COMPRESSION,  # noqa: SLF001
-        KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
-        KafkaError._UNDERFLOW,  # noqa: SLF001
-        KafkaError._PARTIAL,  # noqa: SLF001
-        KafkaError._INCONSISTENT,  # noqa: SLF001
-        KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001
-    }
+UNREADABLE = _own_codes(
+    *("BAD_MSG", "BAD_COMPRESSION", "NOT_IMPLEMENTED", "UNDERFLOW", "PARTIAL", "INCONSISTENT", "UNSUPPORTED_FEATURE")
 )
 
 
@@ -88,12 +77,7 @@ def _last_told(settings: Settings) -> KafkaError | None:
 
 
 def refuse_fault(settings: Settings, fault: KafkaError, where: str) -> None:
-    """Let pass what the client recovers from by itself; it tries until the caller that waits for records gives up.
-
-    Args:
-        settings: whose broker.
-        fault: what a consumer said in the place of a record.
-        where: topic and partition.
+    """Refuse what a consumer said in the place of a record, unless the client recovers from it by itself.
 
     Raises:
         RecordsUnreadable: records are damaged or written in a way that the client does not know, and were passed over.
@@ -104,8 +88,8 @@ def refuse_fault(settings: Settings, fault: KafkaError, where: str) -> None:
         return
     if fault.code() in UNREADABLE:
         raise RecordsUnreadable(
-            f"{where}: the client cannot read what Kafka hands out ({fault.str()})",
-            remedy="start again; when that does not help, find out from the broker's disk, or the producer's "
+            f"{where}: the client cannot read the records that Kafka returns ({fault.str()})",
+            remedy="start again; if that does not help, find out from the broker's disk, or the producer's "
             "compression, what these records are: nothing was skipped",
         )
     raise unavailable(settings, KafkaException(fault), where)
@@ -117,13 +101,7 @@ def _is_refusal(error: KafkaError) -> bool:
 
 
 def unavailable(settings: Settings, error: KafkaException, what: str = "") -> BrokerUnavailable | KafkaRefused:
-    """Say that the broker does not answer, or that it refuses this client.
-
-    Args:
-        settings: where it is.
-        error: what the client raised.
-        what: what it was asked for, such as a topic.
-    """
+    """Say that the broker does not answer, or that it refuses this client what it asked for, such as a topic."""
     fault = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
     told = fault if fault is not None and _is_refusal(fault) else _last_told(settings)
     servers = settings.kafka_bootstrap_servers
@@ -131,7 +109,7 @@ def unavailable(settings: Settings, error: KafkaException, what: str = "") -> Br
         return refused(settings, told.str(), what, is_signed_in=told.code() in UNAUTHORIZED)
     reason = fault.str() if fault is not None else str(error)
     since = f"; it was told: {told.str()}" if told is not None and told.str() != reason else ""
-    sign_in = "" if settings.kafka_config else f", or set {VARIABLE} where it wants a sign-in"
+    sign_in = "" if settings.kafka_config else f", or set {VARIABLE} if it requires authentication"
     return BrokerUnavailable(
         f"no answer from Kafka at {servers} ({reason}{since})",
         remedy=f"start it (`activity broker start`) or correct ACTIVITY_KAFKA_BOOTSTRAP_SERVERS{sign_in}",
@@ -145,6 +123,6 @@ def refused(settings: Settings, reason: str, what: str = "", *, is_signed_in: bo
         return KafkaRefused(f"Kafka at {settings.kafka_bootstrap_servers} refuses{about}: {reason}", remedy=RIGHTS)
     file = settings.kafka_config or f"the file that {VARIABLE} is to name: it is not set"
     return KafkaRefused(
-        f"Kafka at {settings.kafka_bootstrap_servers} cannot be signed in to: {reason}",
+        f"Kafka at {settings.kafka_bootstrap_servers} does not let this client sign in: {reason}",
         remedy=f"correct user, password, mechanism or certificates in {file}",
     )

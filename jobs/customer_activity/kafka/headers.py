@@ -1,7 +1,7 @@
-r"""Headers of records, with names of any bytes.
+r"""Record headers whose names may be any bytes.
 
-confluent-kafka makes text of a header's name and fails where it is not UTF-8; it has no other way to it. Such a record
-is read once more through the C interface of the very librdkafka that it brings, which hands out the bytes.
+confluent-kafka decodes a header's name and fails where it is not UTF-8, and offers no other way to it. Such a record is
+read again through the C interface of the librdkafka that it ships with, which returns the bytes.
 
 A name that is not UTF-8 is kept escaped (`caf\xe9`). A name ends at its first U+0000: librdkafka tells no length.
 """
@@ -138,13 +138,13 @@ class HeaderReader:
                 elif not told.err and told.partition == partition and told.offset > offset:
                     raise TransientError(
                         f"{topic}-{partition}: offset {offset} was removed while it was read",
-                        remedy="start again: what is gone does not come a second time",
+                        remedy="start again: the record is gone, and is not asked for again",
                     )
             finally:
                 library.rd_kafka_message_destroy(message)
         raise BrokerUnavailable(
-            f"{topic}-{partition}: offset {offset} did not come a second time within {SILENCE_SECONDS:.0f} s",
-            remedy="`activity broker status` tells whether Kafka is well; then start again",
+            f"{topic}-{partition}: offset {offset} could not be read a second time within {SILENCE_SECONDS:.0f} s",
+            remedy="`activity broker status` shows whether Kafka is up; then start again",
         )
 
     def _stand_at(self, topic: str, partition: int, offset: int) -> None:
@@ -170,10 +170,10 @@ def _open(settings: Settings) -> int:
     for name, value in wanted.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if library.rd_kafka_conf_set(configuration, name.encode(), text.encode(), said, ERROR_CHARACTERS):
-            raise RuntimeError(f"librdkafka does not take {name}")  # never its value: it may be a secret
+            raise RuntimeError(f"librdkafka does not accept {name}")  # never its value: it may be a secret
     client = library.rd_kafka_new(CONSUMER, configuration, said, ERROR_CHARACTERS)
     if not client:
-        raise RuntimeError("librdkafka opens no second client")
+        raise RuntimeError("librdkafka could not open a second client")
     library.rd_kafka_poll_set_consumer(client)
     return int(client)
 

@@ -1,4 +1,4 @@
-"""What a topic's settings mean for the pipeline, by the topic's role: pure, from what Kafka tells of it.
+"""What a topic's settings, as Kafka describes them, mean for the pipeline, by the topic's role. Pure.
 
 Topics may be shared, and as Kafka makes them. Refused is what would give wrong figures or stop the pipeline; what
 only shortens how far back something reaches is told, and the pipeline goes on.
@@ -24,19 +24,12 @@ OUTPUTS = (VIEW_ROLE, PROGRESS_ROLE)
 
 
 class Found(NamedTuple):
-    """A topic as Kafka tells of it.
-
-    Attributes:
-        name: the topic's.
-        partitions: how many it has.
-        replicas: of each partition, the least.
-        config: its settings, its own or the broker's; empty when we may not see them.
-    """
+    """A topic as Kafka describes it."""
 
     name: str
     partitions: int
-    replicas: int
-    config: Mapping[str, str]
+    replicas: int  # of each partition, the least
+    config: Mapping[str, str]  # its own settings or the broker's; empty when we may not see them
 
 
 class Judgement(NamedTuple):
@@ -72,17 +65,19 @@ def _output(role: str, topic: Found, policies: set[str], expires: str) -> list[s
     refused = []
     kept = "rows that do not change" if role == VIEW_ROLE else "the publisher's markers"
     if "compact" not in policies:
-        refused.append(_has(topic, "cleanup.policy", "it must be compact: what is there of a key is its last value"))
+        refused.append(_has(topic, "cleanup.policy", "it must be compact, to keep the last value of each key"))
     elif expires:
         refused.append(f"topic {topic.name} is compacted and keeps records for {expires}: {kept} would be removed")
     if role == PROGRESS_ROLE and topic.partitions != 1:
-        refused.append(f"topic {topic.name} has {topic.partitions} partitions: markers are in one order in one alone")
+        refused.append(
+            f"topic {topic.name} has {topic.partitions} partitions: its markers are in order in one partition only"
+        )
     if (least := _number(topic, "min.insync.replicas")) > topic.replicas > 0:
         refused.append(
             f"topic {topic.name} has min.insync.replicas={least} and {topic.replicas} replicas: nothing can be written"
         )
-    if 0 < (most := _number(topic, "max.message.bytes")) < LEAST_ROW_BYTES:
-        refused.append(_has(topic, "max.message.bytes", f"a row needs {LEAST_ROW_BYTES:,} at least, {most:,} are few"))
+    if 0 < _number(topic, "max.message.bytes") < LEAST_ROW_BYTES:
+        refused.append(_has(topic, "max.message.bytes", f"a row may need {LEAST_ROW_BYTES:,} bytes"))
     return refused
 
 
@@ -91,7 +86,7 @@ def _of_outputs(role: str, topic: Found) -> list[str]:
     if role == VIEW_ROLE:
         told += _tombstones(topic, "a consumer that is off for longer may miss a deletion")
     if topic.config.get("unclean.leader.election.enable") == "true":
-        told.append(_has(topic, "unclean.leader.election.enable", "what was published may be lost with a broker"))
+        told.append(_has(topic, "unclean.leader.election.enable", "what was published may be lost when a broker fails"))
     return told
 
 

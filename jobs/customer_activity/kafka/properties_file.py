@@ -1,4 +1,4 @@
-"""Text in two forms that Java has: a properties file, and the line of options of a JAAS login module.
+"""Two of Java's text formats: a properties file, and the options of a JAAS login module.
 
 What stands there may be a secret: errors name lines and properties, never what they say.
 """
@@ -23,11 +23,7 @@ JAAS_CONTROLS = {**CONTROLS, "a": "\a", "b": "\b", "v": "\v"}
 
 
 def read(path: Path, variable: str) -> dict[str, str]:
-    """Read a file in the form of java.util.Properties; a line may go on after a backslash.
-
-    Args:
-        path: where it is.
-        variable: the setting that names it, for what is said of it.
+    """Read a file in the form of java.util.Properties, which a setting names; a line may go on after a backslash.
 
     Raises:
         SettingsError: it cannot be read, a line is not `name=value`, or a name stands there twice.

@@ -1,10 +1,10 @@
-"""Topics: create what is missing as `infra/kafka/topics.yaml` says, and judge those that are there (`policy.py`)."""
+"""Topics: create missing ones as `infra/kafka/topics.yaml` declares them, and check existing ones (`policy.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 from confluent_kafka import KafkaError, KafkaException
@@ -25,13 +25,7 @@ BROKER_DEFAULT = -1  # replication factor: what the cluster is set to
 
 
 class Topic(NamedTuple):
-    """One topic as the file has it made.
-
-    Attributes:
-        name: its name in this deployment.
-        partitions: how many it gets.
-        config: topic settings that it gets.
-    """
+    """One topic as the file has it made, by its name in this deployment."""
 
     name: str
     partitions: int
@@ -54,7 +48,10 @@ def declared(settings: Settings, path: Path = TOPICS_FILE) -> dict[str, Topic]:
             f"{FILE_NAME} describes {sorted(content['topics'])}, the pipeline has {sorted(names)}",
             remedy="describe exactly these roles",
         )
-    topics = {role: _topic(names[role], entry) for role, entry in content["topics"].items()}
+    topics = {
+        role: Topic(names[role], entry["partitions"], {key: str(value) for key, value in entry["config"].items()})
+        for role, entry in content["topics"].items()
+    }
     counts = {role: topics[role].partitions for role in content["aligned"]}
     if len(set(counts.values())) > 1:
         raise TopicMismatch(
@@ -68,10 +65,7 @@ def check(settings: Settings, *, create: bool) -> list[str]:
     """Judge the cluster's topics, and create what is missing as the file says; return the names of those created.
 
     A topic that exists need not be as the file says: Kafka's defaults and other partition counts work for the inputs.
-
-    Args:
-        settings: names and where the cluster is.
-        create: whether missing topics are created; otherwise they are an error.
+    One that is missing is an error, unless it may be created.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
@@ -81,7 +75,7 @@ def check(settings: Settings, *, create: bool) -> list[str]:
     """
     wanted = declared(settings)
     admin = clients.admin(settings)
-    try:
+    with clients.explained(settings, "the settings of the topics"):
         existing = clients.metadata(settings).topics
         missing = [topic for topic in wanted.values() if topic.name not in existing]
         names = settings.topics
@@ -94,8 +88,6 @@ def check(settings: Settings, *, create: bool) -> list[str]:
             _create(admin, missing)
             # Another client may have created one in the meantime, with other settings.
             _compare(admin, {role: name for role, name in names.items() if name not in existing})
-    except KafkaException as error:
-        raise clients.unavailable(settings, error, "the settings of the topics") from None
     return [topic.name for topic in missing]
 
 
@@ -107,15 +99,13 @@ def warning(settings: Settings) -> str:
         TopicMismatch: a topic is missing, or its settings would give wrong figures.
     """
     admin = clients.admin(settings)
-    try:
+    with clients.explained(settings, "the settings of the topics"):
         existing = clients.metadata(settings).topics
         if missing := [name for name in settings.topics.values() if name not in existing]:
             for name in missing:
                 _refuse_hidden(settings, name)
             raise _missing(settings, missing)
         return "; ".join(_compare(admin, settings.topics))
-    except KafkaException as error:
-        raise clients.unavailable(settings, error, "the settings of the topics") from None
 
 
 def wait_until_usable(admin: AdminClient, names: list[str]) -> None:
@@ -158,10 +148,6 @@ def _missing(settings: Settings, names: list[str]) -> TopicMismatch:
     )
 
 
-def _topic(name: str, entry: dict[str, Any]) -> Topic:
-    return Topic(name, entry["partitions"], {key: str(value) for key, value in entry["config"].items()})
-
-
 def _compare(admin: AdminClient, topics: Mapping[str, str]) -> list[str]:
     """Refuse topics, by role, that would give wrong figures or stand still; return what is only to be known of them.
 
@@ -172,7 +158,8 @@ def _compare(admin: AdminClient, topics: Mapping[str, str]) -> list[str]:
     judged = [judge(role, _found(admin, name, known[name])) for role, name in topics.items()]
     if refused := [words for judgement in judged for words in judgement.refused]:
         raise TopicMismatch(
-            "; ".join(refused), remedy="alter the topic, or name another: the pipeline changes no topic that exists"
+            "; ".join(refused),
+            remedy="change the topic's settings, or name another topic: the pipeline changes none that exists",
         )
     return [words for judgement in judged for words in judgement.told]
 
@@ -204,6 +191,6 @@ def _create(admin: AdminClient, topics: list[Topic]) -> None:
                 continue
             raise TopicMismatch(
                 f"topic {name} cannot be created: {error.args[0].str()}",
-                remedy=f"have it created as {FILE_NAME} says, or allow this client to",
+                remedy=f"have it created as {FILE_NAME} says, or let this client create it",
             ) from None
     wait_until_usable(admin, [topic.name for topic in topics])

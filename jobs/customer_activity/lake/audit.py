@@ -1,4 +1,4 @@
-"""Who did what to a lake, when and why: one file an action in its `_audit` folder."""
+"""Audit records: who changed what in a lake by hand, when and why; one file for each action in its `_audit` folder."""
 
 from __future__ import annotations
 

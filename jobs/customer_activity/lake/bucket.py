@@ -1,4 +1,4 @@
-"""The bucket of a lake on S3: made, and compared with how it should be.
+"""The bucket of a lake on S3: create it, and compare its settings with what they should be.
 
 - versioned: what was overwritten or deleted by mistake can be brought back for a week;
 - closed to the public, whatever somebody's policy or access list says;
@@ -36,13 +36,7 @@ TO_CREATE = "`activity lake create` sets it"
 
 
 class Trait(NamedTuple):
-    """One thing that a bucket should be.
-
-    Attributes:
-        trait: its name.
-        ok: it is.
-        found: what is there.
-    """
+    """One thing that a bucket should be, by its name: whether it is, and what is there."""
 
     trait: str
     ok: bool
@@ -78,11 +72,12 @@ def create(settings: Settings) -> list[str]:
     """
     bucket, prefix = _place(settings)
     client = s3.client()
-    done = []
+    done, sweep = [], _sweep(prefix)
     with s3.explained(bucket):
         if not _exists(client, bucket):
             _make(client, bucket)
             done.append("bucket")
+        others = [rule for rule in _rules(client, bucket) if rule.get("ID") != sweep["ID"]]  # all are set at once
         set_up: dict[str, Callable[[], object]] = {
             "versioning": lambda: client.put_bucket_versioning(
                 Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
@@ -92,7 +87,7 @@ def create(settings: Settings) -> list[str]:
             ),
             "lifecycle": lambda: client.put_bucket_lifecycle_configuration(
                 Bucket=bucket,
-                LifecycleConfiguration={"Rules": [*_others(client, bucket, prefix), _sweep(prefix)]},
+                LifecycleConfiguration={"Rules": [*others, sweep]},
             ),
         }
         for trait in check(settings):
@@ -171,11 +166,6 @@ def _sweep(prefix: str) -> LifecycleRuleTypeDef:
         "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": KEPT_DAYS},
         "Expiration": {"ExpiredObjectDeleteMarker": True},  # what is left of a file that was deleted and swept
     }
-
-
-def _others(client: S3Client, bucket: str, prefix: str) -> list[LifecycleRuleTypeDef]:
-    """Return the rules that are not this lake's: setting one sets all of them."""
-    return [rule for rule in _rules(client, bucket) if rule.get("ID") != _sweep(prefix)["ID"]]
 
 
 def _rules(client: S3Client, bucket: str) -> list[LifecycleRuleTypeDef]:

@@ -37,10 +37,6 @@ def write_checksum(table: str, version: int) -> None:
 
     Those between may be missing: a crash came before they were written. Nothing is written where it cannot be told: a
     checksum is an accelerator, never needed, and a wrong one would be worse than none.
-
-    Args:
-        table: path or URL of the table.
-        version: a version that is committed.
     """
     files, folder = filesystem(table)
     log = f"{folder}/_delta_log"

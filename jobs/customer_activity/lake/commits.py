@@ -1,4 +1,4 @@
-"""Append rows that are in this process: one Parquet file and one entry in the table's log, no Spark job.
+"""Append rows held by this process: one Parquet file and one entry in the table's log, without a Spark job.
 
 Spark's own append of 500 rows plans a query, runs a job and takes most of a second on two busy cores; the same rows as
 a file written here and a commit through Delta's own transaction (`jvm.py`) take a twentieth of it. The transaction is
@@ -39,16 +39,8 @@ def commit(
 ) -> int | None:
     """Append files to a table, once for this batch; with no files the entry carries the batch's accounting alone.
 
-    Args:
-        spark: the session.
-        lake: where the table is.
-        table: which one.
-        files: what to append; None stands for one that was not needed.
-        batch: whose write it is.
-        sources: the tables whose rows came to it; see `MicroBatch.transaction`.
-
-    Returns:
-        The new version; None when the batch is in the table already.
+    None stands for a file that was not needed. `sources` are the tables whose rows came to it (see
+    `MicroBatch.transaction`). Returns the new version; None when the batch is in the table already.
     """
     path = table_path(lake, table)
     transaction = jvm.begin(spark, path)

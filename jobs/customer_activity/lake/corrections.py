@@ -39,13 +39,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a correction does to a table.
-
-    Attributes:
-        key: the columns that name the rows that it replaces.
-        retracted: the rows that go.
-        added: the rows that come.
-    """
+    """What a correction does to a table: rows that go and rows that come, by the columns that name them."""
 
     key: tuple[str, ...]
     retracted: Rows
@@ -53,30 +47,19 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """A correction.
-
-    Attributes:
-        run: its name.
-        at: when it was begun.
-        reason: what asked for it.
-        undoes: the run that it undoes; empty where it undoes none.
-        changes: by label of a table.
-        generations: of the checkpoints that are written with it, by query.
-        landed: by label of a table of events, the newest landing that is in it.
-        counted: what silver's batches have counted when it is through, by label of a table, topic and outcome; None
-            where that is not known, because what commits said is not all there any more.
-        counted_before: the same before it.
-    """
+    """What a correction does, by label of a table where nothing else is said."""
 
     run: str
-    at: datetime
-    reason: str
-    undoes: str
+    at: datetime  # when it was begun
+    reason: str  # what asked for it
+    undoes: str  # the run that it undoes; empty where it undoes none
     changes: dict[str, Change]
-    generations: dict[str, str]
-    landed: dict[str, int]
+    generations: dict[str, str]  # of the checkpoints that are written with it, by query
+    landed: dict[str, int]  # the newest landing that is in a table of events
+    # What silver's batches have counted when it is through, by topic and outcome; None where that is not known, because
+    # what commits said is not all there any more.
     counted: dict[str, dict[str, dict[str, int]] | None]
-    counted_before: dict[str, dict[str, dict[str, int]] | None]
+    counted_before: dict[str, dict[str, dict[str, int]] | None]  # the same before it
 
 
 def new_run(now: datetime) -> str:
@@ -146,8 +129,8 @@ def refuse_unfinished(lake: str) -> None:
     if (correction := at_work(lake)) is not None:
         raise CorrectionUnfinished(
             f"{lake}: correction {correction.run} was interrupted, and some tables may have it and others not; "
-            "nothing may run before it is through",
-            remedy="`activity rebuild --apply` finishes it; nothing is built again for that",
+            "nothing may run until it is finished",
+            remedy="`activity rebuild --apply` finishes it, without rebuilding anything",
         )
 
 

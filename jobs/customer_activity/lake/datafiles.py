@@ -25,19 +25,12 @@ UNBOUNDED_BYTES = 1 << 62
 
 
 class DataFile(NamedTuple):
-    """A Parquet file in a table's folder that no commit names yet.
+    """A Parquet file in a table's folder that no commit names yet."""
 
-    Attributes:
-        path: its name below the table.
-        size: in bytes.
-        rows: how many.
-        stats: Delta's statistics of it, JSON.
-    """
-
-    path: str
-    size: int
+    path: str  # below the table
+    size: int  # bytes
     rows: int
-    stats: str
+    stats: str  # Delta's, as JSON
 
 
 class FileWriter:

@@ -104,22 +104,10 @@ def read(spark: SparkSession, lake: str, table: Table) -> DataFrame:
     return spark.read.format("delta").load(table_path(lake, table))
 
 
-def read_changes(
-    spark: SparkSession,
-    lake: str,
-    table: Table,
-    *,
-    starting_version: int | None = None,
-) -> DataFrame:
-    """Stream a table's change feed.
+def read_changes(spark: SparkSession, lake: str, table: Table, *, starting_version: int | None) -> DataFrame:
+    """Stream a table's change feed from a version on.
 
     Without a starting version a new query gets the table's present rows as inserts and then every change.
-
-    Args:
-        spark: the session.
-        lake: where the table is.
-        table: which one.
-        starting_version: the first version whose changes are wanted.
 
     Produces the table's columns, `_change_type` (insert, update_preimage, update_postimage, delete),
     `_commit_version` and `_commit_timestamp`.

@@ -1,6 +1,6 @@
-"""Read entries of a Delta log: what a version's commit did, and a name that no other commit has.
+"""Read entries of a Delta log: what a version's commit did, and the id that no other commit has.
 
-A version number alone does not name a commit: a table that was put back from a backup grows past the old numbers with
+A version number alone does not name a commit: a table that was restored from a backup grows past the old numbers with
 other commits. So a place in a table is its id, the version, and the commit's own id.
 """
 
@@ -33,16 +33,10 @@ ENTRIES_AT_A_TIME = 256
 
 
 class Entry(NamedTuple):
-    """One log entry.
-
-    Attributes:
-        version: of the table.
-        commit: the commit's own id: the one that it carries, else a digest of the entry.
-        actions: what it did.
-    """
+    """One log entry."""
 
     version: int
-    commit: str
+    commit: str  # the commit's own id: the one that it carries, else a digest of the entry
     actions: Sequence[Mapping[str, Any]]
 
 

@@ -9,7 +9,10 @@ compaction's files are none of them (`dataChange` is false). What is no append o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -32,7 +35,7 @@ PART_ROWS = 2_500_000
 PART_BYTES = 256 << 20  # of Parquet
 PART_FILES = 1_024
 READ_AHEAD = 4  # batches and files that are read before they are asked for
-LOST = "find out what removed it, and put it back from a backup: nothing was skipped"
+LOST = "find out what removed it, and restore it from a backup: nothing was skipped"
 
 Versions = Mapping[Table, tuple[int, int]]
 
@@ -47,44 +50,23 @@ class Added(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a commit tells of itself.
+    """What a commit tells of itself."""
 
-    Attributes:
-        commit: its own id.
-        landing: which one it is, of bronze's.
-        retracted: the file with the rows that it retracts, of a correction's; it may have none.
-    """
-
-    commit: str
-    landing: int | None
-    retracted: Added | None = None
+    commit: str  # its own id
+    landing: int | None  # which one it is, of bronze's
+    retracted: Added | None = None  # the file, which may be empty, with the rows that a correction retracts
 
 
+@dataclass(eq=False)
 class Feed:
-    """What was appended to some tables in some versions.
+    """What was appended to some tables in some versions; no file is open yet."""
 
-    Attributes:
-        lake: where the tables are.
-        columns: what is read of each table.
-        versions: by table, the version before the first and the last one.
-        added: by table, the files, in the order of versions.
-        commits: by table and version, the commit's own id and the landing that it notes, as far as they are known.
-    """
-
-    def __init__(
-        self,
-        lake: str,
-        columns: Mapping[Table, Sequence[str]],
-        versions: Versions,
-        added: Mapping[Table, Sequence[Added]],
-        commits: Mapping[Table, Mapping[int, Told]],
-    ) -> None:
-        """Open nothing yet."""
-        self.lake = lake
-        self.columns = columns
-        self.versions = dict(versions)
-        self.added = added
-        self.commits = commits
+    lake: str
+    columns: Mapping[Table, Sequence[str]]  # what is read of each table
+    versions: dict[Table, tuple[int, int]]  # by table, the version before the first and the last one
+    added: Mapping[Table, Sequence[Added]]  # by table, the files, in the order of versions
+    # By table and version, the commit's own id and the landing that it notes, as far as they are known.
+    commits: Mapping[Table, Mapping[int, Told]]
 
     @property
     def files(self) -> list[Added]:
@@ -122,19 +104,17 @@ class Feed:
         """Divide it into feeds of whole versions, each of bounded rows, bytes and files, unless one version has more.
 
         The versions of the first table come first. All parts together have every version, also those without a file.
-
-        Args:
-            files: how many a part has at most; PART_FILES when not given.
-            stop: a place behind which no part goes on that begins before it: the number of a transaction that was
-                written for a part before a crash, so that this part is the same.
-            of: the tables whose versions make that number; see `microbatch.number_of`.
+        A part has at most so many `files`; PART_FILES when not given. No part that begins before `stop` goes on behind
+        it: the number, made from the versions of the tables in `of` (`microbatch.number_of`), of a transaction that was
+        written for a part before a crash, so that this part is the same.
         """
         limits = (PART_ROWS, PART_BYTES, PART_FILES if files is None else files)
         here = {table: after for table, (after, _) in self.versions.items()}
         waiting: dict[Table, list[Added]] = {table: [] for table in self.added}
         counted = (0, 0, 0)
         for table in self.added:
-            for of_version in _by_version(self.added[table]):
+            for _, files_added in groupby(self.added[table], attrgetter("version")):
+                of_version = list(files_added)
                 more = (sum(file.rows for file in of_version), sum(file.size for file in of_version), len(of_version))
                 together = tuple(a + b for a, b in zip(counted, more, strict=True))
                 is_full = any(a > b for a, b in zip(together, limits, strict=True))
@@ -190,13 +170,10 @@ class Feed:
 def read(
     lake: str, columns: Mapping[Table, Sequence[str]], versions: Versions, *, even_retracted: bool = False
 ) -> Feed:
-    """Return what was appended to some tables.
+    """Return what was appended to some tables, given the version read last (-1: none) and the newest wanted of each.
 
-    Args:
-        lake: where they are.
-        columns: what to read of each; one that a file lacks is null in its rows.
-        versions: by table, the version that was read last (-1: none) and the newest that is wanted.
-        even_retracted: give rows, too, that a correction among these versions retracts: `Feed.corrections` has them.
+    A column that a file lacks is null in its rows. With `even_retracted` rows are there, too, that a correction among
+    these versions retracts: `Feed.corrections` has them.
 
     Raises:
         ChangeFeedLost: an entry of a log is gone.
@@ -207,7 +184,7 @@ def read(
     commits: dict[Table, Mapping[int, Told]] = {}
     for table in columns:
         added[table], commits[table] = _added(lake, table, *versions[table], even_retracted=even_retracted)
-    return Feed(lake, columns, versions, added, commits)
+    return Feed(lake, columns, dict(versions), added, commits)
 
 
 def _added(
@@ -234,7 +211,7 @@ def _added(
             if refused is not None or coming is None or going is None or (going.rows and not even_retracted):
                 raise Corrected(
                     f"{table.label}: version {version} is a correction of rows that had been read already",
-                    remedy="`activity rebuild --apply` has all that is made from this table follow it",
+                    remedy="`activity rebuild --apply` makes all that is computed from this table follow it",
                 )
             commits[version] = commits[version]._replace(retracted=going)
             added += [coming] if coming.rows else []
@@ -255,7 +232,7 @@ def foreign(table: Table, version: int, described_by: str) -> ForeignCommit:
     return ForeignCommit(
         f"{table.label}: version {version} was not written by the pipeline ({described_by}), and changes its rows; "
         "nothing of it was counted",
-        remedy="put the table back from a backup of before it; or, where bronze is whole, correct silver and gold from "
+        remedy="restore the table from a backup made before it; or, if bronze is intact, correct silver and gold from "
         "it: `activity rebuild --apply`",
     )
 
@@ -280,15 +257,3 @@ def snapshot(lake: str, table: Table, version: int) -> list[Added]:
 def _file(version: int, add: Mapping[str, Any]) -> Added:
     rows = json.loads(add.get("stats") or "{}").get("numRecords", 0)
     return Added(version, unquote(add["path"]), int(add["size"]), int(rows))
-
-
-def _by_version(files: Iterable[Added]) -> Iterator[list[Added]]:
-    """Group files, which are in the order of versions."""
-    group: list[Added] = []
-    for file in files:
-        if group and group[0].version != file.version:
-            yield group
-            group = []
-        group.append(file)
-    if group:
-        yield group

@@ -1,4 +1,4 @@
-"""Make what delta-rs has rewritten readable for every client: its files must not ask for Arrow's view types.
+"""Make files that delta-rs has rewritten readable for every client: they must not ask for Arrow's view types.
 
 A merge, a delete and an update of delta-rs read texts as Arrow's `string_view` and note that type in the files that
 they write (`ARROW:schema` in the footer); a compaction takes it over. Arrow's reader then gives texts of that type,
@@ -40,19 +40,16 @@ class Place(NamedTuple):
 
 
 def repair(lake: str, table: Table, paths: Iterable[str] | None = None) -> int:
-    """Take the note of view types out of a table's files; return of how many.
+    """Take the note of view types out of some of a table's files, all of its newest version's when none are given.
 
-    Args:
-        lake: where the table is.
-        table: which one.
-        paths: files below the table; those of its newest version when not given.
+    Returns of how many files it was taken.
     """
     files, folder = filesystem(table_path(lake, table))
     if paths is None:
         newest = DeltaTable(table_path(lake, table))
         paths = pa.table(newest.get_add_actions()).column("path").to_pylist()
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="footers") as pool:
-        return sum(pool.map(lambda path: _mend(files, f"{folder}/{path}"), paths))
+        return sum(pool.map(lambda path: _repair_file(files, f"{folder}/{path}"), paths))
 
 
 def repair_commit(lake: str, table: Table, version: int) -> int:
@@ -64,7 +61,7 @@ def repair_commit(lake: str, table: Table, version: int) -> int:
     return repair(lake, table, added) if added else 0
 
 
-def _mend(files: fs.FileSystem, path: str) -> bool:
+def _repair_file(files: fs.FileSystem, path: str) -> bool:
     place = _note(files, path)
     if place is None:
         return False
@@ -94,7 +91,7 @@ def _note(files: fs.FileSystem, path: str) -> Place | None:
     # Keys and values come after the columns' statistics, which may hold any text.
     at = footer.rindex(NOTE)
     if _has_views(footer[:at] + OTHERWISE + footer[at + len(NOTE) :], tail):
-        raise ValueError(f"{path}: its footer is not as Parquet's format says")
+        raise ValueError(f"{path}: its footer does not follow Parquet's format")
     differs = next(number for number, (a, b) in enumerate(zip(NOTE, OTHERWISE, strict=True)) if a != b)
     return Place(first + at + differs, OTHERWISE[differs : differs + 1])
 

@@ -26,14 +26,7 @@ SUFFIX = ".jsonl"
 
 
 def latest_metadata(lake: str, table: Table, query: str, upto: int | None = None) -> dict[str, Any]:
-    """Return what a query's newest commit to a table carries; empty when there is none as far as the log goes.
-
-    Args:
-        lake: where the table is.
-        table: which one.
-        query: whose commit.
-        upto: the newest version that counts; the table's newest when not given.
-    """
+    """Return what a stream's newest commit to a table, up to a version, carries; empty when the log has none."""
     newest = deltalog.newest_version(lake, table) if upto is None else upto
     notes = (metadata_of(said.get("userMetadata")) for said in log_entries(lake, table, newest))
     return next((note for note in notes if note.get("query") == query), {})
@@ -89,13 +82,7 @@ def _line(line: bytes) -> dict[str, Any] | None:
 
 
 def keep(lake: str, table: Table, entries: Sequence[tuple[int, str]]) -> None:
-    """Keep what some commits said.
-
-    Args:
-        lake: where the table is.
-        table: which one.
-        entries: version and path of each commit's entry in the log, in order.
-    """
+    """Keep what some commits said; of each, `entries` has the version and the path of its log entry, in order."""
     if not entries:
         return
     files, _ = filesystem(table_path(lake, table))

@@ -1,4 +1,4 @@
-"""The one door to Java: only here is anything used that Spark and Delta do not promise to keep.
+"""The only access to the JVM: nothing else in the project uses what Spark and Delta do not promise to keep.
 
 `tests/unit/test_one_door.py` refuses any other use. `tests/spark/test_jvm.py` has each name and signature that is used
 here, so that another release of Spark or Delta fails there first. pyspark and py4j are imported where they are needed:
@@ -147,14 +147,7 @@ def last_version(transaction: JavaObject, application: str) -> int:
 def commit(
     spark: SparkSession, transaction: JavaObject, actions: Iterable[Mapping[str, Any]], user_metadata: str
 ) -> int:
-    """Commit an append, and return its version.
-
-    Args:
-        spark: the session.
-        transaction: what `begin` returned.
-        actions: as the log has them.
-        user_metadata: what the commit says of itself.
-    """
+    """Commit an append of actions, as the log has them, in a transaction of `begin`'s; return its version."""
     delta = _delta(jvm(spark))
     listed = delta.array_list()
     for action in actions:

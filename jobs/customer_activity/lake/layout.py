@@ -1,4 +1,4 @@
-"""The version of a lake's layout: which columns its tables have, as each of them says in its properties.
+"""The layout version of a lake: which columns its tables have; each table says its version in its properties.
 
 | version | since    | what is new                                                       |
 |---------|----------|-------------------------------------------------------------------|
@@ -33,17 +33,11 @@ ENTRY = re.compile(r"/(\d{20})\.(json|crc)$")
 
 
 class Layout(NamedTuple):
-    """What one table is like.
-
-    Attributes:
-        table: which one.
-        version: that it says.
-        lacks: the columns that it lacks, in the order in which they are added.
-    """
+    """What one table is like."""
 
     table: Table
-    version: int
-    lacks: tuple[str, ...]
+    version: int  # that it says
+    lacks: tuple[str, ...]  # columns, in the order in which they are added
 
     @property
     def is_older(self) -> bool:
@@ -66,7 +60,7 @@ def refuse_others(lake: str) -> None:
         named = (one.table.label + (f" (lacks {', '.join(one.lacks)})" if one.lacks else "") for one in older)
         raise LakeOfAnotherRelease(
             f"{lake} was made by an older release: {', '.join(named)}",
-            remedy="`activity migrate` brings it up in place (--dry-run shows what it does); nothing is rewritten",
+            remedy="`activity migrate` upgrades it in place (--dry-run shows what it does); nothing is rewritten",
         )
 
 
@@ -84,7 +78,7 @@ def refuse_cut_off(lake: str) -> None:
         except ValueError:
             raise TerminalError(
                 f"{table.label}: version {version} of its log is cut off",
-                remedy="a loss of power does that to a commit that nothing relies on yet: remove "
+                remedy="a power loss can do that to a commit that nothing relies on yet: remove "
                 f"{log / f'{version:020}.json'}, then start again",
             ) from None
 

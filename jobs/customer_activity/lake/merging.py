@@ -27,13 +27,9 @@ Reduce = Callable[[Iterable[pa.RecordBatch]], pa.Table]
 
 
 def newest(source: Table, columns: Sequence[str], key: Sequence[str], order: Sequence[str]) -> Reduce:
-    """Return what reduces a table's changes to the newest of each key.
+    """Return what reduces the changes of `source` to the newest of each key, by columns whose values are in order.
 
-    Args:
-        source: the table.
-        columns: what the result has; those of `key` and `order` are among them.
-        key: the columns that tell one row from another.
-        order: columns by which a key's changes are in order, each change at a place of its own.
+    The result has `columns`, those of `key` and `order` among them.
     """
     schema = pa.schema([arrow_schema(source).field(name) for name in columns])
 
@@ -67,19 +63,11 @@ def merge(
 ) -> int | None:
     """Merge one source row a key into a table, once for this batch; without a row the commit carries its notes alone.
 
-    Table and checkpoint are compared at every start, so each batch with changes leaves a commit.
+    Table and checkpoint are compared at every start, so each batch with changes leaves a commit. In the expressions the
+    source is `s` and the table is `t`. `update` has the new value by column: the source's, when not given. A row for
+    which `delete_when` holds is deleted, and never inserted.
 
-    Args:
-        source: `s` in the expressions; one row a key.
-        lake: where the table is.
-        table: the target, `t` in the expressions.
-        batch: whose write this is.
-        key: the columns that tell one row from another.
-        update: new value by column, all columns of the source's when not given.
-        delete_when: condition on the source for a delete; such a row is never inserted.
-
-    Returns:
-        The new version; None when the batch is in the table already.
+    Returns the new version; None when the batch is in the table already.
     """
     target = DeltaTable(table_path(lake, table))
     application, number = batch.transaction(table)

@@ -41,42 +41,33 @@ def _counter() -> dict[str, dict[str, int]]:
 
 @dataclass
 class MicroBatch:
-    """One micro-batch of one query.
-
-    Attributes:
-        query: the query it belongs to.
-        generation: id of the query's checkpoint; a new checkpoint has a new one.
-        batch_id: Spark's number of the batch within the generation.
-        counts: records by topic and outcome, stored with every commit of the batch.
-        rows: how many rows came in.
-        commits: how many writes it has made.
-        extra: what else its commits tell, such as the versions that it read, or the topics' ids.
-        cut: the sources' offsets at its begin and end, as its checkpoint notes them: enough to write that again.
-        ranges: its Kafka offsets, begin and end by topic and partition, where it reads from Kafka.
-        versions: the version read last and the newest of the batch, by table, where it reads change feeds.
-        ids: of the tables that it reads change feeds of.
-        attempt: an id that this attempt at the batch alone has; its commits carry it.
-        phases: milliseconds by phase: read, compute, write, commit, publish.
-        fencing_epoch: tells the epoch of the driver's lease, which every commit carries; None where there is no lease.
-        failpoint: called at each place where a drill may end the batch; see failpoints.py.
-        progress: told, in words, how far a batch is that takes its time: supervision looks at it.
-    """
+    """One micro-batch of one stream."""
 
     query: str
-    generation: str
-    batch_id: int
+    generation: str  # id of the query's checkpoint; a new checkpoint has a new one
+    batch_id: int  # Spark's number of the batch within the generation
+    # Records by topic and outcome, stored with every commit of the batch.
     counts: dict[str, dict[str, int]] = field(default_factory=_counter)
-    rows: int = 0
-    commits: int = 0
+    rows: int = 0  # that came in
+    commits: int = 0  # that it has made
+    # What else its commits tell, such as the versions that it read, or the topics' ids.
     extra: dict[str, Any] = field(default_factory=dict)
+    # The sources' offsets at its begin and end, as its checkpoint notes them: enough to write that again.
     cut: dict[str, Any] = field(default_factory=dict)
+    # Its Kafka offsets, begin and end by topic and partition, where it reads from Kafka.
     ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    # The version read last and the newest of the batch, by table, where it reads change feeds.
     versions: dict[Table, tuple[int, int]] = field(default_factory=dict)
-    ids: Mapping[Table, str] = field(default_factory=dict)
+    ids: Mapping[Table, str] = field(default_factory=dict)  # of the tables that it reads change feeds of
+    # An id that this attempt at the batch alone has; its commits carry it.
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    # Milliseconds by phase: read, compute, write, commit, publish.
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    # Tells the epoch of the driver's lease, which every commit carries; None where there is no lease.
     fencing_epoch: Callable[[], int | None] = lambda: None
+    # Called at each place where a drill may end the batch; see failpoints.py.
     failpoint: Callable[[FailPoint], None] = nowhere
+    # Told, in words, how far a batch is that takes its time: supervision looks at it.
     progress: Callable[[str], None] = lambda _: None
 
     def parts(self, feeds: Iterable[Part]) -> Iterator[tuple[Part, MicroBatch]]:
@@ -116,11 +107,8 @@ class MicroBatch:
 
         The checkpoint's generation is part of the id. Delta skips a write whose version it has seen under the same id:
         were it the same for a new checkpoint, whose batches count from 0 again, all of its writes would be skipped in
-        silence. What reads change feeds is worked on in parts: its number is that of the versions which it reads.
-
-        Args:
-            table: the one that is written.
-            sources: the tables whose rows come to it; all that the batch reads when not given.
+        silence. What reads change feeds is worked on in parts: its number is that of the versions which it reads, of
+        those `sources` alone whose rows come to the table, where they are given.
         """
         application = f"{self.query}:{table.label}:{self.generation}"
         if not self.versions:

@@ -1,4 +1,4 @@
-"""What a commit is to those who read its table: rows appended, maintenance, a named operation, or a foreign change.
+"""What a commit means to readers of its table: appended rows, maintenance, a named operation, or a foreign change.
 
 The tables of the path only grow, by commits of their own writers. Everything else that changes their rows is a named
 operation. It carries `{"operation": <name>, "id": …, "reason": …}` as `userMetadata` and the epochs of the leases of
@@ -61,23 +61,16 @@ class Kind(StrEnum):
 
 
 class Commit(NamedTuple):
-    """A log entry as a reader sees it.
-
-    Attributes:
-        kind: what it is.
-        operation: which named operation, for that kind.
-        query: who wrote it, as its note says: a query's name, `replay`, `rebuild`, `maintenance`; empty without a note.
-        adds: Delta's `add` actions of files with changed rows, as the log has them (paths are URL-encoded).
-        note: its `userMetadata`; empty where that is no JSON object.
-        described_by: what it says of itself (operation, engine, user), fit to be shown.
-    """
+    """A log entry as a reader sees it."""
 
     kind: Kind
-    operation: Operation | None
+    operation: Operation | None  # for that kind
+    # Who wrote it, as its note says: a query's name, `replay`, `rebuild`, `maintenance`; empty without a note.
     query: str
+    # Delta's `add` actions of files with changed rows, as the log has them (paths are URL-encoded).
     adds: Sequence[Mapping[str, Any]]
-    note: Mapping[str, Any]
-    described_by: str
+    note: Mapping[str, Any]  # its `userMetadata`; empty where that is no JSON object
+    described_by: str  # what it says of itself (operation, engine, user), fit to be shown
 
 
 def classify(actions: Sequence[Mapping[str, Any]]) -> Commit:
@@ -135,28 +128,16 @@ def _shown(text: str) -> str:
 
 
 class Fence(NamedTuple):
-    """What one run of a named operation commits with, once a table.
-
-    Attributes:
-        operation: which.
-        run: its id, the same in each commit and in the lake's `_audit` folder.
-        reason: why.
-        fencing_epoch: tells the epoch that it holds of a query.
-        lake: whose tables.
-    """
+    """What one run of a named operation commits with, once a table."""
 
     operation: Operation
-    run: str
+    run: str  # its id, the same in each commit and in the lake's `_audit` folder
     reason: str
-    fencing_epoch: Callable[[str], int]
+    fencing_epoch: Callable[[str], int]  # tells the epoch that it holds of a query
     lake: str
 
     def properties(self, table: Table, **details: Any) -> CommitProperties:
-        """Return what a commit to a table carries.
-
-        Args:
-            table: which one.
-            details: what else its note tells: counts, ids of runs, never personal data.
+        """Return what a commit to a table carries; `details` are counts and ids of runs, never personal data.
 
         Raises:
             LeaseLost: another driver took one of the table's writers over.
@@ -177,12 +158,7 @@ class Fence(NamedTuple):
 
 
 def epochs_of(lake: str, table: Table, fencing_epoch: Callable[[str], int]) -> list[Transaction]:
-    """Return what has a commit fail once another driver has taken one of a table's writers over.
-
-    Args:
-        lake: whose table.
-        table: which one.
-        fencing_epoch: tells the epoch that is held of a query.
+    """Return what makes a commit fail once another driver has taken over one of the streams that write the table.
 
     Raises:
         LeaseLost: one has already.
@@ -199,14 +175,9 @@ def epochs_of(lake: str, table: Table, fencing_epoch: Callable[[str], int]) -> l
 
 @contextmanager
 def fenced(lake: str, operation: Operation, tables: Sequence[Table], reason: str, **details: Any) -> Iterator[Fence]:
-    """Keep the writers of some tables out for a named operation, and note in the lake that and why it is done.
+    """Keep the writers of some tables out for a named operation, and leave an audit record of it.
 
-    Args:
-        lake: whose tables.
-        operation: which.
-        tables: that it changes.
-        reason: why.
-        details: for the `_audit` folder; never personal data.
+    `details` go into that record; they are never personal data.
 
     Raises:
         QueryAlreadyRunning: a driver is at work on one of their writers.

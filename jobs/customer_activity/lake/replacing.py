@@ -1,4 +1,4 @@
-"""Replace rows of a table by their keys, in one commit: what is wrong goes, and what is right comes.
+"""Replace rows of a table by their keys, in one commit: wrong rows are removed, right ones are added.
 
 delta-rs merges it in this process. The commit's change feed has exactly these rows, whatever files it rewrites. A merge
 holds the keys of the whole table (some 350 bytes a row); rows that only come are appended, a batch at a time.
@@ -30,18 +30,10 @@ def replace(
     coming: Iterable[pa.RecordBatch],
     properties: CommitProperties,
 ) -> int:
-    """Remove all rows with some keys and add others; without either the commit carries its note alone.
+    """Remove all rows with the keys in `going`, add the rows in `coming`, and return the new version.
 
-    Args:
-        lake: where the table is.
-        table: which one.
-        key: the columns that name what goes; a null equals a null.
-        going: each key once.
-        coming: rows with all columns of the table.
-        properties: what the commit carries.
-
-    Returns:
-        The new version.
+    `going` has the columns of `key`, and each key once; a null equals a null. `coming` has all columns of the table.
+    Without either the commit carries its note alone.
     """
     if any(batch.num_rows for batch in going):
         _merge(lake, table, key, going, coming, properties)

@@ -1,1 +1,1 @@
-"""The lease: one live driver a query, fenced by an epoch."""
+"""The lease: one live driver for each stream, fenced by an epoch."""

@@ -1,4 +1,4 @@
-"""Where a lease's epochs are: files of a folder, or objects of a bucket.
+"""Where a lease's epochs are kept: as files in a folder, or as objects in a bucket.
 
 An epoch is `_locks/<query>.<number>`: created once, by whoever is first, and written again as long as its driver lives.
 A folder has locks besides, which tell a dead driver from a silent one. S3 has none: there an epoch says itself when its
@@ -59,37 +59,10 @@ class ProcessLock:
         self.file.close()
 
 
-class Epochs(Protocol):
-    """The epochs of a lake's queries."""
-
-    is_near: bool  # looking costs nothing, so a driver may do it all the time
-
-    def newest(self) -> dict[str, int]:
-        """Return the newest epoch of each query that ever had a driver."""
-
-    def create(self, query: str, epoch: int, text: str) -> None:
-        """Begin an epoch; FileExistsError when another driver was first."""
-
-    def renew(self, query: str, epoch: int, text: str) -> None:
-        """Write an epoch again: its driver is at work."""
-
-    def read(self, query: str, epoch: int) -> tuple[str, float]:
-        """Return what an epoch says, and how many seconds ago it was written."""
-
-    def give_back(self, query: str, epoch: int) -> None:
-        """Say that an epoch's driver is at work no more."""
-
-    def remove(self, query: str, epochs: Iterable[int]) -> None:
-        """Remove epochs that are over, as far as they are there."""
-
-    def lock(self, query: str) -> Lock | None:
-        """Open the lock that a query's driver holds as long as it lives; None where there is no such thing."""
-
-
 class Files:
     """Epochs in a folder of this machine."""
 
-    is_near = True
+    is_near = True  # looking costs nothing, so a driver may do it all the time
 
     def __init__(self, lake: str, open_lock: Callable[[Path], Lock]) -> None:
         """Have `open_lock` open the locks: they live as long as what commits here."""
@@ -97,17 +70,17 @@ class Files:
         self.open_lock = open_lock
 
     def newest(self) -> dict[str, int]:
-        """Look into the folder."""
+        """Return the newest epoch of each stream that ever had a driver."""
         folder = Path(lock_path(self.lake, "any")).parent
         return _newest(path.name for path in folder.glob("*.*"))
 
     def create(self, query: str, epoch: int, text: str) -> None:
-        """Create the file, which the file system lets one driver do."""
+        """Begin an epoch; FileExistsError when another driver was first: the file system lets one create the file."""
         with self._file(query, epoch).open("x", encoding="utf-8") as file:
             file.write(text)
 
     def renew(self, query: str, epoch: int, text: str) -> None:
-        """Touch the file, and change what it says where that is something else."""
+        """Touch the file, for its driver is at work, and change what it says where that is something else."""
         file = self._file(query, epoch)
         if file.read_text(encoding="utf-8") == text:
             os.utime(file)
@@ -115,20 +88,20 @@ class Files:
             file.write_text(text, encoding="utf-8")
 
     def read(self, query: str, epoch: int) -> tuple[str, float]:
-        """Read the file, and compare its time with now."""
+        """Return what an epoch says, and how many seconds ago it was written."""
         file = self._file(query, epoch)
         return file.read_text(encoding="utf-8"), time.time() - file.stat().st_mtime
 
     def give_back(self, query: str, epoch: int) -> None:
-        """Leave it to the lock, which is free from then on."""
+        """Do nothing: the lock is free once the epoch's driver is at work no more."""
 
     def remove(self, query: str, epochs: Iterable[int]) -> None:
-        """Remove the files."""
+        """Remove epochs that are over, as far as they are there."""
         for epoch in epochs:
             self._file(query, epoch).unlink(missing_ok=True)
 
     def lock(self, query: str) -> Lock:
-        """Open the lock's file."""
+        """Open the lock that a stream's driver holds as long as it lives."""
         path = Path(lock_path(self.lake, query))
         path.parent.mkdir(parents=True, exist_ok=True)
         return self.open_lock(path)
@@ -138,7 +111,7 @@ class Files:
 
 
 class Objects:
-    """Epochs in a bucket. Raises StorageUnavailable or SettingsError, in every method, when S3 does not do as asked."""
+    """The same in a bucket. Each method raises StorageUnavailable or SettingsError when S3 does not do as asked."""
 
     is_near = False
 
@@ -189,6 +162,9 @@ class Objects:
 
     def _key(self, query: str, epoch: int) -> str:
         return f"{self.folder}{query}.{epoch}"
+
+
+Epochs = Files | Objects
 
 
 def of(lake: str, open_lock: Callable[[Path], Lock]) -> Epochs:

@@ -1,4 +1,4 @@
-"""One live driver a query: a lease with an epoch (`epochs.py` says where those are).
+"""One live driver for each stream: a lease with a fencing epoch (`epochs.py` says where epochs are kept).
 
 A driver creates `_locks/<query>.<epoch>` with an epoch greater than every one before (the storage lets one driver
 create it), and writes it again every few seconds, whatever else it is busy with. On a lake that is a folder it also
@@ -40,12 +40,7 @@ class Lease:
     """The queries that this driver holds, until it is closed or lost."""
 
     def __init__(self, open_lock: Callable[[Path], Lock], lake: str, queries: Sequence[str]) -> None:
-        """Take the queries.
-
-        Args:
-            open_lock: opens a lock that lives as long as what commits here, where the lake is a folder.
-            lake: whose queries.
-            queries: which ones.
+        """Take the streams; on a lake in a folder `open_lock` opens locks that live as long as what commits here.
 
         Raises:
             QueryAlreadyRunning: another driver is at work on one.
@@ -80,7 +75,7 @@ class Lease:
             self.resources.callback(lock.close)
         running = QueryAlreadyRunning(
             f"{query} already runs on {self.lake}",
-            remedy="stop that driver first (`activity stop`), or run other queries here",
+            remedy="stop that driver first (`activity driver stop`), or run other queries here",
         )
         deadline = time.monotonic() + WAIT_SECONDS
         is_locked = False
@@ -220,7 +215,7 @@ def refuse_running(lake: str, query: str) -> None:
         text, silent = (GIVEN_BACK, 0.0) if newest is None else place.read(query, newest)
         is_at_work = text != GIVEN_BACK and silent <= AT_WORK_SECONDS
     if is_at_work:
-        raise QueryAlreadyRunning(f"{query} runs on {lake}", remedy="stop it first (`activity stop`)")
+        raise QueryAlreadyRunning(f"{query} runs on {lake}", remedy="stop it first (`activity driver stop`)")
 
 
 @contextmanager

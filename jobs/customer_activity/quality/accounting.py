@@ -1,4 +1,4 @@
-"""What the batches counted in their own pass, added up from what their commits tell: nothing is scanned for it.
+"""What the batches counted while they ran, added up from their commits' metadata: no table is scanned for it.
 
 A batch writes several commits, each with the counts known by then, and counts only grow: of each the greatest is the
 batch's. Commits that a log has no longer are in the lake's `_history`. A correction tells the counts of all that it
@@ -44,17 +44,11 @@ ROWS_SCHEMA = pa.schema([("table", pa.string()), ("told", pa.int64())])
 
 
 class Told(NamedTuple):
-    """What the commits of a table tell.
+    """What the commits of a table tell."""
 
-    Attributes:
-        is_whole: whether log and history go back to the first, or to the newest correction.
-        batches: the counts of each batch, by topic and outcome, as its commit to this table has them.
-        versions: the version of that commit.
-    """
-
-    is_whole: bool
-    batches: Batches
-    versions: Mapping[BatchKey, int]
+    is_whole: bool  # whether log and history go back to the first, or to the newest correction
+    batches: Batches  # the counts of each batch, by topic and outcome, as its commit to this table has them
+    versions: Mapping[BatchKey, int]  # the version of that commit
 
 
 def relations(settings: Settings, pins: Pins) -> Relations:

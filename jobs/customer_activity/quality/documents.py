@@ -33,15 +33,7 @@ PAGES = "validations"  # Great Expectations' own folder: <suite>/<run>/<time>/<p
 
 
 def write(judge: Judge, target: str, run_id: str, at: datetime, suites: Mapping[Suite, Mapping[Rule, Judged]]) -> str:
-    """Write the pages of a run; return where its index is.
-
-    Args:
-        judge: whose context makes the pages.
-        target: a folder, or `s3://bucket/prefix`.
-        run_id: the run's name.
-        at: when it was.
-        suites: what was judged.
-    """
+    """Write a run's pages to a folder or `s3://bucket/prefix`, by the judge's context; return where its index is."""
     if "://" not in target:
         _render(judge, Path(target), run_id, at, suites)
         _prune(Path(target) / PAGES)

@@ -46,21 +46,14 @@ class Outcome(StrEnum):
 
 
 class Judged(NamedTuple):
-    """What Great Expectations says of a rule.
-
-    Attributes:
-        outcome: passed, failed, or an error.
-        observed: the figure that was compared: a share, a sum, how many values or rows are not as they should be.
-        found: the same in words.
-        examples: some of what is not as it should be; never of a person.
-        result: for Data Docs; None where Great Expectations was not asked.
-    """
+    """What Great Expectations says of a rule."""
 
     outcome: Outcome
+    # The figure that was compared: a share, a sum, how many values or rows are not as they should be.
     observed: float | None
-    found: str
-    examples: tuple[str, ...]
-    result: ExpectationValidationResult | None
+    found: str  # the same in words
+    examples: tuple[str, ...]  # some of what is not as it should be; never of a person
+    result: ExpectationValidationResult | None  # for Data Docs; None where Great Expectations was not asked
 
 
 def expectation_of(rule: Rule, values: Mapping[str, Any]) -> Expectation:
@@ -120,7 +113,7 @@ def is_personal(rule: Rule) -> bool:
 
 def _rule_of(result: ExpectationValidationResult) -> str:
     if result.expectation_config is None:
-        raise RuntimeError("a result of no expectation")
+        raise RuntimeError("a result without its expectation")
     return str(result.expectation_config.meta["rule"])
 
 

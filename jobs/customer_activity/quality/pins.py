@@ -47,17 +47,11 @@ def order() -> list[Table]:
 
 @dataclass(frozen=True)
 class Pins:
-    """The tables of one moment.
+    """The tables of one moment."""
 
-    Attributes:
-        tables: each at its newest version.
-        seen: the version that each reader had seen of a table; 0 when it had seen nothing.
-        landed: the next offset that bronze reads, by topic and partition.
-    """
-
-    tables: Mapping[Table, DeltaTable]
-    seen: Mapping[Seen, int]
-    landed: Mapping[str, Mapping[int, int]]
+    tables: Mapping[Table, DeltaTable]  # each at its newest version
+    seen: Mapping[Seen, int]  # the version that each reader had seen of a table; 0 when it had seen nothing
+    landed: Mapping[str, Mapping[int, int]]  # the next offset that bronze reads, by topic and partition
 
     @property
     def versions(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The rules, as `expectations/<layer>/<table>.yaml` has them.
+"""The rules, read from `expectations/<layer>/<table>.yaml`.
 
     frames:                        # optional: queries that several rules look at
       shares: SELECT …
@@ -45,29 +45,19 @@ class Severity(StrEnum):
 
 
 class Rule(BaseModel):
-    """One rule.
-
-    Attributes:
-        rule: its name.
-        severity: whether its failure holds publishing.
-        why: what it would mean if it failed.
-        expect: the expectation by its name, with its arguments.
-        query: what it looks at, when it is not the table itself.
-        frame: the same, by its name in the file.
-        look: a query that tells more when it has failed; `query` where there is none.
-        suite: its file, `layer/table`.
-    """
+    """One rule."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rule: str = Field(pattern=r"^[a-z][a-z0-9_]+$")
-    severity: Severity
-    why: str = Field(min_length=20)
+    severity: Severity  # whether its failure holds publishing
+    why: str = Field(min_length=20)  # what it would mean if it failed
+    # The expectation by its name, with its arguments.
     expect: dict[str, dict[str, Any]] = Field(min_length=1, max_length=1)
-    query: str | None = None
-    frame: str | None = None
-    look: str | None = None
-    suite: str
+    query: str | None = None  # what it looks at, when it is not the table itself
+    frame: str | None = None  # the same, by its name in the file
+    look: str | None = None  # a query that tells more when it has failed; `query` where there is none
+    suite: str  # its file, `layer/table`
 
     @model_validator(mode="after")
     def _looks_at_one_thing(self) -> Rule:
@@ -109,18 +99,12 @@ class Rule(BaseModel):
 
 
 class Suite(BaseModel):
-    """The rules of one file.
-
-    Attributes:
-        name: `layer/table`.
-        frames: queries by name, that its rules look at.
-        rules: in the order of the file.
-    """
+    """The rules of one file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    frames: dict[str, str] = {}
+    name: str  # `layer/table`
+    frames: dict[str, str] = {}  # queries by name, that its rules look at
     rules: tuple[Rule, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -166,11 +150,11 @@ def _read(folder: Path, path: Path) -> Suite:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise SettingsError(
-            f"{path}: {where}: {first['msg']}", remedy="docs/QUALITY.md has the form of a rule"
+            f"{path}: {where}: {first['msg']}", remedy="docs/QUALITY.md says how a rule is written"
         ) from None
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         what = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else "it has no list of `rules`"
-        raise SettingsError(f"{path}: {what}", remedy="docs/QUALITY.md has the form of a rule") from None
+        raise SettingsError(f"{path}: {what}", remedy="docs/QUALITY.md says how a rule is written") from None
 
 
 def _columns(listing: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""One run of quality: pin the tables, look at Kafka, judge every rule, keep the results, tell the gate."""
+"""One run of quality: pin the tables, look at Kafka, judge every rule, keep the results, update the gate."""
 
 from __future__ import annotations
 
@@ -46,24 +46,14 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What a run found.
+    """What a run found."""
 
-    Attributes:
-        run_id: its name; begins with its time.
-        verdicts: every rule's.
-        versions: at which versions of the tables.
-        held: rules that hold publishing after it, with what was found.
-        overridden: rules that fail and are overridden.
-        documents: where the Data Docs are.
-        seconds: how long it took.
-    """
-
-    run_id: str
+    run_id: str  # its name; begins with its time
     verdicts: Sequence[Verdict]
-    versions: Mapping[str, int]
-    held: Mapping[str, gate.Failure]
-    overridden: Sequence[str]
-    documents: str
+    versions: Mapping[str, int]  # of the tables
+    held: Mapping[str, gate.Failure]  # rules that hold publishing after it, with what was found
+    overridden: Sequence[str]  # rules that fail and are overridden
+    documents: str  # where the Data Docs are
     seconds: float
 
     @property
@@ -214,8 +204,8 @@ def refuse_personal(frame: pa.Table, rule: Rule) -> None:
     """
     if personal := sorted(PERSONAL & set(frame.column_names)):
         raise SettingsError(
-            f"rule {rule.rule} of {rule.suite}.yaml brings {', '.join(personal)}",
-            remedy="compare such columns within the query, and bring the customer's id",
+            f"rule {rule.rule} of {rule.suite}.yaml selects what identifies a person: {', '.join(personal)}",
+            remedy="compare such columns within the query, and select the customer's id",
         )
 
 

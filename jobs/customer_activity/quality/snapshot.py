@@ -1,4 +1,4 @@
-"""What rules' queries see: the pinned tables, what Kafka says, the accounting and earlier results, as DuckDB relations.
+"""What the rules' queries see as DuckDB relations: pinned tables, Kafka's offsets, the accounting, earlier results.
 
     bronze.… silver.… gold.…           each table at its newest version
     seen_by_<query>.…                  a table as its reader had seen it when it made what is pinned
@@ -114,7 +114,7 @@ def as_read(uri: str, table: Table, version: int, then: str) -> DeltaTable | Non
         return DeltaTable(uri, version=version)
     except DeltaError as error:
         raise TransientError(
-            f"{table.label}: version {version}, which a reader has seen last, is not in the log any more",
+            f"{table.label}: version {version}, the last that a reader has seen, is no longer in the log",
             remedy=f"let the streams run on (`activity stream --available-now`), then {then}",
         ) from error
 

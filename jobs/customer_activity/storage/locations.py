@@ -1,4 +1,4 @@
-"""Which places a lake may be in, told by how they are written: a folder of this machine, or a bucket on S3."""
+"""Where a lake may be, and how that is written: a folder of this machine, or a bucket on S3."""
 
 from __future__ import annotations
 

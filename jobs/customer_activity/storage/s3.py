@@ -1,4 +1,4 @@
-"""S3, said once for all who talk to it: where it is and how a bucket is addressed; never who we are.
+"""S3 for every library that talks to it: where it is and how a bucket is addressed, never any credentials.
 
 Four libraries do. Hadoop reads Spark's settings (`session.py`). delta-rs and boto3 look into the environment of this
 process, and so do the Python workers that Spark starts; `filesystem` tells Arrow what stands there. Every one finds its

@@ -1,7 +1,7 @@
-"""The driver of the streams as a supervisor sees it: started once, found again, watched, stopped.
+"""The streams' driver as a supervisor sees it: started once, found again, watched, stopped.
 
 A supervisor (an Airflow task, systemd, a shell script) may come and go: the driver is a process of its own, known by
-the files it leaves in `ACTIVITY_RUN_DIR`. With attention it stops by itself when no supervisor is left.
+the files in its `ACTIVITY_RUN_DIR`. Started with `--attended`, it stops by itself when no supervisor is left.
 """
 
 from __future__ import annotations
@@ -48,33 +48,19 @@ class State(StrEnum):
 
 
 class Driver(NamedTuple):
-    """The driver at one moment.
-
-    Attributes:
-        state: how it is.
-        message: why it is not well, or what holds publishing.
-        pid: its process; None when none runs.
-        seconds: since it started; None when none runs.
-        lag_records: records of Kafka that have not landed; None when unknown.
-        lag_versions: commits that the streams have not read, of all together; None when unknown.
-        batch_age_seconds: since any query finished a batch; None when none has.
-        freshness_seconds: how far the view is behind the newest input; None when unknown.
-        gold_version: version of gold.customer_activity.
-        gold_rows: rows in it.
-        last_words: the end of its log, when it ended and was not told to.
-    """
+    """The driver at one moment."""
 
     state: State
-    message: str = ""
-    pid: int | None = None
-    seconds: float | None = None
-    lag_records: int | None = None
-    lag_versions: int | None = None
-    batch_age_seconds: float | None = None
-    freshness_seconds: float | None = None
-    gold_version: int = -1
+    message: str = ""  # why it is not well, or what holds publishing
+    pid: int | None = None  # its process; None when none runs
+    seconds: float | None = None  # since it started; None when none runs
+    lag_records: int | None = None  # records of Kafka that have not landed; None when unknown
+    lag_versions: int | None = None  # commits that the streams have not read, of all together; None when unknown
+    batch_age_seconds: float | None = None  # since any query finished a batch; None when none has
+    freshness_seconds: float | None = None  # how far the view is behind the newest input; None when unknown
+    gold_version: int = -1  # version of gold.customer_activity
     gold_rows: int = 0
-    last_words: str = ""
+    last_words: str = ""  # the end of its log, when it ended and was not told to
 
     def as_json(self) -> dict[str, Any]:
         """Return it with plain values."""
@@ -117,13 +103,9 @@ def _up(pid: int | None) -> float | None:
 
 
 def judged(report: Report, pid: int | None, seconds: float | None, merge_seconds: float = 0.0) -> tuple[State, str]:
-    """Judge how the driver is by what its queries say; pure.
+    """Judge how a driver is that started so many seconds ago, by what its streams say; pure.
 
-    Args:
-        report: the status.
-        pid: the driver's process; None when none runs.
-        seconds: since it started.
-        merge_seconds: how long what merges behind the path may wait before it looks again.
+    What merges behind the hot path may wait for `merge_seconds` before it looks again.
     """
     if pid is None or seconds is None:
         return _ended(report)
@@ -141,7 +123,7 @@ def _ended(report: Report) -> tuple[State, str]:
     if failed is not None:
         return State.FAILED, failed.message
     if any(query.state == "dead" for query in report.queries):
-        return State.DEAD, "its process is gone without a word"
+        return State.DEAD, "its process ended and left no message"
     return State.STOPPED, ""
 
 
@@ -154,11 +136,8 @@ def _stuck(query: QueryReport, now: datetime, seconds: float, merge_seconds: flo
         return ""
     if query.state == "silent":
         return f"{query.query}: {query.message}"
-    return f"{query.query} has something to read and no batch for {waited:.0f} s" if _has_work(query) else ""
-
-
-def _has_work(query: QueryReport) -> bool:
-    return bool(query.lag_records or query.lag_versions)
+    has_work = query.lag_records or query.lag_versions
+    return f"{query.query} has something to read and no batch for {waited:.0f} s" if has_work else ""
 
 
 def _age(query: QueryReport, now: datetime) -> float | None:
@@ -182,10 +161,7 @@ def start(
 ) -> tuple[Driver, subprocess.Popen[bytes] | None]:
     """Start the driver detached, or find the one that runs; return it, and its process where it is a new one.
 
-    Args:
-        settings: whose driver.
-        attended: it stops by itself when nobody has watched it for so many seconds; None: it never does.
-        wait_seconds: until all queries run.
+    With `attended` it stops by itself when nobody has watched it for so many seconds.
 
     Raises:
         ActivityError: it ended; carries its exit code and last lines.
@@ -202,7 +178,7 @@ def start(
         if time.monotonic() > deadline:
             raise TransientError(
                 f"the driver has not started within {wait_seconds:.0f} s",
-                remedy=f"it goes on; its log is {processes.log_path(settings, STREAM)}",
+                remedy=f"it is still starting; its log is {processes.log_path(settings, STREAM)}",
             )
         heartbeat.touch(settings.run_dir)
         time.sleep(LOOK_SECONDS)
@@ -223,8 +199,7 @@ def watch(settings: Settings, every_seconds: float) -> Iterator[Driver]:
 def stop(settings: Settings, seconds: float) -> bool | None:
     """Stop the driver: a batch in progress may finish, what is left after `seconds` is killed.
 
-    Returns:
-        Whether it ended by itself; None when none ran.
+    Returns whether it ended by itself; None when none ran.
     """
     pids = running.stream_pids(settings, left_overs=True)
     ended = [processes.stop(pid, seconds=seconds) for pid in pids]

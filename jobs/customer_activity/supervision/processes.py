@@ -1,4 +1,4 @@
-"""Processes of ours: start them detached, find them again, read their last words, end them.
+"""The product's own processes: start them detached, find them again, read the end of their logs, stop them.
 
 A detached process leads its own session, so that Ctrl-C in the terminal does not reach it, and so that everything
 it started (the JVM, Spark's Python workers, which leave its process group) is found again by the session's id.
@@ -113,12 +113,10 @@ def family(leader: int) -> list[psutil.Process]:
 
 
 def stop(leader: int, *, seconds: float, how: signal.Signals = signal.SIGTERM) -> bool:
-    """End a process and all it started: ask the process itself first, and end what is left after `seconds`.
+    """End a process and all it started; return whether everything ended by itself within `seconds`.
 
     Only the leader is asked. Were the JVM below it told at the same time, it would close under a batch in progress.
-
-    Returns:
-        Whether everything ended by itself.
+    What is left is killed.
     """
     members = family(leader)
     process = ours(leader)

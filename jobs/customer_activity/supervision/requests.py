@@ -1,6 +1,6 @@
-"""What a command asks of the driver that runs, which does it between two batches: two files in `ACTIVITY_RUN_DIR`.
+"""How a command has the running driver do something between two batches: by two files in `ACTIVITY_RUN_DIR`.
 
-The command writes the one and waits for the other. A driver that starts meanwhile finds the request, too. It
+The command writes one and waits for the other. A driver that starts meanwhile finds the request, too. It
 expires when the command's wait is over.
 """
 
@@ -32,11 +32,7 @@ class Request(NamedTuple):
 def by_driver(settings: Settings, kind: str, asked: Mapping[str, Any], wait_seconds: float) -> dict[str, Any] | None:
     """Have the driver that runs with these settings do something; return its answer, None where none runs.
 
-    Args:
-        settings: whose driver.
-        kind: what is asked for.
-        asked: how; in JSON's types.
-        wait_seconds: so long the driver may take.
+    What is `asked` is in JSON's types.
 
     Raises:
         TransientError: it has not done it in time, or something else of this kind is asked for.
@@ -51,15 +47,15 @@ def by_driver(settings: Settings, kind: str, asked: Mapping[str, Any], wait_seco
             if time.monotonic() > deadline:
                 raise TransientError(
                     f"the driver has not done it within {wait_seconds:.0f} s",
-                    remedy="`activity status` shows whether it gets on; it does this between two batches, where all "
-                    "streams run in one driver",
+                    remedy="`activity status` shows whether it makes progress; it does this between two batches, if "
+                    "all streams run in one driver",
                 )
             waiting = _written(run_dir, kind)
             if waiting is None and not answered(run_dir, kind, request):
                 request = ask(settings, kind, asked, deadline - time.monotonic())
             elif waiting is not None and waiting["request"] != request:
                 raise TransientError(
-                    f"another {kind} is asked for, and the driver has not done it yet", remedy="try again when it has"
+                    f"another {kind} is still waiting for the driver", remedy="try again when that is done"
                 )
             time.sleep(LOOK_SECONDS)
         found = answered(run_dir, kind, request)  # by a driver that ended right after it

@@ -1,4 +1,4 @@
-"""The drivers that run with some settings, as processes: found, checked, ended."""
+"""The drivers that run with the given settings, as processes: find, check and stop them."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Column, Table
 from rich.text import Text
 
 from customer_activity import shown
@@ -58,6 +59,17 @@ def settings_of(ctx: typer.Context) -> Settings:
 def cell(value: object, style: str = "") -> Text:
     """Return a value of the data as text in one line, for a table or to print."""
     return Text(shown.escaped(value), style=style)
+
+
+def say(words: str | Text, style: str = "") -> None:
+    """Print a line in one style: nothing in it is coloured for its own sake, and however long it is not wrapped."""
+    out.print(words, style=style, highlight=False, soft_wrap=True)
+
+
+def grid(*columns: str | Column, figures: Iterable[str] = (), **options: Any) -> Table:
+    """Return an empty table without a frame: columns of text, then columns of figures, which stand on the right."""
+    right = (Column(figure, justify="right") for figure in figures)
+    return Table(*columns, *right, box=None, pad_edge=False, **options)
 
 
 def print_json(report: Any) -> None:

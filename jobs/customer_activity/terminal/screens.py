@@ -1,4 +1,4 @@
-"""How a terminal shows what inspection found. Data goes through `cell`: it is text, and never a style or a command."""
+"""How reports of inspection look on a terminal. Data goes through `cell`: it is text, never a style or a command."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from customer_activity.contracts.tables import PURCHASE_FIELDS, names
 from customer_activity.inspection.show import Customer
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.shown import in_a_line
+from customer_activity.terminal import console
 from customer_activity.terminal.console import cell
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def status(found: Report, *, phases: bool = False) -> RenderableType:
 
 def queries(reports: Iterable[QueryReport]) -> Grid:
     """Show one line a query."""
-    grid = Grid("query", "state", "last batch", box=None, pad_edge=False)
-    for column in ("rows/s", "lag", "freshness"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("query", "state", "last batch", figures=("rows/s", "lag", "freshness"))
     for query in reports:
         grid.add_row(
             query.query,
@@ -64,9 +63,7 @@ def queries(reports: Iterable[QueryReport]) -> Grid:
 
 def _phases(reports: Iterable[QueryReport]) -> Grid:
     """Show where each query's last batch spent its time, in milliseconds; the last two are around it."""
-    grid = Grid("ms of the last batch", box=None, pad_edge=False)
-    for phase in PHASES:
-        grid.add_column(phase, justify="right")
+    grid = console.grid("ms of the last batch", figures=PHASES)
     for query in reports:
         cells = (f"{query.phases[phase]:,.0f}" if phase in query.phases else "-" for phase in PHASES)
         grid.add_row(query.query, *cells)
@@ -123,7 +120,7 @@ def customer(found: Customer) -> RenderableType:
 
 def findings(found: Iterable[Finding]) -> Grid:
     """Show what was checked, what was found, and what to do about it."""
-    grid = Grid("", "check", "found", box=None, pad_edge=False)
+    grid = console.grid("", "check", "found")
     for finding in found:
         mark, style = ("wrong", "red") if not finding.ok else ("note", "yellow") if finding.remedy else ("ok", "green")
         grid.add_row(Text(mark, style=style), cell(finding.check), cell(finding.found))
@@ -143,9 +140,7 @@ def _batch(query: QueryReport) -> str:
 
 
 def _contents(found: Report) -> Grid:
-    grid = Grid("table", box=None, pad_edge=False)
-    for column in ("rows", "version", "files", "MB"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("table", figures=("rows", "version", "files", "MB"))
     for held in found.tables:
         grid.add_row(
             held.table.label,

@@ -1,4 +1,4 @@
-"""Make the checks: bronze, quarantine, silver, gold, the view and what streams declare, as tables were opened."""
+"""The checks: bronze, quarantine, silver, gold, the view and what streams declare, at the versions that are open."""
 
 from __future__ import annotations
 
@@ -40,19 +40,12 @@ def subject(check: Check) -> str:
 
 
 class Told(NamedTuple):
-    """What the lake says of itself at some versions of its tables.
-
-    Attributes:
-        versions: these.
-        commits: of the tables whose commits carry the accounting.
-        notes: what they say of landings.
-        orders: by input topic, where bronze put its records.
-    """
+    """What the lake says of itself at some versions of its tables."""
 
     versions: tuple[int, ...]
-    commits: dict[Table, Commits]
+    commits: dict[Table, Commits]  # of the tables whose commits carry the accounting
     notes: Notes
-    orders: dict[str, Order]
+    orders: dict[str, Order]  # by input topic, where bronze put its records
 
 
 def tell(settings: Settings, tables: lake.Tables) -> Told:

@@ -1,4 +1,4 @@
-"""Compare what was found with what must be there. Pure: rows in, one named check with its differences out.
+"""Compare what was found with what is expected. Pure: rows in, one named check with its differences out.
 
 An example of a difference names a customer id, a purchase id or coordinates, and the columns that differ. Values of
 columns that can identify a person are never shown.
@@ -46,23 +46,14 @@ MONEY = frozenset({"total_amount", "amount"})
 
 
 class Check(NamedTuple):
-    """One comparison.
+    """One comparison."""
 
-    Attributes:
-        name: what was compared.
-        expected: how many rows or records the input gives, or its counts by outcome.
-        observed: what was found.
-        differences: how many were found.
-        examples: some of them, without personal values.
-        impossible: why the comparison could not be made; empty when it was.
-    """
-
-    name: str
-    expected: int | dict[str, int]
+    name: str  # what was compared
+    expected: int | dict[str, int]  # how many rows or records the input gives, or its counts by outcome
     observed: int | dict[str, int]
     differences: int
-    examples: tuple[str, ...] = ()
-    impossible: str = ""
+    examples: tuple[str, ...] = ()  # some of them, without personal values
+    impossible: str = ""  # why the comparison could not be made; empty when it was
 
     @property
     def ok(self) -> bool:
@@ -80,15 +71,10 @@ class InQuarantine(NamedTuple):
 
 
 class Commits(NamedTuple):
-    """What a table's log says about its writes.
+    """What a table's log says about its writes."""
 
-    Attributes:
-        first_version: the oldest commit that the log still has; above 0 the log was cleaned.
-        metadata: each commit's `userMetadata`, where there is one and it is a JSON object.
-    """
-
-    first_version: int
-    metadata: Sequence[Mapping[str, Any]]
+    first_version: int  # the oldest commit that the log still has; above 0 the log was cleaned
+    metadata: Sequence[Mapping[str, Any]]  # each commit's `userMetadata`, where there is one and it is a JSON object
 
 
 @dataclass
@@ -112,13 +98,9 @@ class Differences:
 def compare_rows(
     name: str, columns: Sequence[str], expected: Mapping[str, tuple[Any, ...]], rows: Iterable[tuple[Any, ...]]
 ) -> Check:
-    """Compare a table that has one row a key with what must be in it.
+    """Compare a table that has one row a key, its first column, with what must be in it.
 
-    Args:
-        name: of the check.
-        columns: the rows' columns; the first is the key.
-        expected: the row of each key; fields beyond `columns` are not compared.
-        rows: what was found.
+    Fields of `expected` beyond `columns` are not compared.
     """
     differences = Differences()
     width = len(columns)
@@ -163,12 +145,7 @@ def compare_gold(
 def compare_quarantine(expected: Mapping[Coordinates, Refused], rows: Iterable[InQuarantine]) -> tuple[Check, Check]:
     """Compare bronze.quarantine with the records that belong there.
 
-    Args:
-        expected: by coordinates.
-        rows: what was found.
-
-    Returns:
-        Whether each record is there exactly once with its bytes; whether each is there for the right reason.
+    Returns whether each record is there exactly once with its bytes, and whether each is there for the right reason.
     """
     places, reasons = Differences(), Differences()
     seen: Counter[Coordinates] = Counter()
@@ -213,13 +190,9 @@ def compare_totals(expected: Collection[str], customers: Iterable[str]) -> Check
 def compare_accounting(
     topic: str, expected: Mapping[str, int], commits: Mapping[Table, Commits], *, is_moving: bool = False
 ) -> Check:
-    """Compare a topic's counts, as the commits carry them, with the oracle's.
+    """Compare a topic's counts by outcome, as the commits of bronze and silver carry them, with the oracle's.
 
-    Args:
-        topic: whose counts.
-        expected: records by outcome.
-        commits: of each bronze and silver table.
-        is_moving: whether they count records that the oracle was not given, because they arrived meanwhile.
+    It is not possible while they count records that the oracle was not given, because they arrived meanwhile.
     """
     name = f"accounting of {topic}"
     wanted = {outcome: expected[outcome] for outcome in OUTCOMES}

@@ -1,4 +1,4 @@
-"""The input contracts once more, in plain Python: whether a record is valid, and else the first thing wrong with it.
+"""The input contracts, written a second time in plain Python: whether a record is valid, or what is wrong first.
 
 Standard library only. Numbers with a fraction or an exponent stay the text that they were on the wire, so that money
 becomes whole cents without ever being a binary float.
@@ -52,15 +52,10 @@ def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
     landed_at: int | None,
     rules: int,
 ) -> PurchaseFields | Reason:
-    """Read a purchase record.
+    """Read a purchase record by a version of the rules, given its Kafka timestamp and when it landed, in milliseconds.
 
-    Args:
-        key: the record's key.
-        value: the record's value.
-        timestamp: its Kafka timestamp, milliseconds; None where it is none that a table holds.
-        currency: the deployment's currency.
-        landed_at: when it landed, milliseconds; None where that is not known, which counts as never too early.
-        rules: version of the rules by which it was to be judged.
+    The timestamp is None where no table can hold it; `landed_at` is None where it is not known, which counts as never
+    too early.
 
     Returns:
         Purchase id, customer id, product id, amount in cents, currency, time of purchase in milliseconds; or why the
@@ -104,14 +99,7 @@ def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
 def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules
     key: bytes | None, value: bytes | None, timestamp: int | None, *, landed_at: int | None, rules: int
 ) -> ProfileFields | Reason:
-    """Read a profile record.
-
-    Args:
-        key: the record's key.
-        value: the record's value; null deletes.
-        timestamp: its Kafka timestamp, milliseconds; None where it is none that a table holds.
-        landed_at: when it landed, milliseconds; None where that is not known, which counts as never too early.
-        rules: version of the rules by which it was to be judged.
+    """Read a profile record, as `purchase` does; a null value deletes.
 
     Returns:
         Customer id, name, e-mail, address, loyalty status, time of update in milliseconds, all but the first null for a

@@ -1,4 +1,4 @@
-"""Tables of streams that were added: each declares what it must hold, as a query over what the oracle recomputed.
+"""Tables of added streams: each stream declares what its table must hold, as a query over what the oracle recomputed.
 
 The query is DuckDB's, and shares no code with the stream. It reads two relations, with the columns of the tables of the
 same names in silver, amounts as decimals and times as timestamps with time zone (UTC, milliseconds):

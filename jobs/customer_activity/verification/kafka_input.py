@@ -1,4 +1,4 @@
-"""Read a topic's records between two offsets, committed ones only, with a client of our own."""
+"""Read a topic's committed records between two offsets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from customer_activity.errors import BrokerUnavailable, TransientError
 from customer_activity.kafka import clients
@@ -63,13 +63,14 @@ def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[
         consumer.assign([TopicPartition(topic, partition, start[partition]) for partition in sorted(unread)])
         heard_at = time.monotonic()
         while unread:
-            messages = _consume(consumer, settings)
+            with clients.explained(settings):
+                messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
             if messages:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > SILENCE_SECONDS:
                 raise BrokerUnavailable(
-                    f"{topic}: no record and no end of partition {sorted(unread)} for {SILENCE_SECONDS:.0f} s",
-                    remedy="`activity broker status` tells whether Kafka is well; then verify again",
+                    f"{topic}: neither a record nor the end of partition {sorted(unread)} in {SILENCE_SECONDS:.0f} s",
+                    remedy="`activity broker status` shows whether Kafka is up; then verify again",
                 )
             for message in messages:
                 if (fault := message.error()) is not None:
@@ -85,13 +86,6 @@ def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[
     finally:
         consumer.close()
         headers.close()
-
-
-def _consume(consumer: Consumer, settings: Settings) -> list[Message]:
-    try:
-        return consumer.consume(BATCH_RECORDS, POLL_SECONDS)
-    except KafkaException as error:
-        raise clients.unavailable(settings, error) from None
 
 
 def _raw(message: Any, headers: Headers | None) -> RawRecord:

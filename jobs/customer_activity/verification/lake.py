@@ -103,12 +103,8 @@ def newest(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the newest row of each key (the first column) of a table of changes, but of those that have ended.
 
-    Args:
-        table: one row a change.
-        columns: in the order wanted.
-        order: columns that grow with a key's changes, nulls before all others.
-        ends: column that is true where the change ended the row.
-        customers: these only, where they are given.
+    `order` are columns that grow with a key's changes, nulls before all others; `ends` is true where a change ended the
+    row. Only rows of certain customers where they are given.
     """
     read = list(dict.fromkeys((*columns, *order, ends)))
     numbers = [read.index(column) for column in order]

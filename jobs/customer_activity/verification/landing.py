@@ -1,4 +1,4 @@
-"""An input topic as Kafka and bronze together have it, and bronze compared with it.
+"""An input topic as Kafka and bronze together hold it, and bronze compared with it.
 
 Compaction and retention remove records from Kafka that bronze or quarantine still hold. Those are taken from the lake's
 raw columns, so that the oracle sees everything that the pipeline saw.
@@ -42,35 +42,21 @@ LANDED_COLUMNS: dict[type[Record], tuple[str, ...]] = {
 
 @dataclass
 class TopicInput:
-    """One input topic up to the end that was noted at the start.
-
-    Attributes:
-        topic: its name.
-        judge: reads a record by the rules that were in force at its place.
-        begin: first offset that Kafka still has, by partition.
-        end: end offset (exclusive), by partition.
-        is_compacted: whether Kafka removes records from the middle, too.
-        notes: what bronze's commits say of its landings.
-        log: every record by partition and offset.
-        read: how many records came from Kafka.
-        from_lake: how many came from the lake because Kafka has them no longer.
-        beyond: how many rows of the lake are past the end, because input still arrives.
-        followed: up to where (exclusive) it is known whose records arrived after the end, by partition.
-        moving: those customers.
-    """
+    """One input topic up to the end that was noted at the start."""
 
     topic: str
-    judge: Callable[[RawRecord, Place], Record]
-    begin: dict[int, int]
-    end: dict[int, int]
-    is_compacted: bool
-    notes: Notes
-    log: Log = field(default_factory=dict)
-    read: int = 0
-    from_lake: int = 0
-    beyond: int = 0
+    judge: Callable[[RawRecord, Place], Record]  # reads a record by the rules that were in force at its place
+    begin: dict[int, int]  # first offset that Kafka still has, by partition
+    end: dict[int, int]  # end offset (exclusive), by partition
+    is_compacted: bool  # whether Kafka removes records from the middle, too
+    notes: Notes  # what bronze's commits say of its landings
+    log: Log = field(default_factory=dict)  # every record by partition and offset
+    read: int = 0  # records from Kafka
+    from_lake: int = 0  # records from the lake, because Kafka has them no longer
+    beyond: int = 0  # rows of the lake past the end, because input still arrives
+    # Up to where (exclusive) it is known whose records arrived after the end, by partition.
     followed: dict[int, int] = field(default_factory=dict)
-    moving: set[str] = field(default_factory=set)
+    moving: set[str] = field(default_factory=set)  # those customers
 
     def take(self, records: Iterable[RawRecord], order: Order) -> None:
         """Add what Kafka has; `order` tells where bronze has put it by now."""
@@ -103,16 +89,14 @@ class TopicInput:
         if of_partition is None:
             return None
         record = of_partition.get(raw.offset)
-        was_removed = self.is_compacted or raw.offset < self.begin[raw.partition]
-        if record is None and was_removed and raw.offset >= 0:
-            record = of_partition[raw.offset] = self.judge(raw, self.notes.place(row.landing, row.landed_at))
-            self.from_lake += 1
-        elif (
-            record is not None
-            and record.landing != row.landing
-            and (decides or record.landing == NOT_LANDED)
-            and record.fingerprint == raw.fingerprint
-        ):
+        if record is None:
+            was_removed = self.is_compacted or raw.offset < self.begin[raw.partition]
+            is_new = was_removed and raw.offset >= 0
+            self.from_lake += is_new
+        else:
+            is_open = decides or record.landing == NOT_LANDED
+            is_new = is_open and record.landing != row.landing and record.fingerprint == raw.fingerprint
+        if is_new:
             record = of_partition[raw.offset] = self.judge(raw, self.notes.place(row.landing, row.landed_at))
         return record
 

@@ -16,6 +16,7 @@ from customer_activity.verification.records import (
     ACCEPTED,
     DUPLICATE,
     GREATEST_TOTAL,
+    OUTCOMES,
     QUARANTINED,
     READ,
     STALE,
@@ -36,25 +37,17 @@ from customer_activity.verification.totals import Frozen, freeze, joined
 
 @dataclass(frozen=True)
 class Expected:
-    """Everything that follows from the input.
+    """Everything that follows from the input, by customer where nothing else is said."""
 
-    Attributes:
-        purchases: counted purchases by id.
-        summaries: by customer.
-        profiles: the current ones, by customer.
-        gold: rows of the view by customer, but of those in `frozen`.
-        frozen: by customer, what the row may be of a customer whose total its type does not hold.
-        quarantine: every record that belongs there, by its coordinates.
-        outcomes: how many records of each topic were read, accepted, quarantined, duplicate and stale.
-    """
-
-    purchases: dict[str, Purchase]
+    purchases: dict[str, Purchase]  # that count, by id
     summaries: dict[str, Summary]
-    profiles: dict[str, Profile]
-    gold: dict[str, Activity]
-    frozen: dict[str, Frozen]
+    profiles: dict[str, Profile]  # the current ones
+    gold: dict[str, Activity]  # rows of the view, but of those in `frozen`
+    frozen: dict[str, Frozen]  # what the row may be of a customer whose total its type does not hold
     quarantine: dict[Coordinates, Refused]
-    outcomes: dict[str, Counter[str]]
+    outcomes: dict[
+        str, Counter[str]
+    ]  # by topic, how many records were read, accepted, quarantined, duplicate and stale
 
 
 def judge_purchase(raw: RawRecord, place: Place, currency: str) -> Purchase | Refused:
@@ -118,9 +111,8 @@ def in_order(log: Log) -> Iterator[Record]:
 def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counter[str]]:
     """Count each purchase once: the first record of an id.
 
-    Returns:
-        The counted purchases by id, what belongs in quarantine (repeats with other content included), and the number of
-        records by outcome.
+    Returns the counted purchases by id, what belongs in quarantine (repeats with other content, too), and the number of
+    records by outcome.
     """
     counted: dict[str, Purchase] = {}
     refused: list[Refused] = []
@@ -135,7 +127,8 @@ def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counte
             at = record.partition, record.offset, record.landing, record.fingerprint
             refused.append(Refused(Reason.CONFLICTING_DUPLICATE, *at))
     duplicates = records - len(refused) - len(counted)
-    return counted, refused, _outcomes(records, len(counted), len(refused), duplicates, 0)
+    outcomes = (records, len(counted), len(refused), duplicates, 0)
+    return counted, refused, Counter(dict(zip(OUTCOMES, outcomes, strict=True)))
 
 
 def summarise(purchases: Mapping[str, Purchase]) -> dict[str, Summary]:
@@ -163,12 +156,11 @@ def summarise(purchases: Mapping[str, Purchase]) -> dict[str, Summary]:
 def fold_profiles(log: Log) -> tuple[dict[str, Profile], list[Refused], Counter[str]]:
     """Keep each customer's current profile: the newest update since the last tombstone.
 
-    Returns:
-        The current profiles by customer, what belongs in quarantine, and the number of records by outcome.
+    Returns the current profiles by customer, what belongs in quarantine, and the number of records by outcome.
     """
     current: dict[str, Profile] = {}
     refused: list[Refused] = []
-    outcomes = _outcomes(0, 0, 0, 0, 0)
+    outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
     for record in in_order(log):
         outcomes[READ] += 1
         if type(record) is not Profile:
@@ -219,7 +211,3 @@ def join(profiles: Mapping[str, Profile], summaries: Mapping[str, Summary], curr
             _, count, _, first, last, newest = bought
             gold[customer_id] = joined(profile, Bought(count, bought.total_amount, first, last, newest), currency)
     return gold
-
-
-def _outcomes(read: int, accepted: int, quarantined: int, duplicate: int, stale: int) -> Counter[str]:
-    return Counter({READ: read, ACCEPTED: accepted, QUARANTINED: quarantined, DUPLICATE: duplicate, STALE: stale})

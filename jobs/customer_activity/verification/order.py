@@ -1,4 +1,4 @@
-"""Where bronze put each record: the landing that the tables' rows name, held against Kafka's own order.
+"""Where bronze put each record: the landing in the tables' rows, compared with Kafka's own order.
 
 Rows of one landing and one moment that follow each other in a partition are kept as one run: few, however many rows.
 """
@@ -24,15 +24,10 @@ COLUMNS = ("topic", "partition", "offset", "landing", "landed_at")
 
 
 class Notes(NamedTuple):
-    """What bronze's commits say of the landings.
+    """What bronze's commits say of the landings."""
 
-    Attributes:
-        rules: version of the contract's rules by landing.
-        replays: landings that brought records back from quarantine.
-    """
-
-    rules: Mapping[int, int]
-    replays: frozenset[int]
+    rules: Mapping[int, int]  # version of the contract's rules by landing
+    replays: frozenset[int]  # landings that brought records back from quarantine
 
     @classmethod
     def of(cls, metadata: Iterable[Mapping[str, Any]]) -> Notes:
@@ -80,13 +75,7 @@ class Order:
 
 
 def read(rows: pa.Table, topic: str, notes: Notes) -> Order:
-    """Find the runs.
-
-    Args:
-        rows: COLUMNS, `landed_at` in milliseconds; of a record that is there twice, the row that counts first.
-        topic: whose.
-        notes: what commits say of the landings.
-    """
+    """Find a topic's runs in rows of COLUMNS, `landed_at` in milliseconds; a record that is there twice counts once."""
     order = Order()
     rows = rows.filter(pc.equal(rows.column("topic"), topic))
     rows = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])

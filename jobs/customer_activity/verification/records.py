@@ -37,17 +37,11 @@ class RawRecord(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where bronze put a record in the order of all, and by which rules it was judged.
+    """Where bronze put a record in the order of all, and by which rules it was judged."""
 
-    Attributes:
-        landing: number of the landing; None where a release landed it that had no numbers, before all others.
-        landed_at: when, milliseconds; None where that decided nothing.
-        rules: version of the contract's rules that were in force.
-    """
-
-    landing: int | None
-    landed_at: int | None
-    rules: int
+    landing: int | None  # number of the landing; None where a release landed it that had no numbers, before all others
+    landed_at: int | None  # when, milliseconds; None where that decided nothing
+    rules: int  # version of the contract's rules that were in force
 
 
 BEFORE_NUMBERS = Place(None, None, FIRST_RULES)

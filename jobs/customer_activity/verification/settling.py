@@ -1,4 +1,4 @@
-"""Whether the pipeline still does something: a verification that found differences waits for as long as it does."""
+"""Whether the pipeline is still at work: a verification that found differences waits until it is not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Customers whose total does not fit its type: their rows stay as they were last right, or are not there.
+"""Customers whose total does not fit its type: their rows stay as they last were right, or are not there.
 
-When a row froze depends on how batches were cut, so what is told here is every state that was right once.
+When a row froze depends on how batches were cut, so every state that was right once is allowed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,10 @@ from customer_activity.verification.records import GREATEST_TOTAL, Activity, Bou
 
 
 class Frozen(NamedTuple):
-    """What the row may be of a customer whose total has left its type; it may as well not be there.
+    """What the row may be of a customer whose total has left its type; it may as well not be there."""
 
-    Attributes:
-        bought: what was bought after each of the purchases whose total still fitted, in their order.
-        profiles: every profile that was current since the last tombstone; none where there is none now.
-        currency: of the deployment.
-    """
-
-    bought: Sequence[Bought]
-    profiles: Sequence[Profile]
+    bought: Sequence[Bought]  # what was bought after each of the purchases whose total still fitted, in their order
+    profiles: Sequence[Profile]  # every profile that was current since the last tombstone; none where there is none now
     currency: str
 
     def allows(self, row: Activity) -> bool:
@@ -34,12 +28,9 @@ class Frozen(NamedTuple):
 
 
 def freeze(purchases: Iterable[Purchase], lives: Mapping[str, Sequence[Profile]], currency: str) -> dict[str, Frozen]:
-    """Return what the rows may be of certain customers.
+    """Return what the rows may be of some customers, from the purchases that count, in the order in which they did.
 
-    Args:
-        purchases: those that count, in the order in which they did.
-        lives: by customer, the profiles that were current since the last tombstone.
-        currency: of the deployment.
+    `lives` has, by customer, the profiles that were current since the last tombstone.
     """
     bought: dict[str, list[Bought]] = {customer: [] for customer in lives}
     for purchase in purchases:
@@ -64,9 +55,7 @@ def freeze(purchases: Iterable[Purchase], lives: Mapping[str, Sequence[Profile]]
 def settled(rows: Iterable[tuple[Any, ...]], frozen: Mapping[str, Frozen]) -> dict[str, Activity]:
     """Return the rows of certain customers that were right once: the one that each of these customers must have.
 
-    Args:
-        rows: Activity's columns, then what is not compared.
-        frozen: what the rows may be, by customer.
+    `rows` have Activity's columns, then what is not compared.
     """
     found = (Activity._make(row[: len(Activity._fields)]) for row in rows if row[0] in frozen)
     return {row.customer_id: row for row in found if frozen[row.customer_id].allows(row)}

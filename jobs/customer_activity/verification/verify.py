@@ -25,35 +25,20 @@ Judge = Callable[[RawRecord, Place], Record]
 
 @dataclass(frozen=True)
 class Report:
-    """What a verification found.
-
-    Attributes:
-        checks: every comparison.
-        records: records read from Kafka, by topic.
-        from_lake: records that only the lake still has, by topic.
-        covers: by topic and partition, the first offset that was seen, where neither Kafka nor the lake has what was
-            before.
-        purchases: purchases counted.
-        customers: customers in the view.
-        turnover: sum of the counted purchases, in cents.
-        currency: of the turnover.
-        sample: how many customers were chosen to be compared, None for all.
-        moving: how many of them were not, because records of theirs arrived while it ran.
-        growth: how many input records arrived while it ran.
-        seconds: how long it took.
-    """
+    """What a verification found."""
 
     checks: list[Check]
-    records: dict[str, int]
-    from_lake: dict[str, int]
+    records: dict[str, int]  # read from Kafka, by topic
+    from_lake: dict[str, int]  # records that only the lake still has, by topic
+    # By topic and partition, the first offset that was seen, where neither Kafka nor the lake has what was before.
     covers: dict[str, dict[int, int]]
-    purchases: int
-    customers: int
-    turnover: int
+    purchases: int  # that count
+    customers: int  # customers in the view
+    turnover: int  # sum of the counted purchases, in cents
     currency: str
-    sample: int | None
-    moving: int
-    growth: int
+    sample: int | None  # how many customers were chosen to be compared, None for all
+    moving: int  # how many of them were not, because records of theirs arrived while it ran
+    growth: int  # how many input records arrived while it ran
     seconds: float
 
     @property
@@ -96,7 +81,12 @@ def verify(
     with _without_garbage_collection():
         on_step("reading the order of bronze")
         told = tell(settings, tables)
-        sources = [_read(settings, topic, judge, told, on_step) for topic, judge in _judges(settings).items()]
+        judge_purchase = partial(oracle.judge_purchase, currency=settings.currency)
+        judges: dict[str, Judge] = {
+            settings.purchase_topic: judge_purchase,
+            settings.profile_topic: oracle.judge_profile,
+        }
+        sources = [_read(settings, topic, judge, told, on_step) for topic, judge in judges.items()]
         view, positions = ViewTopic(), kafka_input.begins(settings, settings.view_topic)
         deadline = None
         while True:
@@ -141,27 +131,17 @@ def verify(
         currency=settings.currency,
         sample=sample,
         moving=len(chosen) - len(settled),
-        growth=sum(_growth(settings, source) for source in sources),
+        growth=sum(
+            sum(kafka_input.ends(settings, source.topic).values()) - sum(source.end.values()) for source in sources
+        ),
         seconds=time.monotonic() - started,
     )
-
-
-def _growth(settings: Settings, source: TopicInput) -> int:
-    """How many records have been added to a topic since its end was noted."""
-    return sum(kafka_input.ends(settings, source.topic).values()) - sum(source.end.values())
 
 
 def _follow(settings: Settings, source: TopicInput) -> None:
     """Read on, for whose records arrive."""
     upto = kafka_input.ends(settings, source.topic)
     source.follow(kafka_input.read(settings, source.topic, source.followed or source.end, upto), upto)
-
-
-def _judges(settings: Settings) -> dict[str, Judge]:
-    return {
-        settings.purchase_topic: partial(oracle.judge_purchase, currency=settings.currency),
-        settings.profile_topic: oracle.judge_profile,
-    }
 
 
 def _read(settings: Settings, topic: str, judge: Judge, told: Told, on_step: OnStep) -> TopicInput:

@@ -1,4 +1,4 @@
-"""The view topic, record by record: each keeps the contract, versions grow, and nothing is there twice.
+"""The view topic, record by record: each follows the contract, versions grow, and nothing is repeated.
 
 The state is kept between readings, so that waiting for a publisher reads on instead of beginning again.
 """
@@ -38,24 +38,16 @@ EXACT_CENTS = re.compile(r"(0|[1-9][0-9]*)\.([0-9]{2})")
 
 @dataclass
 class ViewTopic:
-    """What was seen on the view topic so far.
-
-    Attributes:
-        records: how many there were.
-        last: by key, the row and version of the newest record; None after a tombstone.
-        newest_version: by key, over deletes too.
-        malformed: records that break the contract.
-        not_growing: records whose version is not above all before it.
-        repeated: records that say again what the record before said.
-        held: by key, the newest row, version and bytes of what is in quarantine because the topic takes none so large.
-    """
+    """What was seen on the view topic so far."""
 
     records: int = 0
+    # By key, the row and version of the newest record; None after a tombstone.
     last: dict[str, tuple[Activity, int] | None] = field(default_factory=dict)
-    newest_version: dict[str, int] = field(default_factory=dict)
-    malformed: Differences = field(default_factory=Differences)
-    not_growing: Differences = field(default_factory=Differences)
-    repeated: Differences = field(default_factory=Differences)
+    newest_version: dict[str, int] = field(default_factory=dict)  # by key, over deletes too
+    malformed: Differences = field(default_factory=Differences)  # records that break the contract
+    not_growing: Differences = field(default_factory=Differences)  # records whose version is not above all before it
+    repeated: Differences = field(default_factory=Differences)  # records that say again what the record before said
+    # By key, the newest row, version and bytes of what is in quarantine because the topic takes none so large.
     held: dict[str, tuple[Activity, int, int]] = field(default_factory=dict)
 
     def take(self, topic: str, records: Iterable[RawRecord]) -> None:
@@ -99,11 +91,8 @@ class ViewTopic:
     ) -> list[Check]:
         """Compare the last values with the rows expected and gold's versions; report on the records one by one.
 
-        Args:
-            expected: the row of each customer.
-            versions: gold's version of each.
-            customers: these only, where they are given.
-            largest: bytes that the topic takes at most; a row that is larger may be in quarantine instead.
+        Only of certain customers where they are given. A row of more than the `largest` number of bytes that the topic
+        takes may be in quarantine instead.
         """
         live = {
             key: state
@@ -139,10 +128,7 @@ class ViewTopic:
 
 
 def parse(raw: RawRecord) -> tuple[str, tuple[Activity, int] | None]:
-    """Read a record of the view topic.
-
-    Returns:
-        The key, and the row with its version; None in its place for a tombstone.
+    """Read a record of the view topic; return its key, and the row with its version, or None for a tombstone.
 
     Raises:
         ValueError: it breaks the contract; the message has no values in it.

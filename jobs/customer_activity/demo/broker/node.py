@@ -40,7 +40,7 @@ def address(settings: Settings) -> tuple[str, int]:
         )
     if clients.security(settings).java.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
         raise SettingsError(
-            "ACTIVITY_KAFKA_CONFIG asks for a secured connection, the embedded broker has none",
+            "ACTIVITY_KAFKA_CONFIG asks for a secured connection, and the embedded broker has none",
             remedy="unset it for the embedded broker",
         )
     return ("127.0.0.1" if host == "localhost" else host), int(port)

@@ -27,15 +27,7 @@ LAST_LINES = 5
 
 
 class BrokerStatus(NamedTuple):
-    """Whether the embedded broker runs.
-
-    Attributes:
-        is_running: its process is alive.
-        is_answering: it answers a client.
-        pid: number of its process; None when it does not run.
-        address: host:port that it serves.
-        log: its log file.
-    """
+    """Whether the embedded broker's process runs and answers a client, and the host:port that it serves."""
 
     is_running: bool
     is_answering: bool

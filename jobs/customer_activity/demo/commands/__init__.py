@@ -1,4 +1,4 @@
-"""What the demonstration adds to `activity`, as `commands/extras.py` reads it: names, and where each is written."""
+"""The commands and checks that the demonstration adds to `activity`; `commands/extras.py` looks them up here."""
 
 COMMANDS = {
     "broker": "customer_activity.demo.commands.broker:app",  # its commands join those of the group that is there

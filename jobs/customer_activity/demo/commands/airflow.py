@@ -18,7 +18,7 @@ def start(ctx: typer.Context, *, json: console.JsonOption = False) -> None:
         console.print_json({"url": found.url, "is_new": found.is_new})
         return
     console.out.print(f"Airflow {'is up' if found.is_new else 'runs already'}: {found.url}", highlight=False)
-    console.out.print(f"sign in as {local_airflow.PEOPLE}, password {found.password}", highlight=False, markup=False)
+    console.out.print(f"sign in as {local_airflow.PEOPLE}, password {found.password}", highlight=False)
 
 
 @app.command()

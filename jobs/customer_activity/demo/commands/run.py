@@ -61,7 +61,7 @@ def _print_queries(settings: Settings) -> None:
     console.out.print("\nGold is a Delta table. Query it with what you like:")
     for query in queries.one_liners(settings, Path.cwd()):
         console.out.print(f"\n# {query.engine}", style="dim")
-        console.out.print(query.command, soft_wrap=True, highlight=False, markup=False)
+        console.say(query.command)
 
 
 def _print_what_next(customer_id: str | None, *, stays: bool, pages: str | None) -> None:
@@ -78,7 +78,7 @@ def _print_what_next(customer_id: str | None, *, stays: bool, pages: str | None)
         **({"make stop": "stop everything"} if stays else {}),
     }
     for command, meaning in steps.items():
-        console.out.print(f"  {command:<36} {meaning}", highlight=False, markup=False, soft_wrap=True)
+        console.say(f"  {command:<36} {meaning}")
 
 
 def _argument(customer_id: str | None) -> str:

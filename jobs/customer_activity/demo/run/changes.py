@@ -8,7 +8,7 @@ from collections import deque
 from decimal import Decimal
 from typing import NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from customer_activity.kafka import clients
 from customer_activity.settings import Settings
@@ -88,7 +88,7 @@ class Tail:
     def look(self) -> None:
         """Take in what has been committed since the last look, for a moment at most."""
         deadline = time.monotonic() + LOOK_SECONDS
-        try:
+        with clients.explained(self.settings):
             while messages := self._consumer.consume(BATCH_RECORDS, timeout=POLL_SECONDS):
                 for message in messages:
                     key = message.key()
@@ -97,8 +97,6 @@ class Tail:
                         show(self.newest, parse(key, message.value()))
                 if time.monotonic() > deadline:
                     return
-        except KafkaException as error:
-            raise clients.unavailable(self.settings, error) from None
 
     def __enter__(self) -> Self:
         """Return itself; it stands at the end from construction on."""

@@ -1,4 +1,4 @@
-"""`activity run`: broker, streams and real traffic, live until everything is through, then the proof.
+"""`activity run`: broker, streams and real traffic, shown live until everything is processed, and then verified.
 
 1. The broker, unless one answers already with all topics there.
 2. The streams, unless they run already: by Airflow, or without it as a process of this one.
@@ -40,19 +40,11 @@ Show = Callable[[view.Frame], None]
 
 
 class Run(NamedTuple):
-    """A run under way.
+    """A run under way."""
 
-    Attributes:
-        began: when, on the monotonic clock.
-        before: the status before any traffic of this run.
-        stream: the driver, when this run started it.
-        send: starts the traffic.
-        tail: reads what the view topic gets.
-    """
-
-    began: float
-    before: Report
-    stream: subprocess.Popen[bytes] | None
+    began: float  # on the monotonic clock
+    before: Report  # of any traffic of this run
+    stream: subprocess.Popen[bytes] | None  # the driver, when this run started it
     send: Callable[[], parts.Traffic]
     tail: Tail
 
@@ -65,14 +57,10 @@ class Outcome(NamedTuple):
 
 
 def run(settings: Settings, console: Console, *, lines: int | None, stays: bool, airflow: bool) -> Outcome:
-    """Run the whole of it once.
+    """Run the whole of it once, drawn on a terminal, else told in a line every few seconds.
 
-    Args:
-        settings: the deployment.
-        console: where to show it: drawn when it is a terminal, else a line every few seconds.
-        lines: how many lines of the data set to send; None for all.
-        stays: whether what runs stays up at the normal end.
-        airflow: whether Airflow starts the streams and looks after them.
+    Sends so many `lines` of the data set, all when None. What runs stays up at the normal end if `stays`.
+    With `airflow`, Airflow starts the streams and looks after them.
 
     Raises:
         ActivityError: a part did not start or ended early; carries that part's exit code and last lines.
@@ -135,9 +123,9 @@ def watch(settings: Settings, console: Console, under_way: Run) -> None:
                 state, moved_at = seen, time.monotonic()
             elif time.monotonic() - moved_at > STALL_SECONDS:
                 raise TransientError(
-                    f"nothing has moved for {STALL_SECONDS:.0f} s; the streams' last words:\n"
+                    f"nothing has moved for {STALL_SECONDS:.0f} s; the last lines of their log:\n"
                     + processes.last_lines(settings, running.STREAM),
-                    remedy="`activity status` tells which stream stands still, `activity doctor` what is wrong",
+                    remedy="`activity status` shows which stream is stuck, `activity doctor` what is wrong",
                 )
             time.sleep(LOOK_SECONDS)
 

@@ -41,13 +41,7 @@ KILL_SECONDS = 75  # a driver that is told to stop may finish a batch; Airflow's
 
 
 class Airflow(NamedTuple):
-    """A local Airflow that runs.
-
-    Attributes:
-        url: where its pages are.
-        password: of the user `admin`.
-        process: it, when it was started just now.
-    """
+    """A local Airflow that runs: its pages, the password of `admin`, and its process when it was started just now."""
 
     url: str
     password: str
@@ -84,8 +78,8 @@ def start(settings: Settings) -> Airflow:
             )
         if time.monotonic() > deadline:
             raise TransientError(
-                f"Airflow is not well after {START_SECONDS:.0f} s",
-                remedy=f"it goes on; its log is {processes.log_path(settings, NAME)}",
+                f"Airflow is not healthy after {START_SECONDS:.0f} s",
+                remedy=f"it is still starting; its log is {processes.log_path(settings, NAME)}",
             )
         time.sleep(LOOK_SECONDS)
     return Airflow(url(settings), passwords[PEOPLE], process)
@@ -96,8 +90,8 @@ def _require_free(port: int) -> None:
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
             raise EnvironmentFault(
-                f"something else answers on port {port}, which Airflow's pages are to have",
-                remedy="end it, or choose another one with ACTIVITY_AIRFLOW_PORT; `activity run` can do --no-airflow",
+                f"something else listens on port {port}, which Airflow's pages need",
+                remedy="stop it, or set ACTIVITY_AIRFLOW_PORT to another port; `activity run --no-airflow` needs none",
             )
 
 
@@ -137,7 +131,7 @@ def switch_on(settings: Settings) -> None:
             return
         if answer.status_code != HTTPStatus.NOT_FOUND or time.monotonic() > deadline:
             raise TransientError(
-                f"Airflow did not take the DAG {dag}: HTTP {answer.status_code}",
+                f"Airflow did not unpause the DAG {dag}: HTTP {answer.status_code}",
                 remedy=f"look at {url(settings)}, “Dag import errors”",
             )
         time.sleep(LOOK_SECONDS)

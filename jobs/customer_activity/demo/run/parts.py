@@ -1,4 +1,4 @@
-"""The parts of a live run, each a process: start it or find it running, tell when it ended, end it."""
+"""The parts of a live run, each a process: start it or find it running, notice when it ends, stop it."""
 
 from __future__ import annotations
 
@@ -39,17 +39,11 @@ TOPICS_SECONDS = 10.0  # until every client sees a topic that was just made
 
 
 class Traffic(NamedTuple):
-    """What is being sent.
+    """What is being sent, in words for the screen."""
 
-    Attributes:
-        process: who sends it; None when an earlier run started it.
-        words: what it is, for the screen.
-        expected: purchases on the topic when it is all there; None when that is not known.
-    """
-
-    process: subprocess.Popen[bytes] | None
+    process: subprocess.Popen[bytes] | None  # None: an earlier run started it
     words: str
-    expected: int | None
+    expected: int | None  # purchases on the topic when it is all there; None when that is not known
 
 
 def start_broker(settings: Settings, console: Console, started: ExitStack) -> None:
@@ -127,7 +121,9 @@ def wait_for_streams(settings: Settings) -> None:
             asked = time.monotonic()
             if not running.stream_pids(settings) and local_airflow.has_given_up(settings):
                 words = processes.last_lines(settings, running.STREAM)
-                raise TerminalError(f"the streams do not start, and Airflow tries no more:\n{words}", remedy=remedy)
+                raise TerminalError(
+                    f"the streams do not start, and Airflow has stopped trying:\n{words}", remedy=remedy
+                )
         if time.monotonic() > began + START_SECONDS:
             raise TransientError(f"the streams have not started within {START_SECONDS:.0f} s", remedy=remedy)
         time.sleep(LOOK_SECONDS)

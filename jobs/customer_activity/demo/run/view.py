@@ -13,34 +13,23 @@ from customer_activity import topology
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.demo.run.changes import Change
 from customer_activity.inspection.status import QueryReport, Report
-from customer_activity.terminal import screens
+from customer_activity.terminal import console, screens
 from customer_activity.terminal.console import cell
 
-# The table that tells how far a layer is; the view topic has records instead.
 CURRENT = {Table.ACTIVITY_CHANGES: Table.ACTIVITY}  # of gold its rows are shown, not how often they changed
 BAR_WIDTH = 40
 
 
 class Frame(NamedTuple):
-    """One look at the run.
+    """One look at the run."""
 
-    Attributes:
-        seconds: since the run began.
-        report: the status.
-        traffic: what the traffic is doing, in words.
-        expected: purchases that the topic holds when all traffic is there; None when that is not known.
-        first_gold: the sentence about the first gold row, empty before it.
-        published: records on the view topic since the run began.
-        changes: customers that changed last, newest last.
-    """
-
-    seconds: float
+    seconds: float  # since the run began
     report: Report
-    traffic: str
-    expected: int | None
-    first_gold: str
-    published: int
-    changes: tuple[Change, ...]
+    traffic: str  # what it is doing
+    expected: int | None  # purchases that the topic holds when all traffic is there; None when that is not known
+    first_gold: str  # the sentence about the first gold row, empty before it
+    published: int  # records on the view topic since the run began
+    changes: tuple[Change, ...]  # customers that changed last, newest last
 
     def records(self, role: str) -> int:
         """Records on an input topic."""
@@ -88,9 +77,7 @@ def _input(frame: Frame) -> Grid:
 
 
 def _layers(frame: Frame) -> Grid:
-    grid = Grid("stream", "state", box=None, pad_edge=False)
-    for column in ("rows", "rows/s", "to read", "freshness"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("stream", "state", figures=("rows", "rows/s", "to read", "freshness"))
     for query in frame.report.queries:
         grid.add_row(
             query.query,
@@ -109,9 +96,7 @@ def _rows(frame: Frame, query: QueryReport) -> int:
 
 
 def _changes(changes: tuple[Change, ...]) -> Grid:
-    grid = Grid("customer changed", "loyalty", box=None, pad_edge=False)
-    for column in ("purchases", "total", "view version"):
-        grid.add_column(column, justify="right")
+    grid = console.grid("customer changed", "loyalty", figures=("purchases", "total", "view version"))
     for change in reversed(changes):
         if change.view_version is None:
             grid.add_row(cell(change.customer_id), Text("removed", style="dim"))

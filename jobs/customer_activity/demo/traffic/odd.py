@@ -1,4 +1,4 @@
-"""Odd records: right by the contract, and easy for a careless reader to get wrong. All of them count.
+"""Odd records: valid by the contract, and easy for a careless reader to get wrong. All of them count.
 
 Their purchase and customer ids are the caller's and belong to no other record.
 """

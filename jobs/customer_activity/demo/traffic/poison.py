@@ -8,10 +8,10 @@ be counted. The profile topic has no kind without a key: the broker of a compact
 from __future__ import annotations
 
 from codecs import BOM_UTF16_LE
+from functools import partial
 from typing import NamedTuple
 
-from customer_activity import catalog
-from customer_activity.catalog import Reason
+from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Reason
 from customer_activity.demo.traffic.record import BAD, Headers, Record
 
 ID = b"<id>"  # in a kind's key and value: replaced by the record's id
@@ -54,48 +54,38 @@ _PROFILE = {
 }
 
 
-def _json(fields: dict[str, str]) -> bytes:
-    return ("{" + ",".join(f'"{name}":{raw}' for name, raw in fields.items()) + "}").encode()
+def _json(fields: dict[str, str], *, without: str = "", **raw: str) -> bytes:
+    texts = (f'"{name}":{text}' for name, text in (fields | raw).items() if name != without)
+    return ("{" + ",".join(texts) + "}").encode()
 
 
-def _purchase(*, without: str = "", **raw: str) -> bytes:
-    return _json({name: text for name, text in (_PURCHASE | raw).items() if name != without})
-
-
-def _profile(*, without: str = "", **raw: str) -> bytes:
-    return _json({name: text for name, text in (_PROFILE | raw).items() if name != without})
-
-
+_purchase, _profile = partial(_json, _PURCHASE), partial(_json, _PROFILE)
 _GOOD = _purchase()
+_FOREIGN = _purchase(currency='"<foreign>"')
+_NUL = r'"<id>\u0000"'
 _GOOD_PROFILE = _profile()
 _NESTED = "[" * DEPTH + "]" * DEPTH
 
 
 def _purchases(reason: Reason, kinds: dict[str, bytes | None]) -> list[Poison]:
-    return [Poison(name, catalog.PURCHASES_ROLE, reason, value) for name, value in kinds.items()]
+    return [Poison(name, PURCHASES_ROLE, reason, value) for name, value in kinds.items()]
 
 
 def _profiles(reason: Reason, kinds: dict[str, bytes | None]) -> list[Poison]:
-    return [Poison(f"profile_{name}", catalog.PROFILES_ROLE, reason, value) for name, value in kinds.items()]
+    return [Poison(f"profile_{name}", PROFILES_ROLE, reason, value) for name, value in kinds.items()]
 
 
 KINDS: tuple[Poison, ...] = (
     # --- purchases: the key -------------------------------------------------------------------------------------
-    Poison("no_key", catalog.PURCHASES_ROLE, Reason.MISSING_KEY, _GOOD, key=None),
-    Poison("empty_key", catalog.PURCHASES_ROLE, Reason.MISSING_KEY, _GOOD, key=b""),
-    Poison("no_key_before_no_value", catalog.PURCHASES_ROLE, Reason.MISSING_KEY, None, key=None),
-    Poison("no_key_before_not_json", catalog.PURCHASES_ROLE, Reason.MISSING_KEY, b"{", key=None),
-    Poison("key_not_utf8", catalog.PURCHASES_ROLE, Reason.NOT_UTF8, _GOOD, key=ID + b"\xff"),
-    Poison("other_key", catalog.PURCHASES_ROLE, Reason.KEY_MISMATCH, _GOOD, key=b"other-" + ID),
-    Poison("key_with_trailing_space", catalog.PURCHASES_ROLE, Reason.KEY_MISMATCH, _GOOD, key=ID + b" "),
-    Poison("key_as_json_text", catalog.PURCHASES_ROLE, Reason.KEY_MISMATCH, _GOOD, key=b'"' + ID + b'"'),
-    Poison(
-        "other_key_before_other_currency",
-        catalog.PURCHASES_ROLE,
-        Reason.KEY_MISMATCH,
-        _purchase(currency='"<foreign>"'),
-        key=b"other-" + ID,
-    ),
+    Poison("no_key", PURCHASES_ROLE, Reason.MISSING_KEY, _GOOD, key=None),
+    Poison("empty_key", PURCHASES_ROLE, Reason.MISSING_KEY, _GOOD, key=b""),
+    Poison("no_key_before_no_value", PURCHASES_ROLE, Reason.MISSING_KEY, None, key=None),
+    Poison("no_key_before_not_json", PURCHASES_ROLE, Reason.MISSING_KEY, b"{", key=None),
+    Poison("key_not_utf8", PURCHASES_ROLE, Reason.NOT_UTF8, _GOOD, key=ID + b"\xff"),
+    Poison("other_key", PURCHASES_ROLE, Reason.KEY_MISMATCH, _GOOD, key=b"other-" + ID),
+    Poison("key_with_trailing_space", PURCHASES_ROLE, Reason.KEY_MISMATCH, _GOOD, key=ID + b" "),
+    Poison("key_as_json_text", PURCHASES_ROLE, Reason.KEY_MISMATCH, _GOOD, key=b'"' + ID + b'"'),
+    Poison("other_key_before_other_currency", PURCHASES_ROLE, Reason.KEY_MISMATCH, _FOREIGN, key=b"other-" + ID),
     # --- purchases: the bytes -----------------------------------------------------------------------------------
     *_purchases(Reason.MISSING_VALUE, {"no_value": None}),
     *_purchases(
@@ -185,23 +175,17 @@ KINDS: tuple[Poison, ...] = (
             "occurred_at_microseconds": _purchase(occurredAtEpochMillis="1483271606000000"),
             "occurred_at_year_10000": _purchase(occurredAtEpochMillis=str(YEAR_10000_MS)),
             "occurred_at_beyond_64_bits": _purchase(occurredAtEpochMillis=str(10**30)),
-            "customer_id_nul": _purchase(customerId=r'"<id>\u0000"'),
+            "customer_id_nul": _purchase(customerId=_NUL),
             "customer_id_escape": _purchase(customerId=r'"<id>\u001b[2J"'),
             "product_id_line_break": _purchase(productId=r'"a\nb"'),
             "product_id_next_line": _purchase(productId='"a\x85b"'),
         },
     ),
-    Poison(
-        "purchase_id_nul",
-        catalog.PURCHASES_ROLE,
-        Reason.OUT_OF_RANGE,
-        _purchase(purchaseId=r'"<id>\u0000"'),
-        key=ID + b"\0",
-    ),
+    Poison("purchase_id_nul", PURCHASES_ROLE, Reason.OUT_OF_RANGE, _purchase(purchaseId=_NUL), key=ID + b"\0"),
     *_purchases(
         Reason.CURRENCY_MISMATCH,
         {
-            "other_currency": _purchase(currency='"<foreign>"'),
+            "other_currency": _FOREIGN,
             "other_currency_before_future": _purchase(currency='"<foreign>"', occurredAtEpochMillis=str(NEVER_YET_MS)),
         },
     ),
@@ -209,17 +193,17 @@ KINDS: tuple[Poison, ...] = (
     # Headers that a careless reader drops: a name twice, a null value, bytes that are no text.
     Poison(
         "text_with_headers",
-        catalog.PURCHASES_ROLE,
+        PURCHASES_ROLE,
         Reason.NOT_JSON,
         b"<id>",
         headers=(("attempt", b"1"), ("attempt", b"2"), ("origin", None), ("digest", b"\x00\xff\xfe")),
     ),
     # --- profiles -----------------------------------------------------------------------------------------------
-    Poison("profile_empty_key", catalog.PROFILES_ROLE, Reason.MISSING_KEY, _GOOD_PROFILE, key=b""),
-    Poison("tombstone_empty_key", catalog.PROFILES_ROLE, Reason.MISSING_KEY, None, key=b""),
-    Poison("profile_key_not_utf8", catalog.PROFILES_ROLE, Reason.NOT_UTF8, _GOOD_PROFILE, key=ID + b"\xff"),
-    Poison("tombstone_key_not_utf8", catalog.PROFILES_ROLE, Reason.NOT_UTF8, None, key=ID + b"\xff"),
-    Poison("profile_other_key", catalog.PROFILES_ROLE, Reason.KEY_MISMATCH, _GOOD_PROFILE, key=b"other-" + ID),
+    Poison("profile_empty_key", PROFILES_ROLE, Reason.MISSING_KEY, _GOOD_PROFILE, key=b""),
+    Poison("tombstone_empty_key", PROFILES_ROLE, Reason.MISSING_KEY, None, key=b""),
+    Poison("profile_key_not_utf8", PROFILES_ROLE, Reason.NOT_UTF8, _GOOD_PROFILE, key=ID + b"\xff"),
+    Poison("tombstone_key_not_utf8", PROFILES_ROLE, Reason.NOT_UTF8, None, key=ID + b"\xff"),
+    Poison("profile_other_key", PROFILES_ROLE, Reason.KEY_MISMATCH, _GOOD_PROFILE, key=b"other-" + ID),
     *_profiles(
         Reason.NOT_UTF8,
         {
@@ -270,14 +254,8 @@ KINDS: tuple[Poison, ...] = (
             "updated_at_year_10000": _profile(updatedAtEpochMillis=str(YEAR_10000_MS)),
         },
     ),
-    Poison(
-        "profile_customer_id_nul",
-        catalog.PROFILES_ROLE,
-        Reason.OUT_OF_RANGE,
-        _profile(customerId=r'"<id>\u0000"'),
-        key=ID + b"\0",
-    ),
-    Poison("tombstone_key_delete", catalog.PROFILES_ROLE, Reason.OUT_OF_RANGE, None, key=ID + b"\x7f"),
+    Poison("profile_customer_id_nul", PROFILES_ROLE, Reason.OUT_OF_RANGE, _profile(customerId=_NUL), key=ID + b"\0"),
+    Poison("tombstone_key_delete", PROFILES_ROLE, Reason.OUT_OF_RANGE, None, key=ID + b"\x7f"),
     *_profiles(Reason.TIMESTAMP_IN_FUTURE, {"updated_in_future": _profile(updatedAtEpochMillis=str(NEVER_YET_MS))}),
 )
 

@@ -119,7 +119,7 @@ class Fetcher:
                 raise BrokerUnavailable(
                     f"no record of {', '.join(f'{topic}-{partition}' for topic, partition in sorted(unread))} for "
                     f"{SILENCE_SECONDS:.0f} s",
-                    remedy="`activity broker status` tells whether Kafka is well; then start again",
+                    remedy="`activity broker status` shows whether Kafka is up; then start again",
                 )
         if is_next_known:
             self.next = ends

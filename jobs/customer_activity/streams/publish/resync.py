@@ -66,7 +66,7 @@ def resync(settings: Settings, reason: str) -> Resynced:
         SettingsError: there is no lake.
         QueryAlreadyRunning: publish runs.
         PublishingHeld: quality holds publishing, and not for what the topic has.
-        TerminalError: the topic has newer versions than the lake: the lake was put back to an earlier time.
+        TerminalError: the topic has newer versions than the lake: the lake was restored to an earlier state.
         TransientError: Kafka does not answer, or aborted a transaction.
     """
     lake, query = settings.lake, topology.publishing().name

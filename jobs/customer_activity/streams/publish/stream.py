@@ -75,7 +75,7 @@ def refuse_earlier(settings: Settings, marker: Marker) -> None:
     """Make sure that gold has the version that the marker names, and that it is still the same commit.
 
     Raises:
-        TerminalError: it has not: gold was put back to an earlier time, and perhaps has grown again.
+        TerminalError: it has not: gold was restored to an earlier state, and perhaps has grown again.
     """
     table = Table.ACTIVITY_CHANGES
     newest = deltalog.newest_version(settings.lake, table)
@@ -84,7 +84,7 @@ def refuse_earlier(settings: Settings, marker: Marker) -> None:
         return
     what = "is another commit by now" if marker.version <= newest else f"is not there (the newest is {newest})"
     raise TerminalError(
-        f"{table.label} was put back to an earlier time: its version {marker.version}, up to which it is on topic "
+        f"{table.label} was restored to an earlier state: its version {marker.version}, up to which it is on topic "
         f"{settings.view_topic}, {what}",
         remedy="put the newer one back; or go on with this one: `activity resync publish --reason …` makes the topic "
         "say what it says",
