@@ -113,11 +113,10 @@ def test_a_driver_that_runs_is_judged(queries: list[QueryReport], seconds: float
 @pytest.mark.parametrize(
     ("name", "ago", "state"),
     [
-        (Query.SUMMARIES, 400.0, State.RUNNING),
-        (Query.SUMMARIES, 421.0, State.STALLED),
-        (Query.SILVER, 121.0, State.STALLED),
+        pytest.param(Query.SUMMARIES, 400.0, State.RUNNING, id="merges that pause for long"),
+        pytest.param(Query.SUMMARIES, 421.0, State.STALLED, id="longer than that"),
+        pytest.param(Query.SILVER, 121.0, State.STALLED, id="the path does not pause"),
     ],
-    ids=["merges that pause for long", "longer than that", "the path does not pause"],
 )
 def test_a_pause_that_was_asked_for_is_no_silence(name: Query, ago: float, state: State) -> None:
     found, _ = driver.judged(report(query(name, ago=ago, lag_versions=2)), PID, 1_000.0, merge_seconds=300.0)

@@ -7,20 +7,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, write_deltalake
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import loss
 from customer_activity.engine.loss import Lost
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.kafka import clients
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
+from support import tables
 from support.streams import Query
 
 BOUGHT, PEOPLE = "purchase-events", "customer-profile-state"
@@ -42,12 +40,7 @@ def settings(tmp_path: Path) -> Settings:
     delta.ensure_tables(own.lake)
     checkpoint.write(own.lake, Query.BRONZE, "g-1", 7, CUT, is_committed=True)
     note = {"query": "bronze", "generation": "g-1", "batch_id": 7, "topic_ids": {BOUGHT: "id-1", PEOPLE: "id-2"}}
-    write_deltalake(
-        table_path(own.lake, Table.PROFILE_EVENTS),
-        pa.Table.from_pylist([], schema=arrow_schema(Table.PROFILE_EVENTS)),
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
-    )
+    tables.commit(own.lake, Table.PROFILE_EVENTS, note)
     return own
 
 

@@ -60,12 +60,6 @@ def crash(at: FailPoint, times: int) -> Callable[[FailPoint], None]:
 
 
 @pytest.fixture
-def lake(settings: Settings) -> str:
-    delta.ensure_tables(settings.lake)
-    return settings.lake
-
-
-@pytest.fixture
 def a_version_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "PART_ROWS", 1)
 

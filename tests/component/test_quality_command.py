@@ -105,11 +105,10 @@ def test_release_opens_the_gate(call: Callable[..., tuple[int, str, str]], setti
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("release",), "release needs a reason"),
-        (("release", "--reason", "known"), "nothing holds publishing"),
-        (("gold", "--reason", "known"), "--reason belongs to"),
+        pytest.param(("release",), "release needs a reason", id="no reason"),
+        pytest.param(("release", "--reason", "known"), "nothing holds publishing", id="nothing held"),
+        pytest.param(("gold", "--reason", "known"), "--reason belongs to", id="a reason to judge"),
     ],
-    ids=["no reason", "nothing held", "a reason to judge"],
 )
 def test_wrong_use_is_told(call: Callable[..., tuple[int, str, str]], arguments: tuple[str, ...], message: str) -> None:
     code, _, err = call(*arguments, found=report(verdict("one_row", Outcome.PASSED)))
