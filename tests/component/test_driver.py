@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from customer_activity import application, cli
+from customer_activity import application
 from customer_activity.engine import heartbeat
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
@@ -22,6 +22,7 @@ from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes, running
 from customer_activity.supervision.driver import Driver, State
+from support.command import call
 from support.streams import Query
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -224,20 +225,14 @@ def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("deployment")
 class TestCommand:
-    def call(self, *arguments: str) -> int:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["driver", *arguments])
-        assert isinstance(ended.value.code, int)
-        return ended.value.code
-
     def test_status_of_none(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.call("status", "--json") == 1
+        assert call("driver", "status", "--json") == 1
         assert json.loads(capsys.readouterr().out)["state"] == "stopped"
-        assert self.call("status") == 1
+        assert call("driver", "status") == 1
         assert capsys.readouterr().out.startswith("stopped, ")
 
     def test_stop_of_none(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.call("stop", "--json") == 0
+        assert call("driver", "stop", "--json") == 0
         assert json.loads(capsys.readouterr().out) == {"ran": False, "graceful": None}
 
     def test_watch_tells_a_line_a_look(
@@ -245,9 +240,9 @@ class TestCommand:
     ) -> None:
         seen = iter([Driver(State.RUNNING, pid=7, seconds=9.0, lag_records=3), Driver(State.STALLED, "stuck", pid=7)])
         monkeypatch.setattr(driver, "observe", lambda _: next(seen))
-        assert self.call("watch", "--every", "0.1", "--json") == 1
+        assert call("driver", "watch", "--every", "0.1", "--json") == 1
         lines = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
         assert [line["state"] for line in lines] == ["running", "stalled"]
         seen = iter([Driver(State.FAILED, "no space left")])
-        assert self.call("watch") == 1
+        assert call("driver", "watch") == 1
         assert capsys.readouterr().out.rstrip().endswith("; no space left")

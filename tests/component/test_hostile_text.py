@@ -19,7 +19,6 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from customer_activity import cli
 from customer_activity.catalog import Table
 from customer_activity.commands import driver, inspection, quality, rebuild
 from customer_activity.commands import verify as verifying
@@ -39,6 +38,7 @@ from customer_activity.supervision.driver import Driver, State
 from customer_activity.terminal import console, screens
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report as Verified
+from support import command
 from support.inspected import NOON, TIMESTAMP, of, text, write, write_status
 from support.run_reports import report
 from support.streams import Query
@@ -72,11 +72,8 @@ def call(deployment: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: 
     monkeypatch.setattr("os.nice", lambda _: 0)
 
     def run_command(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([*arguments])
-        assert isinstance(ended.value.code, int)
-        told = capsys.readouterr()
-        return ended.value.code, told.out + told.err
+        code, told = command.call(*arguments), capsys.readouterr()
+        return code, told.out + told.err
 
     return run_command
 

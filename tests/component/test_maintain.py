@@ -9,36 +9,31 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 
-from customer_activity import cli
-from customer_activity.catalog import Table, checkpoint_path, table_path
+from customer_activity.catalog import Table, checkpoint_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import EXIT_CHECK_FAILED, QueryAlreadyRunning, SettingsError, TransientError
-from customer_activity.lake import delta
 from customer_activity.lease.lease import newest_epoch
 from customer_activity.maintenance import on_demand
 from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests, running
 from customer_activity.supervision.requests import MAINTENANCE
+from support import tables
+from support.command import call
 from support.streams import Query
 
 DONE = [Tended("silver.purchases", files_before=3, bytes_before=300, files_after=1, bytes_after=100)]
 
 
 @pytest.fixture
-def lake(settings: Settings) -> str:
+def lake(lake: str) -> str:
     """Return a lake with three small files in silver.purchases."""
-    delta.ensure_tables(settings.lake)
     for number in range(3):
-        rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
-        write_deltalake(table_path(settings.lake, Table.PURCHASES), rows, mode="append")
-    return settings.lake
+        tables.append(lake, Table.PURCHASES, {"purchase_id": f"P-{number}"})
+    return lake
 
 
 @contextmanager
@@ -70,7 +65,7 @@ def driver(settings: Settings, monkeypatch: pytest.MonkeyPatch, *, answers: bool
 
 
 def files(lake: str) -> int:
-    return len(DeltaTable(table_path(lake, Table.PURCHASES)).file_uris())
+    return len(tables.opened(lake, Table.PURCHASES).file_uris())
 
 
 def test_without_a_driver_it_is_done_here(settings: Settings, lake: str) -> None:
@@ -141,9 +136,7 @@ def test_checkpoints_that_were_replaced_long_ago_go(settings: Settings, lake: st
 
 
 def test_the_command_says_what_was_done(deployment: Settings, lake: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["maintain"])
-    assert ended.value.code == 0
+    assert call("maintain") == 0
     printed = capsys.readouterr().out
     assert "no driver runs: done here" in printed
     assert "gold has not begun to read silver.purchases" in printed
@@ -153,7 +146,5 @@ def test_a_table_that_failed_is_a_failed_check(
     deployment: Settings, lake: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_demand, "at_rest", lambda _: [Tended("gold.customer_activity", error="OSError: no")])
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["maintain", "--json"])
-    assert ended.value.code == EXIT_CHECK_FAILED
+    assert call("maintain", "--json") == EXIT_CHECK_FAILED
     assert json.loads(capsys.readouterr().out)["tables"][0]["error"] == "OSError: no"

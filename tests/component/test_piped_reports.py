@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from customer_activity import cli
 from customer_activity.catalog import Table
 from customer_activity.demo.broker.process import BrokerStatus
 from customer_activity.demo.commands import traffic
@@ -32,6 +31,7 @@ from customer_activity.terminal import console
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.verify import Report as Proof
 from support import run_reports
+from support.command import call
 from support.corrections import correction_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -180,8 +180,7 @@ def test_no_report_cuts_or_wraps_a_word(
     case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(f"customer_activity.{case.work}", lambda *_, **__: case.found)
-    with pytest.raises(SystemExit):
-        cli.main([*case.arguments])
+    call(*case.arguments)
     printed = capsys.readouterr()
     assert "Traceback" not in printed.err
     lines = printed.out.splitlines()

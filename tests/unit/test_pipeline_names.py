@@ -9,13 +9,13 @@ from types import ModuleType
 
 import pytest
 
-from customer_activity import cli
 from customer_activity import settings as product
 from customer_activity.errors import SettingsError, TerminalError
 from customer_activity.kafka import topics
 from customer_activity.settings import PROJECT, Settings
 from customer_activity.streams.publish import marker
 from customer_activity.streams.publish.marker import Marker
+from support.command import call
 
 DEFAULT, ORDERS = "customer-activity", "orders-eu"
 DAGS_MODULE = PROJECT / "dags" / "activity_dags" / "pipelines.py"
@@ -176,10 +176,7 @@ def test_every_folder_of_the_default_pipelines_is_known() -> None:
 
 def test_a_bad_name_ends_a_command_with_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ACTIVITY_PIPELINE", "Orders")
-    monkeypatch.setattr("sys.argv", ["activity", "describe"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
+    assert call("describe") == 2
     assert "ACTIVITY_PIPELINE: a pipeline's name" in capsys.readouterr().err
 
 
