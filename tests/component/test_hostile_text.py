@@ -29,7 +29,6 @@ from customer_activity.errors import TerminalError
 from customer_activity.inspection import status
 from customer_activity.inspection.doctor import Finding
 from customer_activity.quality.judging import Judged, Outcome
-from customer_activity.quality.rules import Rule, Severity
 from customer_activity.quality.run import Report, Verdict
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
@@ -37,9 +36,9 @@ from customer_activity.settings import Settings
 from customer_activity.supervision.driver import Driver, State
 from customer_activity.terminal import console, screens
 from customer_activity.verification.comparison import Check
-from customer_activity.verification.verify import Report as Verified
 from support import command
 from support.inspected import NOON, TIMESTAMP, of, text, write, write_status
+from support.reports import rule, verified
 from support.run_reports import report
 from support.streams import Query
 
@@ -143,20 +142,7 @@ def test_what_to_do_next_is_safe_to_paste(capsys: pytest.CaptureFixture[str], mo
 
 def test_verify(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     check = Check(HOSTILE, 3, 2, 7, (f"{HOSTILE} differs: name",), impossible=HOSTILE)
-    found = Verified(
-        [check],
-        records={HOSTILE: 1},
-        from_lake={HOSTILE: 1},
-        covers={HOSTILE: {0: 1}},
-        purchases=1,
-        customers=1,
-        turnover=1,
-        currency="EUR",
-        sample=None,
-        moving=0,
-        growth=0,
-        seconds=1.0,
-    )
+    found = verified(check, records={HOSTILE: 1}, from_lake={HOSTILE: 1}, covers={HOSTILE: {0: 1}})
     monkeypatch.setattr(verifying, "run_checks", lambda *_, **__: found)
     monkeypatch.setattr(gate, "holding", lambda _: {HOSTILE: gate.Failure("s", HOSTILE, "now", "run")})
     _, printed = call("verify")
@@ -166,17 +152,9 @@ def test_verify(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_quality(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = Rule(
-        rule="one_row",
-        severity=Severity.HOLD,
-        why="Because somebody counts on it.",
-        expect={"expect_table_row_count_to_equal": {"value": 0}},
-        query="SELECT 1",
-        suite="gold/customer_activity",
-    )
     judged = Judged(Outcome.ERROR, None, HOSTILE, (f"customer_id {HOSTILE}",), None)
-    verdict = Verdict(rule, judged, 0.5, (f"customer_id {HOSTILE}",))
-    held = {"one_row": gate.Failure(rule.suite, HOSTILE, "now", "run-1")}
+    verdict = Verdict(rule("one_row"), judged, 0.5, (f"customer_id {HOSTILE}",))
+    held = {"one_row": gate.Failure(verdict.rule.suite, HOSTILE, "now", "run-1")}
     monkeypatch.setattr(quality, "judge", lambda *_, **__: Report("run-1", [verdict], {}, held, (), "/docs", 1.0))
     _, printed = call("quality")
     assert_harmless(printed)

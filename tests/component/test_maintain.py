@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,8 +19,9 @@ from customer_activity.maintenance import on_demand
 from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests, running
-from customer_activity.supervision.requests import MAINTENANCE
+from customer_activity.supervision.requests import MAINTENANCE, Request
 from support import tables
+from support.asked_driver import asked_driver
 from support.command import call
 from support.streams import Query
 
@@ -39,29 +39,18 @@ def lake(lake: str) -> str:
 @contextmanager
 def driver(settings: Settings, monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> Iterator[None]:
     """Stand in for a driver that runs, and does what it is asked for or ends instead."""
-    alive = threading.Event()
-    alive.set()
-    over = threading.Event()
-    monkeypatch.setattr(running, "stream_pids", lambda _: [4_711] if alive.is_set() else [])
+    alive = [4_711]
+    monkeypatch.setattr(running, "stream_pids", lambda _: alive)
     monkeypatch.setattr(requests, "LOOK_SECONDS", 0.01)
 
-    def work() -> None:
-        while not over.wait(0.01):
-            if (request := requests.pending(settings, MAINTENANCE)) is not None:
-                if answers:
-                    done = {"tables": [list(table) for table in DONE]}
-                    requests.answer(settings.run_dir, MAINTENANCE, request.id, done)
-                else:
-                    alive.clear()
-                return
+    def does(request: Request) -> None:
+        if answers:
+            requests.answer(settings.run_dir, MAINTENANCE, request.id, {"tables": [list(table) for table in DONE]})
+        else:
+            alive.clear()
 
-    working = threading.Thread(target=work)
-    working.start()
-    try:
+    with asked_driver(settings, MAINTENANCE, does):
         yield
-    finally:
-        over.set()
-        working.join()
 
 
 def files(lake: str) -> int:

@@ -11,25 +11,19 @@ import pytest
 from customer_activity.commands import quality
 from customer_activity.engine import gate
 from customer_activity.quality.judging import Judged, Outcome
-from customer_activity.quality.rules import Rule, Severity
+from customer_activity.quality.rules import Severity
 from customer_activity.quality.run import Report, Verdict
 from customer_activity.settings import Settings
 from support import command
+from support.reports import rule
 
 Call = Callable[..., tuple[int, str, str]]  # exit code, output, errors
 
 
 def verdict(name: str, outcome: Outcome, severity: Severity = Severity.HOLD) -> Verdict:
-    rule = Rule(
-        rule=name,
-        severity=severity,
-        why="Because somebody counts on it.",
-        expect={"expect_table_row_count_to_equal": {"value": 0}},
-        query="SELECT customer_id\n  FROM gold.customer_activity",
-        suite="gold/customer_activity",
-    )
+    about = rule(name, "SELECT customer_id\n  FROM gold.customer_activity", severity=severity)
     examples = () if outcome is Outcome.PASSED else ("customer_id C-7",)
-    return Verdict(rule, Judged(outcome, float(len(examples)), f"{len(examples)} rows", examples, None), 0.5)
+    return Verdict(about, Judged(outcome, float(len(examples)), f"{len(examples)} rows", examples, None), 0.5)
 
 
 def report(*verdicts: Verdict, overridden: tuple[str, ...] = ()) -> Report:
