@@ -14,7 +14,6 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from rich.console import Console
 from rich.text import Text
@@ -37,10 +36,11 @@ from customer_activity.supervision.driver import Driver, State
 from customer_activity.terminal import console, screens
 from customer_activity.verification.comparison import Check
 from support import command
-from support.inspected import NOON, TIMESTAMP, of, text, write, write_status
+from support.inspected import NOON, of, text, write_status
 from support.reports import rule, verified
 from support.run_reports import report
 from support.streams import Query
+from support.tables import append
 
 # A title, a colour, a NUL, an overwritten and a forged line, C1, bidi, a hidden joiner, markup, an emoji's name, HTML.
 HOSTILE = (
@@ -78,17 +78,14 @@ def call(deployment: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 @pytest.fixture
-def customer(settings: Settings) -> str:
+def customer(lake: str) -> str:
     """Write a customer of whom everything is hostile; return its id."""
     texts = dict.fromkeys(("customer_id", "name", "email", "address", "loyalty_status"), HOSTILE)
-    names = dict.fromkeys(texts, pa.string())
-    row = {**texts, "view_version": 1, "as_of": NOON}
-    write(settings, Table.ACTIVITY, [row], **names, view_version=pa.int64(), as_of=TIMESTAMP)
-    write(settings, Table.PROFILES, [row], **names, view_version=pa.int64(), as_of=TIMESTAMP)
+    append(lake, Table.ACTIVITY, {**texts, "view_version": 1, "as_of": NOON})
+    append(lake, Table.PROFILES, texts)
     ids = dict.fromkeys(("purchase_id", "customer_id", "product_id", "currency"), HOSTILE)
-    bought = {**ids, "amount": Decimal("1.25"), "occurred_at": NOON, "offset": 1, "kafka_timestamp": NOON}
-    columns = {**dict.fromkeys(ids, pa.string()), **dict.fromkeys(("occurred_at", "kafka_timestamp"), TIMESTAMP)}
-    write(settings, Table.PURCHASES, [bought], **columns, amount=pa.decimal128(18, 2), offset=pa.int64())
+    bought = {"amount": Decimal("1.25"), "occurred_at": NOON, "offset": 1, "kafka_timestamp": NOON}
+    append(lake, Table.PURCHASES, ids | bought)
     return HOSTILE
 
 
@@ -162,16 +159,10 @@ def test_quality(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("show",)])
-def test_quarantine(call: Calls, settings: Settings, arguments: tuple[str, ...]) -> None:
-    row = {
-        "topic": HOSTILE, "partition": 0, "offset": 1, "kafka_timestamp": NOON, "reason": HOSTILE, "detail": HOSTILE,
-        "quarantined_at": NOON + timedelta(seconds=1),
-    }  # fmt: skip
-    columns = {
-        **dict.fromkeys(("topic", "reason", "detail"), pa.string()),
-        **dict.fromkeys(("kafka_timestamp", "quarantined_at"), TIMESTAMP),
-    }
-    write(settings, Table.QUARANTINE, [row], **columns, partition=pa.int32(), offset=pa.int64())
+def test_quarantine(call: Calls, lake: str, arguments: tuple[str, ...]) -> None:
+    place = {"topic": HOSTILE, "partition": 0, "offset": 1, "kafka_timestamp": NOON}
+    said = {"reason": HOSTILE, "detail": HOSTILE, "quarantined_at": NOON + timedelta(seconds=1)}
+    append(lake, Table.QUARANTINE, place | said)
     code, printed = call("quarantine", *arguments)
     assert code == 0
     assert_harmless(printed)
