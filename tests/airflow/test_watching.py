@@ -88,7 +88,7 @@ class Api:
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch, serve: Callable[..., int]) -> Api:
     mine = Api()
-    of_the_server = {"host": "127.0.0.1", "port": serve(mine), "login": "watcher", "password": "secret"}
+    of_the_server: dict[str, Any] = {"host": "127.0.0.1", "port": serve(mine), "login": "watcher", "password": "secret"}
 
     async def found(name: str) -> Connection:
         assert name == "customer_activity_airflow"
