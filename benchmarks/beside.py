@@ -31,7 +31,7 @@ from benchmarks import environment, load
 from benchmarks.backlog import drain
 from benchmarks.growth import growth
 from benchmarks.pipelines import OURS
-from benchmarks.recovery import cold_start
+from benchmarks.recovery import catch_up, cold_start
 from benchmarks.results import OK
 from benchmarks.scenarios import freshness
 from benchmarks.trial import Options, say
@@ -44,7 +44,7 @@ OPTIONS = replace(Options(), repeat=1, warmup_seconds=30.0, measure_seconds=60.0
 
 
 def measure_freshness(folder: Path) -> Figures:
-    """Seconds until a purchase is in the view and in gold, and processor seconds for a million of them."""
+    """Seconds until a purchase is in the view and in gold, processor seconds for a million of them, and memory."""
     result = freshness(OPTIONS, folder)
     (run,) = result["runs"]
     if run["status"] != OK:
@@ -54,18 +54,23 @@ def measure_freshness(folder: Path) -> Figures:
         "view p95, s": run["freshness"]["p95_seconds"],
         "gold p50, s": run["gold_freshness"]["p50_seconds"],
         "processor, s per million": run["per_million_purchases"]["cpu_seconds"],
+        "memory, MB": run["total_megabytes"],
     }
 
 
 def measure_backlog(folder: Path) -> Figures:
-    """Seconds until 2 million purchases and 200,000 profiles that wait are in the view."""
+    """Seconds until 2 million purchases and 200,000 profiles that wait are in the view, and memory."""
     with environment.opened(folder, keep=False) as settings:
         load.backlog(settings, OPTIONS.backlog_customers, OPTIONS.backlog_purchases)
         own = environment.beside(settings, "backlog")
         run = drain(own, OURS, OPTIONS.backlog_customers, OPTIONS.backlog_purchases)
     if run["status"] != OK:
         raise RuntimeError(f"the run does not count: {run['status']}")
-    return {"all in the view, s": run["seconds"], "processor, s per million": run["cpu_seconds_per_million"]}
+    return {
+        "all in the view, s": run["seconds"],
+        "processor, s per million": run["cpu_seconds_per_million"],
+        "memory, MB": run["total_megabytes"],
+    }
 
 
 def measure_cold_start(folder: Path) -> Figures:
@@ -79,6 +84,15 @@ def measure_cold_start(folder: Path) -> Figures:
         "all records, s": run["complete_seconds"],
         "first record of a restart, s": run["restart_seconds"],
     }
+
+
+def measure_catch_up(folder: Path) -> Figures:
+    """Seconds from kill -9 under load until what waited is in the view, and until the view is fresh again."""
+    result = catch_up(OPTIONS, folder)
+    (run,) = result["runs"]
+    if run["status"] != OK:
+        raise RuntimeError(f"the run does not count: {run['status']} {run.get('error', '')}")
+    return {"what waited, s": run["backlog_covered_seconds"], "fresh again, s": run["fresh_again_seconds"]}
 
 
 def measure_growth(folder: Path) -> Figures:
@@ -97,6 +111,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Figures]] = {
     "freshness": measure_freshness,
     "backlog": measure_backlog,
     "cold_start": measure_cold_start,
+    "catch_up": measure_catch_up,
     "growth": measure_growth,
 }
 

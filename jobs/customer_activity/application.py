@@ -34,6 +34,7 @@ from customer_activity.lease.lease import Lease
 from customer_activity.maintenance.scheduler import Scheduler
 from customer_activity.operations import recovery
 from customer_activity.settings import Settings
+from customer_activity.state import local
 from customer_activity.storage.filesystem import PRIVATE, is_full, keep_private
 from customer_activity.streams.registry import STREAMS
 
@@ -50,8 +51,7 @@ def leased(spark: SparkSession, settings: Settings, queries: Sequence[str], reso
     lease = resources.enter_context(Lease(partial(session.JvmLock, spark), settings.lake, queries))
     for query in lease.frozen:
         log.warning("query=%s was taken over from a driver that did not give it back and does not answer", query)
-        for file in settings.index_dir.glob(f"{query}.db*"):
-            file.unlink()  # that driver may wake inside a change of it: ours is rebuilt
+        local.discard(settings, query)  # that driver may wake inside a change of it
     return lease
 
 

@@ -18,8 +18,10 @@ from customer_activity.errors import ChangeFeedLost, ForeignCommit
 from customer_activity.lake import delta, deltalog
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
+from customer_activity.state.local import LocalState
 from customer_activity.streams.gold import state as gold_state
-from customer_activity.streams.gold.state import GoldState, latest, summarised, totalled, with_an_end
+from customer_activity.streams.gold.state import change as changed
+from customer_activity.streams.gold.state import latest, summarised, totalled, with_an_end
 from support import tables
 from support.tables import append
 
@@ -75,8 +77,9 @@ def settings(six_commits: Path, tmp_path: Path) -> Settings:
     return Settings(lake=str(shutil.copytree(six_commits, tmp_path / "lake")))
 
 
-def opened(settings: Settings) -> GoldState:
-    return GoldState(settings, {table: delta.table_id(settings.lake, table) for table in Table})
+def opened(settings: Settings) -> LocalState:
+    ids = {table: delta.table_id(settings.lake, table) for table in Table}
+    return LocalState(settings, gold_state.NAME, ids, gold_state.NEEDS)
 
 
 def both(version: int) -> dict[Table, int]:
@@ -91,7 +94,7 @@ def hold(settings: Settings, version: int | None) -> None:
         state.close()
 
 
-def known(state: GoldState) -> tuple[int, str | None]:
+def known(state: LocalState) -> tuple[int, str | None]:
     """How many purchases the state counts of C-1, and the name it has."""
     connection = state.index.connection
     found = connection.execute("SELECT purchase_count FROM summary WHERE customer_id = 'C-1'").fetchone()
@@ -276,10 +279,10 @@ def test_a_row_out_of_range_ends_with_its_profile_although_another_begins(
     largest = [bought(100 + number, amount="9999999999999999.99") for number in range(2)]
     huge = summarised(pa.Table.from_pylist(largest, arrow_schema(Table.PURCHASES)))
     if not is_at_once:
-        with state.change(totalled([huge]), latest(nothing), [], to, list) as changes:
+        with changed(state, totalled([huge]), latest(nothing), [], to, list) as changes:
             assert ([*changes.rows], changes.beyond) == ([], ["C-1"])
     sums = totalled([huge] if is_at_once else [])
-    with state.change(sums, latest(moves), with_an_end(moves), to, list) as changes:
+    with changed(state, sums, latest(moves), with_an_end(moves), to, list) as changes:
         ((gone,),) = changes.rows
     row = dict(zip(gold_state.ROW, gone, strict=True))
     assert [row[name] for name in ("customer_id", "name", "existed", "is_gone")] == ["C-1", None, True, True]

@@ -21,8 +21,10 @@ from customer_activity.lake.deltalog import Position
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.state.index import Index
+from customer_activity.state.keyed import NEWEST
+from customer_activity.state.local import LocalState
 from customer_activity.streams.silver import purchases
-from customer_activity.streams.silver.index import SilverIndex
+from customer_activity.streams.silver import state as past
 from customer_activity.streams.silver.purchases import First
 from support.tables import append
 
@@ -145,21 +147,23 @@ def settings(tmp_path: Path) -> Settings:
     return settings
 
 
-def opened(settings: Settings) -> SilverIndex:
-    return SilverIndex(settings, {table: delta.table_id(settings.lake, table) for table in Table})
+def opened(settings: Settings) -> LocalState:
+    """Open silver's state, with the purchases as they are in the table."""
+    ids = {table: delta.table_id(settings.lake, table) for table in Table}
+    state = LocalState(settings, past.NAME, ids, past.NEEDS)
+    state.bring({Table.PURCHASES: NEWEST})
+    return state
 
 
 def test_an_index_takes_what_the_table_has(settings: Settings) -> None:
-    index = opened(settings)
-    index.catch_up(Table.PURCHASES)
-    (first,) = index.counted(["P-4", "P-9"]).values()
+    state = opened(settings)
+    (first,) = past.counted(state, ["P-4", "P-9"]).values()
     assert (first.partition, first.offset) == (0, 4)
     append(settings.lake, Table.PURCHASES, bought(9))
-    index.close()
+    state.close()
 
     again = opened(settings)
-    again.catch_up(Table.PURCHASES)
-    assert set(again.counted(f"P-{n}" for n in range(12))) == {f"P-{n}" for n in (*range(6), 9)}
+    assert set(past.counted(again, (f"P-{n}" for n in range(12)))) == {f"P-{n}" for n in (*range(6), 9)}
 
 
 def test_what_is_seeded_from_the_table_is_what_a_batch_notes(settings: Settings) -> None:
@@ -171,25 +175,22 @@ def test_what_is_seeded_from_the_table_is_what_a_batch_notes(settings: Settings)
         bought(13) | {"occurred_at": datetime(1970, 1, 1, tzinfo=UTC), "amount": Decimal(0)},
     ]
     append(settings.lake, Table.PURCHASES, *odd)
-    index = opened(settings)
-    index.catch_up(Table.PURCHASES)
+    state = opened(settings)
     rows = DeltaTable(table_path(settings.lake, Table.PURCHASES)).to_pyarrow_table()
     wanted = dict(purchases.firsts(rows.select(list(purchases.COLUMNS))))
-    assert index.counted(wanted) == wanted
+    assert past.counted(state, wanted) == wanted
     assert len(wanted) == 10
 
 
 def test_a_commit_of_silver_moves_the_index_with_it(settings: Settings) -> None:
-    index = opened(settings)
-    index.catch_up(Table.PURCHASES)
+    state = opened(settings)
     version = append(settings.lake, Table.PURCHASES, bought(7), commit="an attempt")
-    with index.change():
-        index.add_purchases([("P-7", First(0, 7, b"?"))])
-        index.advance(Table.PURCHASES, version, "an attempt")
-    index.close()
+    with state.change() as connection:
+        past.add_purchases(connection, [("P-7", First(0, 7, b"?"))])
+        state.advance(Table.PURCHASES, version, "an attempt")
+    state.close()
     again = opened(settings)
-    again.catch_up(Table.PURCHASES)
-    assert again.counted(["P-7"]) == {"P-7": First(0, 7, b"?")}  # not read again: it is where the table is
+    assert past.counted(again, ["P-7"]) == {"P-7": First(0, 7, b"?")}  # not read again: it is where the table is
 
 
 def test_a_file_tells_its_rows_and_bounds(settings: Settings) -> None:

@@ -267,7 +267,7 @@ GUARDS = (
     Guard(
         "silver's index is brought to where its table is",
         "streams/silver/stream.py",
-        "        index.catch_up(Table.PURCHASES, batch.progress)\n",
+        "        state.bring({Table.PURCHASES: NEWEST}, batch.progress)\n",
         "",
         (*PARTS, "-k", "crash and silver"),
     ),

@@ -5,11 +5,12 @@ starts. What it opens has a source and a step. A step is a generator: it yields 
 given the version that came of it. It commits nothing itself: transaction ids, fencing epochs, fail points, accounting
 and timing are the engine's, and so is where a batch is worked on.
 
-A step that keeps state of the past changes it around the write that it belongs to:
+A step that keeps state of the past (`state/keyed.py`) changes it around the write that it belongs to:
 
-    with state.change():
+    with state.change() as connection:
         version = yield Append(Table.PURCHASES, rows)
-        state.advance(version)
+        ...  # what the rows change
+        state.advance(Table.PURCHASES, version, batch.attempt)
 
 A write that fails is raised at its `yield`, so the state takes back what it took for it.
 """
@@ -29,6 +30,8 @@ from customer_activity.lake.datafiles import DataFile
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
+from customer_activity.state.keyed import Needs, State
+from customer_activity.state.local import LocalState
 from customer_activity.topology import Spec
 
 if TYPE_CHECKING:
@@ -86,6 +89,12 @@ class Context:
     settings: Settings
     ids: Mapping[Table, str]
     resources: ExitStack = field(default_factory=ExitStack)
+
+    def state(self, name: str, needs: Needs) -> State:
+        """Open what a stream must know of the past; closes with the query."""
+        state = LocalState(self.settings, name, self.ids, needs)
+        self.resources.callback(state.close)
+        return state
 
 
 class Publisher(Protocol):

@@ -24,7 +24,7 @@ from customer_activity.lake import delta, feeds, history
 from customer_activity.operations import current_rows
 from customer_activity.quality.snapshot import Relation, Relations, relation
 from customer_activity.streams.gold.state import NAME as GOLD
-from customer_activity.streams.silver.index import NAME as SILVER
+from customer_activity.streams.silver.state import NAME as SILVER
 
 LANDED_OF = {Table.PURCHASES: Table.PURCHASE_EVENTS, Table.PROFILE_CHANGES: Table.PROFILE_EVENTS}
 

@@ -28,7 +28,7 @@ from customer_activity.lake.named_operations import REBUILD
 from customer_activity.rebuild.basis import name_of
 from customer_activity.settings import Settings
 from customer_activity.streams.gold.state import NAME as GOLD
-from customer_activity.streams.silver.index import NAME as SILVER
+from customer_activity.streams.silver.state import NAME as SILVER
 from customer_activity.streams.silver.stream import SIDES
 
 BUILT = (SILVER, GOLD)

@@ -1,6 +1,6 @@
 """What gold must know of the past: each customer's running summary and current profile, at one pair of silver versions.
 
-Both follow from silver's tables; the index finds them by customer. `restore.py` says how it comes to be at a version.
+Both follow from silver's tables; its state finds them by customer.
 
 A total that leaves decimal(18,2) is kept as OUT_OF_RANGE for ever: such a customer's row is frozen as it was last
 right, and only a tombstone still ends it, also where the profile has come back in the same batch.
@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import ACTIVITY_FIELDS, COUNTED, EXTREMES, SUMMED, names
-from customer_activity.lake import deltalog
 from customer_activity.lake.deltalog import Position
-from customer_activity.settings import Settings
-from customer_activity.state import profile_records, restore
+from customer_activity.state import profile_records
 from customer_activity.state.columns import listed, plain, plain_sql, typed
-from customer_activity.state.index import Index
+from customer_activity.state.keyed import Needs, State
 from customer_activity.state.restore import Holding
 
 NAME = "gold"
@@ -111,73 +109,49 @@ class Changes(NamedTuple):
     beyond: list[str]
 
 
-class GoldState:
-    """Summaries and profiles by customer, at one pair of silver versions."""
+@contextmanager
+def change(
+    state: State,
+    sums: pa.Table,
+    profiles: pa.Table,
+    ended: Iterable[str],
+    to: Mapping[Table, Position],
+    in_gold: Callable[[Sequence[str]], Iterable[str]],
+) -> Iterator[Changes]:
+    """Let the state take a batch's changes and yield what they come to; kept unless the body fails.
 
-    def __init__(self, settings: Settings, table_ids: Mapping[Table, str]) -> None:
-        """Open the state; `table_ids` are of silver.purchases and silver.profile_changes."""
-        self.lake = settings.lake
-        self.ids = {table: table_ids[table] for table in HOLDINGS}
-        self.index = Index(settings.index_dir / "gold.db", TABLES + profile_records.TABLE, SEEDS)
-        self.at: dict[Table, Position] = {}  # where the last part left it
+    Args:
+        state: holds both tables as they are where the batch begins.
+        sums: one row a customer, as `summarised` makes them.
+        profiles: one row a customer, as `latest` makes them.
+        ended: those of them whose profile has ended in the batch, whether or not another came after.
+        to: the pair of places that includes the batch.
+        in_gold: tells which of some customers have a row in gold before the batch; asked for those alone whose
+            profile has ended while their row was frozen.
+    """
+    with state.change() as connection:
+        for name in ("changed", "before", "beyond", "over"):
+            connection.execute(f"DELETE FROM {name}")  # noqa: S608 - the names are ours
+        sides = [*sums.column("customer_id").chunks, *profiles.column("customer_id").chunks]
+        customers = pc.unique(pa.chunked_array(sides, pa.string())).sort()
+        connection.executemany("INSERT INTO changed VALUES (?)", _tuples(pa.table({"customer_id": customers})))
+        connection.execute(REMEMBER)
+        connection.execute(BEYOND)
+        connection.executemany(ADD, _tuples(sums))
+        connection.executemany(profile_records.CHANGE, profile_records.values(profiles))
+        connection.executemany(OVER, ((customer,) for customer in ended))
+        if frozen := [customer for (customer,) in connection.execute(FROZEN_AND_ENDED)]:
+            had_a_row = ((customer,) for customer in in_gold(frozen))
+            connection.executemany("INSERT INTO before (customer_id) VALUES (?)", had_a_row)
+        for table, place in to.items():
+            state.advance(table, place.version, place.commit)
+        newly_beyond = [customer for (customer,) in connection.execute(NEWLY_BEYOND)]
+        yield Changes(_in_parts(connection.execute(DIFFERENT)), newly_beyond)
 
-    def bring(self, to: Mapping[Table, int], progress: Callable[[str], None] = lambda _: None) -> None:
-        """Have the state hold silver's tables exactly at these versions, from any earlier state."""
-        for table, version in to.items():
-            held = self.index.position(table)
-            if held is not None and held == self.at.get(table) and held.version == version:
-                continue  # where this very driver left it
-            place = deltalog.position(self.lake, table, self.ids[table], version)
-            restore.bring(self.index, self.lake, HOLDINGS[table], place, progress)
 
-    @contextmanager
-    def change(
-        self,
-        sums: pa.Table,
-        profiles: pa.Table,
-        ended: Iterable[str],
-        to: Mapping[Table, Position],
-        in_gold: Callable[[Sequence[str]], Iterable[str]],
-    ) -> Iterator[Changes]:
-        """Take a batch's changes and yield what they come to; kept unless the body fails.
-
-        Args:
-            sums: one row a customer, as `summarised` makes them.
-            profiles: one row a customer, as `latest` makes them.
-            ended: those of them whose profile has ended in the batch, whether or not another came after.
-            to: the pair of places that includes the batch.
-            in_gold: tells which of some customers have a row in gold before the batch; asked for those alone whose
-                profile has ended while their row was frozen.
-        """
-        connection = self.index.connection
-        self.at = {}
-        with self.index.change():
-            for name in ("changed", "before", "beyond", "over"):
-                connection.execute(f"DELETE FROM {name}")  # noqa: S608 - the names are ours
-            sides = [*sums.column("customer_id").chunks, *profiles.column("customer_id").chunks]
-            customers = pc.unique(pa.chunked_array(sides, pa.string())).sort()
-            connection.executemany("INSERT INTO changed VALUES (?)", _tuples(pa.table({"customer_id": customers})))
-            connection.execute(REMEMBER)
-            connection.execute(BEYOND)
-            connection.executemany(ADD, _tuples(sums))
-            connection.executemany(profile_records.CHANGE, profile_records.values(profiles))
-            connection.executemany(OVER, ((customer,) for customer in ended))
-            if frozen := [customer for (customer,) in connection.execute(FROZEN_AND_ENDED)]:
-                had_a_row = ((customer,) for customer in in_gold(frozen))
-                connection.executemany("INSERT INTO before (customer_id) VALUES (?)", had_a_row)
-            for table, place in to.items():
-                self.index.advance(table, place)
-            yield Changes(self._different(), [customer for (customer,) in connection.execute(NEWLY_BEYOND)])
-        self.at = dict(to)
-
-    def _different(self) -> Iterator[list[Row]]:
-        found = self.index.connection.execute(DIFFERENT)
-        while rows := found.fetchmany(ROWS_AT_A_TIME):
-            yield rows
-
-    def close(self) -> None:
-        """Close the file."""
-        self.index.close()
+def _in_parts(found: sqlite3.Cursor) -> Iterator[list[Row]]:
+    while rows := found.fetchmany(ROWS_AT_A_TIME):
+        yield rows
 
 
 def summarised(purchases: pa.Table) -> pa.Table:
@@ -246,8 +220,7 @@ PURCHASES = Holding(
     INSERT,
     Table.PURCHASE_EVENTS,
 )
-HOLDINGS = {holding.table: holding for holding in (PURCHASES, profile_records.HOLDING)}
-SEEDS = [holding.seed for holding in HOLDINGS.values()]
+NEEDS = Needs(TABLES + profile_records.TABLE, (PURCHASES, profile_records.HOLDING))
 
 
 def _tuples(rows: pa.Table) -> Iterator[tuple[object, ...]]:

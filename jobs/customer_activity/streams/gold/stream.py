@@ -28,12 +28,13 @@ from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.state.columns import is_text
+from customer_activity.state.keyed import State
 from customer_activity.streams.gold.state import (
-    HOLDINGS,
     NAME,
+    NEEDS,
     ROW,
-    GoldState,
     Row,
+    change,
     latest,
     summarised,
     totalled,
@@ -50,7 +51,7 @@ SPEC = Spec(
     writes=(Writes(Table.ACTIVITY_CHANGES, key=("customer_id", "view_version")), Writes(Table.QUARANTINE)),
     promises="computed from one consistent pair of silver versions; a row is written only when it changed",
 )
-SIDES = {table: holding.columns for table, holding in HOLDINGS.items()}
+SIDES = {holding.table: holding.columns for holding in NEEDS.holdings}
 PART_ROWS = 500_000  # summed up at a time
 SCHEMA = arrow_schema(Table.ACTIVITY_CHANGES)
 TYPES = {column.name: pa.string() if is_text(column) else pa.int64() for column in SCHEMA}  # of the state's rows
@@ -68,12 +69,10 @@ def begins(settings: Settings) -> dict[Table, int]:
 def prepare(context: Context) -> Step:
     """Open the state, and a clock of versions."""
     settings = context.settings
-    state = GoldState(settings, context.ids)
-    context.resources.callback(state.close)
-    return partial(step, settings=settings, state=state, clock=ViewClock.of(settings.lake))
+    return partial(step, settings=settings, state=context.state(NAME, NEEDS), clock=ViewClock.of(settings.lake))
 
 
-def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: GoldState, clock: ViewClock) -> Steps:
+def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State, clock: ViewClock) -> Steps:
     """Bring the state to where a part begins, take both sides' changes in, append the rows that differ."""
     lake = settings.lake
     with batch.phase("read"):
@@ -82,11 +81,11 @@ def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: GoldState,
         sums = totalled(summarised(some) for some in in_parts(bought, PART_ROWS))
         profile_changes = table_of(part, Table.PROFILE_CHANGES, SIDES[Table.PROFILE_CHANGES])
         profiles, ended = latest(profile_changes), with_an_end(profile_changes)
-    to = {table: part.end(table, state.ids[table]) for table in SIDES}
+    to = {table: part.end(table, batch.ids[table]) for table in SIDES}
     batch.extra |= {table.label: place.version for table, place in to.items()}
     writer = FileWriter(lake, Table.ACTIVITY_CHANGES)
     version = clock.next()
-    with batch.phase("compute"), state.change(sums, profiles, ended, to, partial(with_a_row, lake)) as changes:
+    with batch.phase("compute"), change(state, sums, profiles, ended, to, partial(with_a_row, lake)) as changes:
         for rows in changes.rows:
             batch.rows += len(rows)
             writer.write(as_columns(rows, settings.currency, version))

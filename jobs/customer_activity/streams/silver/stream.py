@@ -35,9 +35,11 @@ from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch
 from customer_activity.settings import Settings
+from customer_activity.state.keyed import NEWEST, State
 from customer_activity.state.profile_records import records as records_of
 from customer_activity.streams.silver import profiles, purchases
-from customer_activity.streams.silver.index import NAME, SilverIndex
+from customer_activity.streams.silver import state as past
+from customer_activity.streams.silver.state import NAME, NEEDS
 from customer_activity.topology import Reads, Spec, Writes
 
 SPEC = Spec(
@@ -64,46 +66,45 @@ CONFLICTS_AT_A_TIME = 256  # raw rows that are read at once: each may have megab
 
 
 def prepare(context: Context) -> Step:
-    """Open the index of what is counted."""
-    index = SilverIndex(context.settings, context.ids)
-    context.resources.callback(index.close)
-    return partial(step, settings=context.settings, index=index)
+    """Open the state: what is counted, and the current profiles."""
+    return partial(step, settings=context.settings, state=context.state(NAME, NEEDS))
 
 
-def step(part: Feed, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
-    """Judge a part: a small one's purchases by the index, a large one's against the whole table."""
+def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
+    """Judge a part: a small one's purchases by the state, a large one's against the whole table."""
     with batch.phase("read"):
         bought = table_of(part, Table.PURCHASE_EVENTS, SIDES[Table.PURCHASE_EVENTS]) if part.is_small else None
         updates = table_of(part, Table.PROFILE_EVENTS, SIDES[Table.PROFILE_EVENTS])
     if part.added[Table.PURCHASE_EVENTS]:
         if bought is None:
-            yield from count_many(part, batch, settings=settings, index=index)
+            yield from count_many(part, batch, settings=settings, state=state)
         else:
-            yield from count(bought, batch, settings=settings, index=index)
+            yield from count(bought, batch, settings=settings, state=state)
     if part.added[Table.PROFILE_EVENTS]:
-        yield from change_profiles(updates, batch, settings=settings, index=index)
+        yield from change_profiles(updates, batch, settings=settings, state=state)
 
 
-def count(bought: pa.Table, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
-    """Judge a small batch's purchases by the index; append those that count, quarantine conflicting repeats."""
+def count(bought: pa.Table, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
+    """Judge a small batch's purchases by the state; append those that count, quarantine conflicting repeats."""
     with batch.phase("compute"):
-        index.catch_up(Table.PURCHASES, batch.progress)
+        state.bring({Table.PURCHASES: NEWEST}, batch.progress)
         bought = in_order(bought)
         records = list(purchases.firsts(bought))
-        verdicts = purchases.judge(records, index.counted(purchase_id for purchase_id, _ in records))
+        verdicts = purchases.judge(records, past.counted(state, (purchase_id for purchase_id, _ in records)))
         _count(verdicts, settings.purchase_topic, batch)
         accepted = bought.filter(pa.array([verdict == ACCEPTED for verdict in verdicts]))
     yield from _quarantine(bought, verdicts, settings)
-    with index.change():
+    with state.change() as connection:
         version = yield Append(Table.PURCHASES, accepted)
-        index.add_purchases(record for record, verdict in zip(records, verdicts, strict=True) if verdict == ACCEPTED)
-        index.advance(Table.PURCHASES, version, batch.attempt)
+        new = (record for record, verdict in zip(records, verdicts, strict=True) if verdict == ACCEPTED)
+        past.add_purchases(connection, new)
+        state.advance(Table.PURCHASES, version, batch.attempt)
 
 
-def count_many(part: Feed, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
+def count_many(part: Feed, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
     """Append a large part's purchases: an id that is unique in the part and the table takes the fast path.
 
-    The few others are judged as a small part's are. The index takes the table's new rows before it is used again.
+    The few others are judged as a small part's are. The state takes the table's new rows in before it is used again.
     """
     columns = SIDES[Table.PURCHASE_EVENTS]
     with batch.phase("compute"):
@@ -127,7 +128,7 @@ def count_many(part: Feed, batch: MicroBatch, *, settings: Settings, index: Silv
     batch.rows += rows
     yield from _quarantine(suspected, verdicts, settings)
     yield Append(Table.PURCHASES, files=written)
-    index.is_current[Table.PURCHASES] = False
+    state.fall_behind(Table.PURCHASES)
 
 
 def _among(batches: Iterator[pa.RecordBatch], ids: pa.Array) -> pa.Table:
@@ -154,22 +155,24 @@ def met_again(ids: pa.ChunkedArray, lake: str) -> pa.Array:
     return pc.unique(pa.chunked_array(found, pa.string()))
 
 
-def change_profiles(updates: pa.Table, batch: MicroBatch, *, settings: Settings, index: SilverIndex) -> Steps:
-    """Judge profile records by the index and append what changes: a customer's last change, and an end before it."""
-    index.catch_up(Table.PROFILE_CHANGES, batch.progress)
+def change_profiles(updates: pa.Table, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
+    """Judge profile records by the state and append what changes: a customer's last change, and an end before it."""
+    state.bring({Table.PROFILE_CHANGES: NEWEST}, batch.progress)
     updates = in_order(updates)
     writer = FileWriter(settings.lake, Table.PROFILE_CHANGES)
-    with index.change():
+    with state.change() as connection:
         with batch.phase("compute"):
             for start in range(0, updates.num_rows, PROFILES_AT_A_TIME):
                 part = updates.slice(start, PROFILES_AT_A_TIME)
                 records = list(records_of(part))
-                verdicts, numbers = profiles.judge(records, index.current(record.customer_id for record in records))
+                verdicts, numbers = profiles.judge(
+                    records, past.current(state, (record.customer_id for record in records))
+                )
                 _count(verdicts, settings.profile_topic, batch)
                 writer.write(part.take(pa.array(numbers, pa.int64())))
-                index.change_profiles(records[number] for number in numbers)
+                past.change_profiles(connection, (records[number] for number in numbers))
         version = yield Append(Table.PROFILE_CHANGES, files=[writer.close()])
-        index.advance(Table.PROFILE_CHANGES, version, batch.attempt)
+        state.advance(Table.PROFILE_CHANGES, version, batch.attempt)
 
 
 def _quarantine(bought: pa.Table, verdicts: list[str], settings: Settings) -> Steps:

@@ -1,0 +1,59 @@
+"""Keyed state: what a stream must know of the past, by key, with each table at exactly one version.
+
+A stream declares what it needs, and the engine opens it (`engine/stream.py`): where state is kept is the engine's
+business. `local.py` keeps it in a SQLite file on this machine.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from customer_activity.catalog import Table
+from customer_activity.state.restore import Holding
+
+NEWEST = None  # of a table that the stream alone writes
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What state a stream needs.
+
+    Attributes:
+        tables: SQL that creates the state's tables.
+        holdings: what is kept of which Delta table.
+    """
+
+    tables: str
+    holdings: Sequence[Holding]
+
+
+class State(Protocol):
+    """What a stream knows of some Delta tables, each as it was at one version."""
+
+    def bring(self, to: Mapping[Table, int | None], progress: Callable[[str], None] = ...) -> None:
+        """Have it hold tables exactly at these versions, or at their `NEWEST`, from any earlier state.
+
+        Raises:
+            ChangeFeedLost: what was in a table at a version cannot be told any more.
+            ForeignCommit: a commit on the way there is none of the pipeline's.
+            IndexDamaged: the state cannot be read; the next start makes it again.
+        """
+
+    def look_up(self, select: str, keys: Iterable[str]) -> Sequence[tuple[Any, ...]]:
+        """Return the rows of a query over the keys, which are the table `wanted`."""
+
+    def change(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Change rows in one transaction, with the commit that they belong to inside; taken back where that fails."""
+
+    def advance(self, table: Table, version: int | None, commit: str) -> None:
+        """Say, within a change, which commit it holds a table at now; None: the commit had been made before."""
+
+    def fall_behind(self, table: Table) -> None:
+        """Say that a table has rows that were not taken in."""
+
+    def close(self) -> None:
+        """Close it."""
