@@ -1,4 +1,4 @@
-"""A program in the place of `activity`, whose answers a test writes: what it was asked is on record."""
+"""A program in the place of `activity`, whose answers a test writes: what it was asked is on record; and servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +89,34 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 def well() -> Callable[..., dict[str, Any]]:
     """Make what the driver says when it is well, with what is else."""
     return lambda **other: {**WELL, **other}
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, Any]]]], int]]:
+    """Return what serves HTTP until the test ends: it is given what answers a request, and gives the port."""
+    with ExitStack() as servers:
+
+        def start(answer: Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, Any]]]) -> int:
+            class Handler(BaseHTTPRequestHandler):
+                def do_GET(self) -> None:
+                    status, body = answer(self)
+                    content = json.dumps(body).encode()
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(content)))
+                    self.end_headers()
+                    self.wfile.write(content)
+
+                def do_POST(self) -> None:
+                    self.do_GET()
+
+                def log_message(self, *_: Any) -> None:
+                    """Say nothing."""
+
+            server = servers.enter_context(HTTPServer(("127.0.0.1", 0), Handler))
+            serving = threading.Thread(target=server.serve_forever)
+            serving.start()
+            servers.callback(serving.join)
+            servers.callback(server.shutdown)
+            return server.server_port
+
+        yield start

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -36,25 +35,15 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def webhook(serve: Callable[..., int]) -> tuple[str, list[dict[str, Any]]]:
     """Take what is posted; a path that ends in `broken` is refused."""
     posted: list[dict[str, Any]] = []
 
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(500 if self.path.endswith("broken") else 200)
-            self.end_headers()
+    def take(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, Any]]:
+        posted.append(json.loads(request.rfile.read(int(request.headers["Content-Length"]))))
+        return 500 if request.path.endswith("broken") else 200, {}
 
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Hook) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        yield f"http://127.0.0.1:{server.server_port}", posted
-        server.shutdown()
-        serving.join()
+    return f"http://127.0.0.1:{serve(take)}", posted
 
 
 def test_a_webhook_gets_what_failed_why_and_where_to_look(connected: Any, webhook: Any) -> None:

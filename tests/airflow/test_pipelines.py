@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -240,40 +238,26 @@ def test_its_driver_is_started_stopped_and_watched_with_its_settings(
 
 
 @pytest.fixture
-def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def airflow(monkeypatch: pytest.MonkeyPatch, serve: Callable[..., int]) -> list[str]:
     """Serve Airflow's API, where the one pipeline's stream is paused until it is asked for the third time."""
     asked: list[str] = []
 
-    class Api(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.answer(201, {"access_token": "token"})
+    def answer(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, Any]]:
+        if request.command == "POST":
+            return 201, {"access_token": "token"}
+        dag = request.path.rpartition("/")[2]
+        asked.append(dag)
+        return 200, {"is_paused": dag == "orders_eu_stream" and asked.count(dag) < 3}
 
-        def do_GET(self) -> None:
-            dag = self.path.rpartition("/")[2]
-            asked.append(dag)
-            self.answer(200, {"is_paused": dag == "orders_eu_stream" and asked.count(dag) < 3})
+    port = serve(answer)
 
-        def answer(self, status: int, body: dict[str, Any]) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
+    async def found(name: str) -> Connection:
+        assert name in ("customer_activity_airflow", "orders_eu_airflow")
+        return Connection(conn_id=name, conn_type="http", host="127.0.0.1", port=port)
 
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Api) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-
-        async def found(name: str) -> Connection:
-            assert name in ("customer_activity_airflow", "orders_eu_airflow")
-            return Connection(conn_id=name, conn_type="http", host="127.0.0.1", port=server.server_port)
-
-        monkeypatch.setattr(BaseHook, "aget_connection", found)
-        monkeypatch.setattr("activity_dags.pausing.ASK_SECONDS", 0.01)
-        yield asked
-        server.shutdown()
-        serving.join()
+    monkeypatch.setattr(BaseHook, "aget_connection", found)
+    monkeypatch.setattr("activity_dags.pausing.ASK_SECONDS", 0.01)
+    return asked
 
 
 @pytest.mark.usefixtures("folder")

@@ -17,12 +17,11 @@ NAME = "customer_activity_spark"
 @pytest.mark.parametrize(
     ("host", "port", "master", "task"),
     [
-        ("local[*]", None, "local[*]", "driver"),
-        ("spark://master", 7077, "spark://master:7077", "driver"),
-        ("yarn", None, "yarn", "driver_in_cluster"),
-        ("k8s://https://cluster", 6443, "k8s://https://cluster:6443", "driver_in_cluster"),
+        pytest.param("local[*]", None, "local[*]", "driver", id="local"),
+        pytest.param("spark://master", 7077, "spark://master:7077", "driver", id="standalone"),
+        pytest.param("yarn", None, "yarn", "driver_in_cluster", id="YARN"),
+        pytest.param("k8s://https://cluster", 6443, "k8s://https://cluster:6443", "driver_in_cluster", id="Kubernetes"),
     ],
-    ids=["local", "standalone", "YARN", "Kubernetes"],
 )
 def test_the_connection_says_where(
     host: str, port: int | None, master: str, task: str, monkeypatch: pytest.MonkeyPatch

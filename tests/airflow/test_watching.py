@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -67,66 +66,40 @@ def test_clearing_the_task_stops_the_driver(program: Any) -> None:
     assert program.commands == ["driver stop"]
 
 
-class Api(BaseHTTPRequestHandler):
+class Api:
     """Stands in for Airflow's REST API, as its documentation has it."""
 
-    answers: list[bool]
-    tokens: list[str]
-    given = 0
+    def __init__(self) -> None:
+        self.answers, self.tokens = [False], ["Bearer token-1"]
+        self.given = 0
 
-    def do_POST(self) -> None:
-        who = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        type(self).given += 1
-        self.answer(201, {"access_token": f"token-{self.given}"}) if who == {
-            "username": "watcher",
-            "password": "secret",
-        } else self.answer(401, {})
-
-    def do_GET(self) -> None:
-        if self.path != "/api/v2/dags/stream" or self.headers["Authorization"] not in self.tokens:
-            return self.answer(401, {})
+    def __call__(self, request: BaseHTTPRequestHandler) -> tuple[int, dict[str, Any]]:
+        if request.command == "POST":
+            who = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
+            self.given += 1
+            known = who == {"username": "watcher", "password": "secret"}
+            return (201, {"access_token": f"token-{self.given}"}) if known else (401, {})
+        if request.path != "/api/v2/dags/stream" or request.headers["Authorization"] not in self.tokens:
+            return 401, {}
         paused = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return self.answer(200, {"dag_id": "stream", "is_paused": paused})
-
-    def answer(self, status: int, body: dict[str, Any]) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        return 200, {"dag_id": "stream", "is_paused": paused}
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Api]]:
-    class Mine(Api):
-        answers, tokens = [False], ["Bearer token-1"]
+def api(monkeypatch: pytest.MonkeyPatch, serve: Callable[..., int]) -> Api:
+    mine = Api()
+    of_the_server: dict[str, Any] = {"host": "127.0.0.1", "port": serve(mine), "login": "watcher", "password": "secret"}
 
-    with HTTPServer(("127.0.0.1", 0), Mine) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
+    async def found(name: str) -> Connection:
+        assert name == "customer_activity_airflow"
+        return Connection(conn_id=name, conn_type="http", **of_the_server)
 
-        async def found(name: str) -> Connection:
-            assert name == "customer_activity_airflow"
-            return Connection(
-                conn_id=name,
-                conn_type="http",
-                host="127.0.0.1",
-                port=server.server_port,
-                login="watcher",
-                password="secret",  # noqa: S106 - of the server above
-            )
-
-        monkeypatch.setattr(BaseHook, "aget_connection", found)
-        monkeypatch.setattr(pausing, "ASK_SECONDS", 0.01)
-        yield Mine
-        server.shutdown()
-        serving.join()
+    monkeypatch.setattr(BaseHook, "aget_connection", found)
+    monkeypatch.setattr(pausing, "ASK_SECONDS", 0.01)
+    return mine
 
 
-def test_pausing_stops_the_driver_until_it_goes_on(program: Any, well: Callable[..., Any], api: type[Api]) -> None:
+def test_pausing_stops_the_driver_until_it_goes_on(program: Any, well: Callable[..., Any], api: Api) -> None:
     api.answers = [True, True, True, False]
     program.answers(driver_watch=[{"lines": [well()], "stays": True}], driver_stop=[{"lines": ["stopped"]}])
     event = watched()
@@ -135,13 +108,13 @@ def test_pausing_stops_the_driver_until_it_goes_on(program: Any, well: Callable[
     assert api.answers == [False]
 
 
-def test_a_dag_that_is_not_paused_is_left_alone(program: Any, well: Callable[..., Any], api: type[Api]) -> None:
+def test_a_dag_that_is_not_paused_is_left_alone(program: Any, well: Callable[..., Any], api: Api) -> None:
     program.answers(driver_watch=[{"lines": [well(), well(state="dead")], "code": 1}])
     assert watched()["state"] == "dead"
     assert program.commands == ["driver watch"]
 
 
-def test_a_token_that_is_not_taken_any_longer_is_replaced(api: type[Api]) -> None:
+def test_a_token_that_is_not_taken_any_longer_is_replaced(api: Api) -> None:
     api.answers = [True]
     asking = pausing.Pausing(Pipeline(DEFAULT), "stream")
 
@@ -156,7 +129,7 @@ def test_a_token_that_is_not_taken_any_longer_is_replaced(api: type[Api]) -> Non
 
 @pytest.mark.parametrize("fault", ["refused", "not there"])
 def test_without_an_answer_the_driver_runs_on(
-    program: Any, well: Callable[..., Any], api: type[Api], fault: str, monkeypatch: pytest.MonkeyPatch
+    program: Any, well: Callable[..., Any], api: Api, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault == "refused":
         api.tokens = []

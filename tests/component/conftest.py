@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from customer_activity.lake import delta
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
 from customer_activity.verification.verify import Report, verify
@@ -36,6 +37,13 @@ def s3_server(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
         monkeypatch.setenv(name, value)
     yield moto_server
     get_backend("s3").reset()
+
+
+@pytest.fixture
+def lake(settings: Settings) -> str:
+    """Return a lake with empty tables."""
+    delta.ensure_tables(settings.lake)
+    return settings.lake
 
 
 @pytest.fixture(scope="session")

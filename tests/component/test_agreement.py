@@ -8,9 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyarrow import fs
 
 from customer_activity import topology
@@ -21,6 +19,7 @@ from customer_activity.contracts.tables import CURRENT, arrow_schema
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.lake import delta, deltalog, history
 from customer_activity.operations import recovery
+from support import tables
 from support.streams import Query
 
 BRONZE = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
@@ -49,21 +48,12 @@ class Lake:
         delta.ensure_tables(self.path)
 
     def append(self, table: Table, note: dict[str, object], rows: int = 1) -> None:
-        schema = arrow_schema(table)
-        write_deltalake(
-            table_path(self.path, table),
-            pa.Table.from_pylist([{schema.names[0]: "x"}] * rows, schema),
-            mode="append",
-            commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
-        )
-
-    def compact(self, table: Table) -> None:
-        DeltaTable(table_path(self.path, table)).optimize.compact()
+        tables.commit(self.path, table, note, *[{arrow_schema(table).names[0]: "x"}] * rows)
 
     def batch(self, query: Query, *, writes: bool = True, counts: Mapping[str, object] | None = None) -> None:
         """Let a query take what there is."""
         sources = topology.spec(query).sources
-        opened = {source: DeltaTable(table_path(self.path, source)) for source in sources}
+        opened = {source: tables.opened(self.path, source) for source in sources}
         end = [checkpoint.after(str(log.metadata().id), log.version()) for log in opened.values()] or [KAFKA[self.days]]
         read = {
             source: deltalog.position(self.path, source, str(log.metadata().id), log.version())
@@ -94,8 +84,8 @@ class Lake:
         shutil.copytree(self.path, f"{self.path}-backup")
         return Path(f"{self.path}-backup")
 
-    def put_back(self, backup: Path, tables: Sequence[Table], queries: Sequence[Query] = ()) -> None:
-        for part in (*tables, *(checkpoint_path("", query)[1:] for query in queries)):
+    def put_back(self, backup: Path, lost: Sequence[Table], queries: Sequence[Query] = ()) -> None:
+        for part in (*lost, *(checkpoint_path("", query)[1:] for query in queries)):
             shutil.rmtree(Path(self.path, part))
             shutil.copytree(backup / part, Path(self.path, part))
 
@@ -110,7 +100,7 @@ def check(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "queries", "fault"),
+    ("put_back", "queries", "fault"),
     [
         pytest.param(BRONZE, (), "bronze: .*committed batch 2, and the newest in bronze.* is 1", id="bronze"),
         pytest.param(
@@ -135,13 +125,13 @@ def check(lake: Lake) -> None:
     ],
 )
 def test_layers_put_back_are_refused_by_name(
-    lake: Lake, tables: Sequence[Table], queries: Sequence[Query], fault: str | None
+    lake: Lake, put_back: Sequence[Table], queries: Sequence[Query], fault: str | None
 ) -> None:
     lake.day()
     backup = lake.backup()
     lake.day()
     check(lake)
-    lake.put_back(backup, tables, queries)
+    lake.put_back(backup, put_back, queries)
     if fault is None:
         check(lake)
         return
@@ -248,8 +238,7 @@ def test_quarantine_put_back_lacks_what_a_batch_has_put_there(lake: Lake, query:
     lake.append(Table.QUARANTINE, refused)
     lake.append(WRITES[query][0], refused)
     check(lake)
-    newest = DeltaTable(table_path(lake.path, Table.QUARANTINE)).version()
-    Path(table_path(lake.path, Table.QUARANTINE), "_delta_log", f"{newest:020}.json").unlink()
+    tables.entry(lake.path, Table.QUARANTINE, tables.newest(lake.path, Table.QUARANTINE)).unlink()
     with pytest.raises(CheckpointMismatch, match=f"bronze.quarantine lacks what batch {lake.days} of {query}"):
         check(lake)
 
@@ -271,10 +260,9 @@ def test_what_quarantine_s_log_has_no_longer_is_told_by_its_history(lake: Lake, 
     lake.append(table, refused)
     lake.append(Table.PURCHASES, refused)
     lake.append(table, {"query": "publish", "batch_id": 9})
-    DeltaTable(table_path(lake.path, table)).create_checkpoint()
-    log = Path(table_path(lake.path, table), "_delta_log")
-    newest = DeltaTable(table_path(lake.path, table)).version()
-    gone = [(version, str(log / f"{version:020}.json")) for version in range(newest)]
+    tables.opened(lake.path, table).create_checkpoint()
+    newest = tables.newest(lake.path, table)
+    gone = [(version, str(tables.entry(lake.path, table, version))) for version in range(newest)]
     history.keep(lake.path, table, gone)
     for _, path in gone:
         Path(path).unlink()
@@ -288,8 +276,7 @@ def test_what_quarantine_s_log_has_no_longer_is_told_by_its_history(lake: Lake, 
 
 def deltalog_read(lake: Lake, query: Query) -> dict[str, object]:
     """Return the part of a note that says up to where a query's newest batch has read."""
-    log = DeltaTable(table_path(lake.path, WRITES[query][0]))
-    noted = json.loads(log.history(1)[0]["userMetadata"])
+    noted = json.loads(tables.opened(lake.path, WRITES[query][0]).history(1)[0]["userMetadata"])
     return {name: noted[name] for name in ("read", "cut") if name in noted}
 
 
@@ -326,7 +313,7 @@ def test_a_lake_at_work_belongs_together(lake: Lake) -> None:
     lake.day()
     for table in (*BRONZE, *SILVER, *GOLD):
         lake.append(table, {"query": "maintenance"}, rows=0)
-        lake.compact(table)
+        tables.opened(lake.path, table).optimize.compact()
     check(lake)
     lake.days += 1
     for query in (query for query in WRITES if query != Query.BRONZE):  # batches of nothing but maintenance
@@ -343,9 +330,9 @@ def test_current_rows_are_recovered_from_what_there_is(tmp_path: Path, is_short:
     lake.day()
     lake.put_back(backup, [Table.SUMMARIES])
     if is_short:
-        DeltaTable(table_path(lake.path, Table.PURCHASES)).create_checkpoint()
-        for entry in Path(table_path(lake.path, Table.PURCHASES), "_delta_log").glob("*[012].json"):
-            entry.unlink()
+        tables.opened(lake.path, Table.PURCHASES).create_checkpoint()
+        for version in range(3):
+            tables.entry(lake.path, Table.PURCHASES, version).unlink()
     with pytest.raises(CheckpointMismatch, match="activity recover summaries"):
         check(lake)
     done = recovery.recover(lake.path, Query.SUMMARIES, "a backup was put back")

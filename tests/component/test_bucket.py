@@ -10,13 +10,13 @@ import pytest
 from moto.s3.responses import S3Response
 from types_boto3_s3 import S3Client
 
-from customer_activity import cli
 from customer_activity.demo.run import live
 from customer_activity.errors import SettingsError
 from customer_activity.inspection import doctor, status
 from customer_activity.lake import bucket
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
+from support.command import call
 
 OTHERS = {"ID": "theirs", "Status": "Enabled", "Filter": {"Prefix": "logs/"}, "Expiration": {"Days": 30}}
 
@@ -36,10 +36,8 @@ def command(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     for name, value in settings.environment().items():
         monkeypatch.setenv(name, value)
 
-    def run(*arguments: str) -> tuple[object, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["lake", *arguments])
-        return ended.value.code, capsys.readouterr().out
+    def run(*arguments: str) -> tuple[int, str]:
+        return call("lake", *arguments), capsys.readouterr().out
 
     return run
 
@@ -141,7 +139,7 @@ def test_a_folder_has_no_bucket() -> None:
         bucket.check(Settings(lake="/somewhere"))
 
 
-def test_the_commands_report_and_end_as_checks_do(command: Callable[..., tuple[object, str]]) -> None:
+def test_the_commands_report_and_end_as_checks_do(command: Callable[..., tuple[int, str]]) -> None:
     code, out = command("check")
     assert (code, "there is no bucket lake" in out, "activity lake create" in out) == (1, True, True)
     code, out = command("create", "--json")
@@ -172,10 +170,9 @@ def test_what_fails_on_s3_is_told_without_a_trace_and_before_anything_is_started
     monkeypatch.setattr(status, "report", lambda _: begun.append("a look at every table"))
     for name, chosen in {**settings.environment(), **changed}.items():
         monkeypatch.setenv(name, chosen)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
     code, says = told
-    assert (ended.value.code, says in capsys.readouterr().err) == (code, True)
+    assert call(*arguments) == code
+    assert says in capsys.readouterr().err
     assert not begun
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table
 from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.lake import delta
-from customer_activity.settings import Settings
+from support.tables import entry
 
 FIRST, SECOND = Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS
 WHOLE_LOG: Mapping[Table, int | None] = {FIRST: 0, SECOND: 0}
@@ -80,9 +79,7 @@ def test_what_one_batch_ends_with_the_next_begins_behind(first: int) -> None:
     assert all(upto == after for (_, upto), (after, _) in pairwise(found))
 
 
-def test_a_query_begins_with_the_table_as_it_is_where_its_log_was_shortened(tmp_path: Path) -> None:
-    settings = Settings(lake=str(tmp_path))
-    delta.ensure_tables(settings.lake)
-    assert delta.begins(settings.lake, [FIRST, SECOND]) == WHOLE_LOG
-    Path(table_path(settings.lake, FIRST), "_delta_log", f"{0:020}.json").unlink()
-    assert delta.begins(settings.lake, [FIRST, SECOND]) == {FIRST: None, SECOND: 0}
+def test_a_query_begins_with_the_table_as_it_is_where_its_log_was_shortened(lake: str) -> None:
+    assert delta.begins(lake, [FIRST, SECOND]) == WHOLE_LOG
+    entry(lake, FIRST, 0).unlink()
+    assert delta.begins(lake, [FIRST, SECOND]) == {FIRST: None, SECOND: 0}

@@ -9,8 +9,8 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,11 @@ from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
 from customer_activity.supervision import processes
+from support import waiting
 from support.images import PROJECT
 
+Calls = Callable[[], list[str]]
+MakeSecrets = Callable[[], dict[str, str]]
 SCRIPTS = PROJECT / "infra" / "compose"
 WAIT_SECONDS = 20.0
 # Notes each call with what it reads; a part of Airflow stays until it is told to stop.
@@ -55,7 +58,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def calls(tmp_path: Path) -> Callable[[], list[str]]:
+def calls(tmp_path: Path) -> Calls:
     """Return what tells what was called, in order."""
 
     def told() -> list[str]:
@@ -64,18 +67,14 @@ def calls(tmp_path: Path) -> Callable[[], list[str]]:
     return told
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
+until = partial(waiting.until, seconds=WAIT_SECONDS, every=0.02)
 
 
 # --- supervise.sh
 
 
 @pytest.fixture
-def supervised(environment: dict[str, str], calls: Callable[[], list[str]]) -> Iterator[subprocess.Popen[bytes]]:
+def supervised(environment: dict[str, str], calls: Calls) -> Iterator[subprocess.Popen[bytes]]:
     """Start both parts."""
     with subprocess.Popen([SCRIPTS / "supervise.sh"], env=environment, start_new_session=True) as process:
         until(lambda: {"airflow scheduler", "airflow triggerer"} <= set(calls()))
@@ -92,7 +91,7 @@ def numbers(tmp_path: Path, part: str) -> list[int]:
 
 @pytest.mark.parametrize("part", ["scheduler", "triggerer"])
 def test_a_part_that_was_killed_is_started_again_and_the_other_goes_on(
-    part: str, supervised: subprocess.Popen[bytes], calls: Callable[[], list[str]], tmp_path: Path
+    part: str, supervised: subprocess.Popen[bytes], calls: Calls, tmp_path: Path
 ) -> None:
     itself, left = numbers(tmp_path, part)
     worker = psutil.Process(left)
@@ -103,7 +102,7 @@ def test_a_part_that_was_killed_is_started_again_and_the_other_goes_on(
 
 
 def test_told_to_stop_it_stops_airflow_and_then_the_driver(
-    supervised: subprocess.Popen[bytes], calls: Callable[[], list[str]], tmp_path: Path
+    supervised: subprocess.Popen[bytes], calls: Calls, tmp_path: Path
 ) -> None:
     workers = [psutil.Process(numbers(tmp_path, part)[1]) for part in ("scheduler", "triggerer")]
     supervised.terminate()
@@ -114,7 +113,7 @@ def test_told_to_stop_it_stops_airflow_and_then_the_driver(
 
 
 def test_told_to_stop_it_stops_the_driver_of_every_pipeline(
-    environment: dict[str, str], calls: Callable[[], list[str]], tmp_path: Path
+    environment: dict[str, str], calls: Calls, tmp_path: Path
 ) -> None:
     folder = tmp_path / "pipelines"
     folder.mkdir()
@@ -146,9 +145,7 @@ def prepare(environment: dict[str, str], tmp_path: Path) -> Callable[..., int]:
     return run
 
 
-def test_users_are_made_with_passwords_that_no_command_line_shows(
-    prepare: Callable[..., int], calls: Callable[[], list[str]]
-) -> None:
+def test_users_are_made_with_passwords_that_no_command_line_shows(prepare: Callable[..., int], calls: Calls) -> None:
     assert prepare() == 0
     commands = [call for call in calls() if call.startswith("airflow")]
     assert [call.split(" --")[0] for call in commands] == [
@@ -165,9 +162,7 @@ def test_users_are_made_with_passwords_that_no_command_line_shows(
     ] * 4
 
 
-def test_without_a_database_it_fails_and_makes_nobody(
-    prepare: Callable[..., int], calls: Callable[[], list[str]]
-) -> None:
+def test_without_a_database_it_fails_and_makes_nobody(prepare: Callable[..., int], calls: Calls) -> None:
     assert prepare(MIGRATE_CODE="3") == 3
     assert calls() == ["airflow db migrate"]
 
@@ -249,21 +244,27 @@ def test_the_command_has_the_keys(keys: str | None, found: dict[str, str], tmp_p
 
 
 @pytest.fixture
-def make_secrets(tmp_path: Path) -> Callable[[], dict[str, str]]:
+def secrets(tmp_path: Path) -> Path:
+    """Return the folder in which a test's own secrets are made."""
+    return tmp_path / "infra" / "compose" / "secrets"
+
+
+@pytest.fixture
+def make_secrets(secrets: Path) -> MakeSecrets:
     """Return what makes secrets in a folder of the test's own."""
-    script = tmp_path / "infra" / "compose" / "secrets.sh"
+    script = secrets.with_name("secrets.sh")
     script.parent.mkdir(parents=True)
     script.write_bytes((SCRIPTS / "secrets.sh").read_bytes())
     script.chmod(0o755)
 
     def make() -> dict[str, str]:
         subprocess.run([script], check=True, capture_output=True)
-        return {file.name: file.read_text(encoding="utf-8") for file in script.with_name("secrets").iterdir()}
+        return {file.name: file.read_text(encoding="utf-8") for file in secrets.iterdir()}
 
     return make
 
 
-def test_it_makes_every_secret_that_compose_hands_out(make_secrets: Callable[[], dict[str, str]]) -> None:
+def test_it_makes_every_secret_that_compose_hands_out(make_secrets: MakeSecrets) -> None:
     wanted = yaml.safe_load((PROJECT / "docker-compose.yml").read_text(encoding="utf-8"))["secrets"]
     made = make_secrets()
     assert {f"infra/compose/secrets/{name}" for name in made} == {secret["file"] for secret in wanted.values()}
@@ -272,7 +273,7 @@ def test_it_makes_every_secret_that_compose_hands_out(make_secrets: Callable[[],
     assert not [name for name, value in made.items() if value != value.strip()]
 
 
-def test_what_belongs_together_agrees(make_secrets: Callable[[], dict[str, str]]) -> None:
+def test_what_belongs_together_agrees(make_secrets: MakeSecrets) -> None:
     made = make_secrets()
     assert f":{made['postgres_password']}@" in made["airflow_database"]
     assert f"={made['minio_password']}" in made["minio_keys"]
@@ -288,7 +289,7 @@ def test_what_belongs_together_agrees(make_secrets: Callable[[], dict[str, str]]
 
 @pytest.mark.parametrize("said", ["in the environment", "in .env"])
 def test_the_connection_is_called_after_the_pipeline(
-    said: str, make_secrets: Callable[[], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    said: str, make_secrets: MakeSecrets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if said == "in .env":
         monkeypatch.delenv("ACTIVITY_PIPELINE", raising=False)
@@ -298,21 +299,17 @@ def test_the_connection_is_called_after_the_pipeline(
     assert list(json.loads(make_secrets()["airflow_connections.json"])) == ["orders_eu_airflow"]
 
 
-def test_what_is_there_stays_and_what_is_missing_is_made(
-    make_secrets: Callable[[], dict[str, str]], tmp_path: Path
-) -> None:
+def test_what_is_there_stays_and_what_is_missing_is_made(make_secrets: MakeSecrets, secrets: Path) -> None:
     first = make_secrets()
-    (tmp_path / "infra" / "compose" / "secrets" / "airflow_database").unlink()
-    (tmp_path / "infra" / "compose" / "secrets" / "airflow_token_key").unlink()
+    (secrets / "airflow_database").unlink()
+    (secrets / "airflow_token_key").unlink()
     second = make_secrets()
     assert {name for name in first if first[name] != second[name]} == {"airflow_token_key"}
 
 
-def test_an_account_of_the_lake_that_was_the_stores_root_is_made_anew(
-    make_secrets: Callable[[], dict[str, str]], tmp_path: Path
-) -> None:
+def test_an_account_of_the_lake_that_was_the_stores_root_is_made_anew(make_secrets: MakeSecrets, secrets: Path) -> None:
     root = make_secrets()["minio_password"]
-    keys = tmp_path / "infra" / "compose" / "secrets" / "lake_keys"
+    keys = secrets / "lake_keys"
     keys.unlink()
     keys.write_text(f"AWS_ACCESS_KEY_ID=lake\nAWS_SECRET_ACCESS_KEY={root}", encoding="utf-8")
     made = make_secrets()
@@ -322,10 +319,10 @@ def test_an_account_of_the_lake_that_was_the_stores_root_is_made_anew(
 
 @pytest.mark.parametrize("name", ["kafka_admin", "kafka_client", "kafka_producers"])
 def test_who_signs_in_to_kafka_has_a_file_that_both_clients_take(
-    name: str, make_secrets: Callable[[], dict[str, str]], tmp_path: Path
+    name: str, make_secrets: MakeSecrets, secrets: Path
 ) -> None:
     make_secrets()
-    java, other = clients.security(Settings(kafka_config=tmp_path / "infra" / "compose" / "secrets" / name))
+    java, other = clients.security(Settings(kafka_config=secrets / name))
     assert other["sasl.password"] in java["sasl.jaas.config"]
 
 
@@ -333,7 +330,7 @@ def test_who_signs_in_to_kafka_has_a_file_that_both_clients_take(
 
 
 @pytest.fixture
-def make_account(tmp_path: Path, make_secrets: Callable[[], dict[str, str]]) -> Callable[..., Any]:
+def make_account(tmp_path: Path, secrets: Path, make_secrets: MakeSecrets) -> Callable[..., Any]:
     """Return what makes the lake's account in a store whose `mc` notes what it is told, and by whom."""
     make_secrets()
     (tmp_path / "bin").mkdir()
@@ -349,7 +346,7 @@ def make_account(tmp_path: Path, make_secrets: Callable[[], dict[str, str]]) -> 
     def make(code: int = 0, said: str = "") -> Any:
         known = {"CALLS": str(tmp_path / "calls"), "CODE": str(code), "SAID": said, "STORE": "http://minio:9000"}
         path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        known |= {"PATH": path, "SECRETS": str(tmp_path / "infra" / "compose" / "secrets")}
+        known |= {"PATH": path, "SECRETS": str(secrets)}
         return subprocess.run([SCRIPTS / "lake-account.sh"], env=known, capture_output=True, text=True, check=False)
 
     return make
@@ -362,8 +359,8 @@ def keys_of(text: str) -> str:
 
 def test_the_lake_has_an_account_of_its_own_whose_word_no_command_line_shows(
     make_account: Callable[..., Any],
-    make_secrets: Callable[[], dict[str, str]],
-    calls: Callable[[], list[str]],
+    make_secrets: MakeSecrets,
+    calls: Calls,
     tmp_path: Path,
 ) -> None:
     made = make_secrets()
@@ -409,7 +406,7 @@ def test_the_lakes_account_may_use_the_lakes_bucket_and_no_other() -> None:
 # --- prepare-kafka.sh
 
 
-def test_topics_come_first_and_then_rights(environment: dict[str, str], calls: Callable[[], list[str]]) -> None:
+def test_topics_come_first_and_then_rights(environment: dict[str, str], calls: Calls) -> None:
     assert subprocess.run([SCRIPTS / "prepare-kafka.sh"], env=environment, check=False).returncode == 0
     assert calls() == [
         "activity broker topics",
@@ -418,7 +415,7 @@ def test_topics_come_first_and_then_rights(environment: dict[str, str], calls: C
     ]
 
 
-def test_nobody_else_on_this_machine_can_reach_them(make_secrets: Callable[[], dict[str, str]], tmp_path: Path) -> None:
+def test_nobody_else_on_this_machine_can_reach_them(make_secrets: MakeSecrets, secrets: Path) -> None:
     make_secrets()
-    assert (tmp_path / "infra" / "compose" / "secrets").stat().st_mode & 0o777 == 0o700
-    assert {file.stat().st_mode & 0o222 for file in (tmp_path / "infra" / "compose" / "secrets").iterdir()} == {0}
+    assert secrets.stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o222 for file in secrets.iterdir()} == {0}

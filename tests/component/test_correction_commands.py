@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from customer_activity import cli
 from customer_activity.catalog import Table
 from customer_activity.commands import rebuild as command
 from customer_activity.contracts.tables import arrow_schema
@@ -22,6 +21,7 @@ from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.repair import Applied
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
+from support.command import call
 from support.corrections import BLANK, correction_of
 
 UNLIKE = Rebuilt(
@@ -50,12 +50,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> li
     monkeypatch.setattr(command, "build_and_apply", take)
     monkeypatch.setattr(command, "take_back", take)
     return calls
-
-
-def call(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["rebuild", *arguments])
-    return int(str(ended.value.code))
 
 
 @pytest.mark.parametrize(
@@ -89,14 +83,14 @@ def test_the_last_lines_say_what_came_of_it(
     deployment: Settings,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert call(*arguments) == EXIT_OK
+    assert call("rebuild", *arguments) == EXIT_OK
     assert asked == [wanted]
     assert capsys.readouterr().out.splitlines()[-len(said) :] == said
 
 
 @pytest.mark.parametrize("asked", [pytest.param((UNLIKE, DONE), id="corrected")], indirect=True)
 def test_machines_are_told_the_same(asked: list[Any], deployment: Settings, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--apply", "--json") == EXIT_OK
+    assert call("rebuild", "--apply", "--json") == EXIT_OK
     told = json.loads(capsys.readouterr().out)
     assert (told["differences"], told["correction"]["run"], told["passed_over"]) == (1, RUN, 0)
     assert told["correction"]["tables"][0] == {"table": "gold.activity_changes", "retracted": 1_200, "added": 1_300}
@@ -117,30 +111,30 @@ def test_machines_are_told_the_same(asked: list[Any], deployment: Settings, caps
 def test_what_cannot_be_is_refused(
     arguments: list[str], said: str, deployment: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(*arguments) == EXIT_TERMINAL
+    assert call("rebuild", *arguments) == EXIT_TERMINAL
     assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_corrections_are_listed_and_dropped(deployment: Settings, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--list") == EXIT_OK
+    assert call("rebuild", "--list") == EXIT_OK
     assert "no correction is kept" in capsys.readouterr().out
     delta.ensure_tables(deployment.lake)
     rows = pa.Table.from_pylist([{"purchase_id": "P-1"}], arrow_schema(Table.PURCHASES))
     kept = corrections.keep(deployment.lake, Table.PURCHASES, RUN, "added", rows.to_batches())
     correction = correction_of({Table.PURCHASES: Change(("purchase_id",), Rows(), kept)})
     corrections.begin(deployment.lake, correction)
-    assert call("--list") == EXIT_OK
+    assert call("rebuild", "--list") == EXIT_OK
     assert "no correction is kept" in capsys.readouterr().out  # it is at work
-    assert call("--drop", RUN) == EXIT_TERMINAL
+    assert call("rebuild", "--drop", RUN) == EXIT_TERMINAL
     assert "was interrupted" in capsys.readouterr().err
     corrections.finish(deployment.lake, correction)
-    assert call("--list") == EXIT_OK
+    assert call("rebuild", "--list") == EXIT_OK
     assert "rebuild --apply" in capsys.readouterr().out
-    assert call("--list", "--json") == EXIT_OK
+    assert call("rebuild", "--list", "--json") == EXIT_OK
     (told,) = json.loads(capsys.readouterr().out)
     assert told["tables"] == [{"table": "silver.purchases", "retracted": 0, "added": 1}]
 
-    assert call("--drop", RUN) == EXIT_OK
+    assert call("rebuild", "--drop", RUN) == EXIT_OK
     assert corrections.kept(deployment.lake) == []
 
 
@@ -150,9 +144,7 @@ def test_an_unfinished_correction_names_what_finishes_it(
 ) -> None:
     delta.ensure_tables(deployment.lake)
     corrections.begin(deployment.lake, BLANK)
-    with pytest.raises(SystemExit) as ended:
-        cli.main([command])
-    assert ended.value.code == EXIT_TERMINAL
+    assert call(command) == EXIT_TERMINAL
     said = " ".join(capsys.readouterr().err.split())
     assert f"correction {RUN} was interrupted" in said
     assert "`activity rebuild --apply` finishes it" in said

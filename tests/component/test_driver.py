@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from customer_activity import application, cli
+from customer_activity import application
 from customer_activity.engine import heartbeat
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
@@ -22,6 +22,7 @@ from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes, running
 from customer_activity.supervision.driver import Driver, State
+from support.command import call
 from support.streams import Query
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -46,78 +47,72 @@ def everything(state: str) -> Report:
     return report(*(query(name, state) for name in Query))
 
 
+def behind(name: Query = Query.BRONZE, state: str = "running", **more: Any) -> QueryReport:
+    """Report a query that has something to read and has had no batch for long."""
+    lag = {"lag_records": 5} if name == Query.BRONZE else {"lag_versions": 2}
+    return query(name, state, **{"ago": 900.0} | lag | more)
+
+
+LONG = 1_000.0  # seconds
+
+
 @pytest.mark.parametrize(
-    ("queries", "seconds", "state", "words"),
+    ("seen", "seconds", "state"),
     [
-        ([query()], 500.0, State.RUNNING, ""),
-        ([query(ago=900.0, lag_records=0)], 1_000.0, State.RUNNING, ""),
-        (
-            [query(ago=900.0, lag_records=5)],
-            1_000.0,
-            State.STALLED,
-            "bronze has something to read and no batch for 900 s",
-        ),
-        ([query(ago=900.0, lag_records=5)], 60.0, State.RUNNING, ""),
-        ([query(ago=900.0, lag_records=5, progress_at=told(3.0))], 1_000.0, State.RUNNING, ""),
-        ([query(ago=None, lag_records=5, progress_at=told(3.0))], 1_000.0, State.RUNNING, ""),
-        ([query(ago=900.0, lag_records=5, progress_at=told(300.0))], 1_000.0, State.STALLED, "no batch for 300 s"),
-        ([query(ago=900.0, lag_records=5, idle_at=told(9.0))], 1_000.0, State.RUNNING, ""),
-        ([query(ago=900.0, lag_records=5, idle_at=told(200.0))], 1_000.0, State.STALLED, "no batch for 200 s"),
-        (
-            [query(Query.SILVER, ago=900.0, lag_versions=2, idle_at=told(9.0), unread_since=told(3.0))],
-            1_000.0,
+        pytest.param(query(), 500.0, State.RUNNING, id="at work"),
+        pytest.param(behind(lag_records=0), LONG, State.RUNNING, id="nothing to read"),
+        pytest.param(behind(), 60.0, State.RUNNING, id="started again just now"),
+        pytest.param(behind(progress_at=told(3.0)), LONG, State.RUNNING, id="a long batch moves on"),
+        pytest.param(behind(ago=None, progress_at=told(3.0)), LONG, State.RUNNING, id="a long first batch moves on"),
+        pytest.param(behind(idle_at=told(9.0)), LONG, State.RUNNING, id="had nothing to read until just now"),
+        pytest.param(
+            behind(Query.SILVER, idle_at=told(9.0), unread_since=told(3.0)),
+            LONG,
             State.RUNNING,
-            "",
+            id="what it has not read came after its last look",
         ),
-        (
-            [query(Query.SILVER, ago=900.0, lag_versions=2, idle_at=told(9.0), unread_since=told(200.0))],
-            1_000.0,
-            State.STALLED,
-            "silver has something to read and no batch for 200 s",
-        ),
-        ([query(ago=900.0), query(Query.SILVER, ago=900.0, lag_versions=2)], 1_000.0, State.STALLED, "silver has"),
-        ([query(Query.PUBLISH, "held", ago=900.0, lag_versions=2)], 1_000.0, State.RUNNING, ""),
-        ([query(state="silent", ago=900.0, message="no word")], 1_000.0, State.STALLED, "no word"),
-        ([query(state="silent", ago=20.0)], 1_000.0, State.RUNNING, ""),
-        ([query(state="starting", ago=None)], 20.0, State.STARTING, ""),
-        ([query(state="starting", ago=None)], 500.0, State.STALLED, "has not started within 120 s"),
-        ([query(pid=1)], 20.0, State.STARTING, ""),
-    ],
-    ids=[
-        "at work",
-        "nothing to read",
-        "stuck",
-        "started again just now",
-        "a long batch moves on",
-        "a long first batch moves on",
-        "a long batch has stopped moving",
-        "had nothing to read until just now",
-        "had nothing to read for the last time long ago",
-        "what it has not read came after its last look",
-        "it looks and does not see what has long been there",
-        "a hop stuck",
-        "held by quality",
-        "frozen",
-        "busy",
-        "starting",
-        "does not start",
-        "files of the one before",
+        pytest.param(behind(Query.PUBLISH, "held"), LONG, State.RUNNING, id="held by quality"),
+        pytest.param(query(state="silent", ago=20.0), LONG, State.RUNNING, id="busy"),
+        pytest.param(query(state="starting", ago=None), 20.0, State.STARTING, id="starting"),
+        pytest.param(query(pid=1), 20.0, State.STARTING, id="files of the one before"),
     ],
 )
-def test_a_driver_that_runs_is_judged(queries: list[QueryReport], seconds: float, state: State, words: str) -> None:
-    found, message = driver.judged(report(*queries), PID, seconds)
-    assert found is state
+def test_a_driver_that_goes_on_is_well(seen: QueryReport, seconds: float, state: State) -> None:
+    assert driver.judged(report(seen), PID, seconds) == (state, "")
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        pytest.param(behind(), "bronze has something to read and no batch for 900 s", id="stuck"),
+        pytest.param(behind(progress_at=told(300.0)), "no batch for 300 s", id="a long batch has stopped moving"),
+        pytest.param(
+            behind(idle_at=told(200.0)), "no batch for 200 s", id="nothing to read for the last time long ago"
+        ),
+        pytest.param(
+            behind(Query.SILVER, idle_at=told(9.0), unread_since=told(200.0)),
+            "silver has something to read and no batch for 200 s",
+            id="it looks and does not see what has long been there",
+        ),
+        pytest.param(query(state="silent", ago=900.0, message="no word"), "no word", id="frozen"),
+        pytest.param(query(state="starting", ago=None), "has not started within 120 s", id="does not start"),
+        pytest.param(behind(Query.SILVER), "silver has", id="a hop stuck"),
+    ],
+)
+def test_a_driver_that_is_stuck_says_where(seen: QueryReport, words: str) -> None:
+    others = [query(ago=900.0)] if seen.query != Query.BRONZE else []
+    found, message = driver.judged(report(*others, seen), PID, LONG)
+    assert found is State.STALLED
     assert words in message
 
 
 @pytest.mark.parametrize(
     ("name", "ago", "state"),
     [
-        (Query.SUMMARIES, 400.0, State.RUNNING),
-        (Query.SUMMARIES, 421.0, State.STALLED),
-        (Query.SILVER, 121.0, State.STALLED),
+        pytest.param(Query.SUMMARIES, 400.0, State.RUNNING, id="merges that pause for long"),
+        pytest.param(Query.SUMMARIES, 421.0, State.STALLED, id="longer than that"),
+        pytest.param(Query.SILVER, 121.0, State.STALLED, id="the path does not pause"),
     ],
-    ids=["merges that pause for long", "longer than that", "the path does not pause"],
 )
 def test_a_pause_that_was_asked_for_is_no_silence(name: Query, ago: float, state: State) -> None:
     found, _ = driver.judged(report(query(name, ago=ago, lag_versions=2)), PID, 1_000.0, merge_seconds=300.0)
@@ -225,20 +220,14 @@ def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("deployment")
 class TestCommand:
-    def call(self, *arguments: str) -> int:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["driver", *arguments])
-        assert isinstance(ended.value.code, int)
-        return ended.value.code
-
     def test_status_of_none(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.call("status", "--json") == 1
+        assert call("driver", "status", "--json") == 1
         assert json.loads(capsys.readouterr().out)["state"] == "stopped"
-        assert self.call("status") == 1
+        assert call("driver", "status") == 1
         assert capsys.readouterr().out.startswith("stopped, ")
 
     def test_stop_of_none(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.call("stop", "--json") == 0
+        assert call("driver", "stop", "--json") == 0
         assert json.loads(capsys.readouterr().out) == {"ran": False, "graceful": None}
 
     def test_watch_tells_a_line_a_look(
@@ -246,9 +235,9 @@ class TestCommand:
     ) -> None:
         seen = iter([Driver(State.RUNNING, pid=7, seconds=9.0, lag_records=3), Driver(State.STALLED, "stuck", pid=7)])
         monkeypatch.setattr(driver, "observe", lambda _: next(seen))
-        assert self.call("watch", "--every", "0.1", "--json") == 1
+        assert call("driver", "watch", "--every", "0.1", "--json") == 1
         lines = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
         assert [line["state"] for line in lines] == ["running", "stalled"]
         seen = iter([Driver(State.FAILED, "no space left")])
-        assert self.call("watch") == 1
+        assert call("driver", "watch") == 1
         assert capsys.readouterr().out.rstrip().endswith("; no space left")

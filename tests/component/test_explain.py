@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from customer_activity.engine.failures import explain
@@ -20,60 +18,52 @@ from support.streams import Query
 
 NOTED = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 6."
 LOG_GONE = "[DELTA_MISSING_FILES_UNEXPECTED_VERSION] expected version 3, found 5; set failOnDataLoss to false"
-LOST = LeaseLost("summaries: another driver has taken over")
+KAFKA = "died\norg.apache.kafka.common.errors."
+NO_RIGHT = f"{KAFKA}TopicAuthorizationException: Not authorized to access topics: [p]"
+NO_USER = f"{KAFKA}SaslAuthenticationException: Authentication failed"
+NAMED = "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizationException"
 
 
 @pytest.mark.parametrize(
-    ("said", "cause", "is_lost", "expected", "words"),
+    ("fault", "expected", "words"),
     [
-        ("Python said no", BadShareExceeded("too many"), False, BadShareExceeded, "too many"),
-        (NOTED, None, True, LeaseLost, "another driver has taken over"),
-        (NOTED, None, False, TransientError, "planned a batch in this query's checkpoint"),
-        ("java.io.FileNotFoundException: part-1.parquet", None, False, ChangeFeedLost, "files are gone"),
-        (LOG_GONE, None, False, ChangeFeedLost, "files are gone"),
-        (
-            "died\norg.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [p]",
-            None,
-            False,
-            KafkaRefused,
-            "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizationException",
+        pytest.param(BadShareExceeded("too many"), BadShareExceeded, "too many", id="an error of ours"),
+        pytest.param(ValueError("a bug"), TransientError, "a bug", id="Python's"),
+        pytest.param(
+            NOTED,
+            TransientError,
+            "planned a batch in this query's checkpoint",
+            id="the one before has planned a batch",
         ),
-        (
-            "died\norg.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed",
-            None,
-            False,
-            KafkaRefused,
-            "does not let this client sign in",
+        pytest.param(
+            "java.io.FileNotFoundException: part-1.parquet", ChangeFeedLost, "files are gone", id="a file is gone"
         ),
-        ("something else\n at a line", None, False, TransientError, "summaries stopped: something else"),
-        ("Python said no", ValueError("a bug"), False, TransientError, "a bug"),
-    ],
-    ids=[
-        "an error of ours",
-        "the successor has planned a batch",
-        "the one before has planned a batch",
-        "a file is gone",
-        "entries of a log are gone, which Delta tells in words that Kafka's connector has, too",
-        "Kafka lacks a right for it",
-        "Kafka does not know it any more",
-        "Spark's",
-        "Python's",
+        pytest.param(
+            LOG_GONE,
+            ChangeFeedLost,
+            "files are gone",
+            id="entries of a log are gone, which Delta tells in words that Kafka's connector has, too",
+        ),
+        pytest.param(NO_RIGHT, KafkaRefused, NAMED, id="Kafka lacks a right for it"),
+        pytest.param(NO_USER, KafkaRefused, "cannot be signed in to", id="Kafka does not know it any more"),
+        pytest.param("something else\n at a line", TransientError, "summaries stopped: something else", id="Spark's"),
     ],
 )
 def test_what_happened_is_told(
-    tmp_path: Path,
-    said: str,
-    cause: Exception | None,
-    is_lost: bool,
-    expected: type[ActivityError],
-    words: str,
+    settings: Settings, fault: str | Exception, expected: type[ActivityError], words: str
 ) -> None:
-    def fencing_epoch() -> int:
-        if is_lost:
-            raise LOST
-        return 1
-
-    found = explain(Query.SUMMARIES, RuntimeError(said), cause, Settings(lake=str(tmp_path)), fencing_epoch)
+    """Spark says it in words; what was raised in Python is at hand itself."""
+    said, cause = (fault, None) if isinstance(fault, str) else ("Python said no", fault)
+    found = explain(Query.SUMMARIES, RuntimeError(said), cause, settings, lambda: 1)
     assert type(found) is expected
     assert words in str(found)
     assert "\n at a line" not in str(found)
+
+
+def test_a_successor_that_has_planned_a_batch_is_told(settings: Settings) -> None:
+    lost = LeaseLost("summaries: another driver has taken over")
+
+    def fencing_epoch() -> int:
+        raise lost
+
+    assert explain(Query.SUMMARIES, RuntimeError(NOTED), None, settings, fencing_epoch) is lost

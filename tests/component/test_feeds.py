@@ -19,10 +19,10 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost, Corrected, ForeignCommit
-from customer_activity.lake import delta, feeds, microbatch, named_operations
+from customer_activity.lake import feeds, microbatch, named_operations
 from customer_activity.lake.named_operations import Operation
 from customer_activity.maintenance import maintenance
-from customer_activity.settings import Settings
+from support import tables
 from support.corrections import correct
 from support.streams import Query
 from support.tables import append
@@ -43,17 +43,16 @@ def changed(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def lake(settings: Settings) -> str:
+def lake(lake: str) -> str:
     """Return a lake with five commits to each of two tables: version n has n purchases, and one profile change."""
-    delta.ensure_tables(settings.lake)
     for version in range(1, VERSIONS + 1):
-        append(settings.lake, BOUGHT, *(bought(10 * version + n) for n in range(version)), landing=version)
-        append(settings.lake, PROFILES, changed(version))
-    return settings.lake
+        append(lake, BOUGHT, *(bought(10 * version + n) for n in range(version)), landing=version)
+        append(lake, PROFILES, changed(version))
+    return lake
 
 
-def read(lake: str, *tables: Table, after: int = -1, upto: int = VERSIONS, even_retracted: bool = False) -> feeds.Feed:
-    chosen = tables or tuple(COLUMNS)
+def read(lake: str, *of: Table, after: int = -1, upto: int = VERSIONS, even_retracted: bool = False) -> feeds.Feed:
+    chosen = of or tuple(COLUMNS)
     columns = {table: COLUMNS[table] for table in chosen}
     return feeds.read(lake, columns, dict.fromkeys(chosen, (after, upto)), even_retracted=even_retracted)
 
@@ -130,10 +129,9 @@ def test_versions_without_a_file_are_in_the_parts_too(lake: str) -> None:
 def test_a_version_of_several_files_is_never_divided(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [file.path for file in read(lake, BOUGHT).added[BOUGHT]]
     add = {"size": 1, "partitionValues": {}, "modificationTime": 0, "dataChange": True}
-    actions = [{"commitInfo": {"userMetadata": json.dumps({"query": "silver"})}}]
-    entry = [*actions, *({"add": {"path": path, **add}} for path in files[:3])]
-    log = Path(table_path(lake, BOUGHT), "_delta_log", f"{VERSIONS + 1:020}.json")
-    log.write_text("\n".join(map(json.dumps, entry)))
+    info: dict[str, Any] = {"commitInfo": {"userMetadata": json.dumps({"query": "silver"})}}
+    actions = [info, *({"add": {"path": path, **add}} for path in files[:3])]
+    tables.entry(lake, BOUGHT, VERSIONS + 1).write_text("\n".join(map(json.dumps, actions)))
     monkeypatch.setattr(feeds, "PART_FILES", 2)
     parts = list(read(lake, BOUGHT, upto=VERSIONS + 1).parts())
     assert [len(part.files) for part in parts] == [2, 2, 1, 3]
@@ -161,7 +159,7 @@ def test_a_feed_of_much_is_not_small(lake: str, setting: str, value: int, monkey
 
 def test_a_compaction_is_no_change(lake: str) -> None:
     assert maintenance.compact(lake, BOUGHT) is not None
-    newest = DeltaTable(table_path(lake, BOUGHT)).version()
+    newest = tables.newest(lake, BOUGHT)
     assert newest > VERSIONS
     assert keys(read(lake, BOUGHT, upto=newest)) == keys(read(lake, BOUGHT))
     assert keys(read(lake, BOUGHT, after=VERSIONS, upto=newest)) == []
@@ -188,7 +186,7 @@ def shorten(lake: str, upto: int) -> None:
     """Have the log begin with a checkpoint, without the entries of the first versions."""
     assert maintenance.checkpoint_log(lake, BOUGHT, every=1)
     for version in range(upto + 1):
-        Path(table_path(lake, BOUGHT), "_delta_log", f"{version:020}.json").unlink()
+        tables.entry(lake, BOUGHT, version).unlink()
 
 
 def test_a_first_batch_on_a_shortened_log_begins_with_the_table_as_it_is(lake: str) -> None:
@@ -214,9 +212,9 @@ def test_a_table_that_cannot_be_told_as_it_was_is_an_error(lake: str) -> None:
 @pytest.mark.parametrize("gone", [[0], [1], [2], [0, 1]], ids=lambda versions: f"without {versions}")
 def test_a_log_with_a_hole_tells_no_table_as_it_was(gone: list[int], lake: str) -> None:
     """Entries go in slices, on S3 several at once. With a checksum, delta-rs opens a table of what is left."""
-    DeltaTable(table_path(lake, BOUGHT)).create_checkpoint()
+    tables.opened(lake, BOUGHT).create_checkpoint()
     for version in gone:
-        Path(table_path(lake, BOUGHT), "_delta_log", f"{version:020}.json").unlink()
+        tables.entry(lake, BOUGHT, version).unlink()
     with pytest.raises(ChangeFeedLost, match="is gone from the log"):
         feeds.snapshot(lake, BOUGHT, 2)
     assert len(feeds.snapshot(lake, BOUGHT, VERSIONS)) == VERSIONS
@@ -229,8 +227,7 @@ def test_files_that_are_gone_are_an_error(lake: str, is_small: bool, monkeypatch
     feed = read(lake, BOUGHT, after=1)
     for file in Path(table_path(lake, BOUGHT)).glob("*.parquet"):
         file.unlink()
-    match = "silver.purchases: files that versions 2 to 5 added are gone"
-    with pytest.raises(ChangeFeedLost, match=match):
+    with pytest.raises(ChangeFeedLost, match=r"silver\.purchases: files that versions 2 to 5 added are gone"):
         list(feed.batches(BOUGHT, COLUMNS[BOUGHT]))
 
 
@@ -261,8 +258,8 @@ def our_note_on_a_delete(table: DeltaTable) -> None:
     ],
 )
 def test_somebody_elses_change_is_refused(lake: str, change: Any, said: str) -> None:
-    change(DeltaTable(table_path(lake, BOUGHT)))
-    newest = DeltaTable(table_path(lake, BOUGHT)).version()
+    change(tables.opened(lake, BOUGHT))
+    newest = tables.newest(lake, BOUGHT)
     for upto in (newest, newest + 1):
         with pytest.raises(ForeignCommit, match=rf"silver.purchases: version {newest} .*{said}") as refused:
             read(lake, BOUGHT, after=VERSIONS - 1, upto=upto)
@@ -272,10 +269,10 @@ def test_somebody_elses_change_is_refused(lake: str, change: Any, said: str) -> 
 
 
 def test_properties_and_empty_entries_are_no_change(lake: str) -> None:
-    table = DeltaTable(table_path(lake, BOUGHT))
+    table = tables.opened(lake, BOUGHT)
     table.alter.set_table_properties({"delta.logRetentionDuration": "interval 7 days"})
     write_deltalake(table, arrow_schema(BOUGHT).empty_table(), mode="append")
-    newest = DeltaTable(table_path(lake, BOUGHT)).version()
+    newest = tables.newest(lake, BOUGHT)
     assert newest > VERSIONS
     assert keys(read(lake, BOUGHT, after=VERSIONS, upto=newest)) == []
 
@@ -285,16 +282,14 @@ def operated(request: pytest.FixtureRequest, lake: str) -> tuple[str, Operation]
     """Take a row out by a named operation, and append another one."""
     operation: Operation = request.param
     with named_operations.fenced(lake, operation, [BOUGHT], "a test") as fence:
-        DeltaTable(table_path(lake, BOUGHT)).delete(
-            "purchase_id = 'P-50'", commit_properties=fence.properties(BOUGHT, rows=1)
-        )
+        tables.opened(lake, BOUGHT).delete("purchase_id = 'P-50'", commit_properties=fence.properties(BOUGHT, rows=1))
     append(lake, BOUGHT, bought(99))
     return lake, operation
 
 
 def test_a_named_operation_is_skipped_or_says_how_to_go_on(operated: tuple[str, Operation]) -> None:
     lake, operation = operated
-    newest = DeltaTable(table_path(lake, BOUGHT)).version()
+    newest = tables.newest(lake, BOUGHT)
     if operation is Operation.CORRECTION:  # one that does not note which rows it added
         for even_retracted in (False, True):
             with pytest.raises(Corrected, match=rf"version {newest - 1} is a correction[\s\S]*rebuild --apply"):
@@ -305,9 +300,9 @@ def test_a_named_operation_is_skipped_or_says_how_to_go_on(operated: tuple[str, 
 
 def test_what_a_correction_adds_is_appended_and_what_it_retracts_ends_the_feed(lake: str) -> None:
     correct(lake, BOUGHT, KEY, [], [bought(70), bought(71)])
-    assert DeltaTable(table_path(lake, BOUGHT)).history(1)[0]["operation"] == "WRITE"  # no merge reads the whole table
+    assert tables.opened(lake, BOUGHT).history(1)[0]["operation"] == "WRITE"  # no merge reads the whole table
     append(lake, BOUGHT, bought(99))
-    newest = DeltaTable(table_path(lake, BOUGHT)).version()
+    newest = tables.newest(lake, BOUGHT)
     assert keys(read(lake, BOUGHT, after=VERSIONS, upto=newest)) == ["P-70", "P-71", "P-99"]
 
     correct(lake, BOUGHT, KEY, [bought(70)], [bought(72)])
@@ -319,14 +314,14 @@ def test_what_a_correction_adds_is_appended_and_what_it_retracts_ends_the_feed(l
 
 
 def test_what_a_correction_put_right_is_refused_no_more(lake: str) -> None:
-    somebodys_insert(DeltaTable(table_path(lake, BOUGHT)))
+    somebodys_insert(tables.opened(lake, BOUGHT))
     correct(lake, BOUGHT, KEY, [bought(99)], [])
-    newest = DeltaTable(table_path(lake, BOUGHT)).version()
+    newest = tables.newest(lake, BOUGHT)
     for even_retracted in (False, True):
         with pytest.raises(Corrected):
             read(lake, BOUGHT, after=VERSIONS, upto=newest, even_retracted=even_retracted)
     append(lake, BOUGHT, bought(100))
     assert keys(read(lake, BOUGHT, after=newest, upto=newest + 1)) == ["P-100"]
-    somebodys_insert(DeltaTable(table_path(lake, BOUGHT)))
+    somebodys_insert(tables.opened(lake, BOUGHT))
     with pytest.raises(ForeignCommit):
         read(lake, BOUGHT, after=newest, upto=newest + 2)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
@@ -23,6 +22,7 @@ from customer_activity.state.local import LocalState
 from customer_activity.streams.gold import state as gold_state
 from customer_activity.streams.gold.state import change as changed
 from customer_activity.streams.gold.state import latest, summarised, totalled, with_an_end
+from support import tables
 from support.tables import append
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -86,6 +86,14 @@ def both(version: int) -> dict[Table, int]:
     return dict.fromkeys(SILVER, version)
 
 
+def hold(settings: Settings, version: int | None) -> None:
+    """Leave an index behind that was brought to a version of silver's tables; None: leave none."""
+    if version is not None:
+        state = opened(settings)
+        state.bring(both(version))
+        state.close()
+
+
 def known(state: LocalState) -> tuple[int, str | None]:
     """How many purchases the state counts of C-1, and the name it has."""
     connection = state.index.connection
@@ -103,27 +111,23 @@ def vacuumed(lake: str) -> None:
     """Remove what a compaction replaced, however young."""
     compacted(lake)
     for table in SILVER:
-        log = DeltaTable(table_path(lake, table))
+        log = tables.opened(lake, table)
         log.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
 
 
 def shortened(lake: str) -> None:
     """Remove what the logs have before a checkpoint at the newest commit of silver's."""
     for table in SILVER:
-        path = Path(table_path(lake, table))
-        DeltaTable(path).create_checkpoint()
-        for entry in (path / "_delta_log").glob("*.json"):
-            if int(entry.stem) < COMMITS:
-                entry.unlink()
+        tables.opened(lake, table).create_checkpoint()
+        for version in range(COMMITS):
+            tables.entry(lake, table, version).unlink()
 
 
 def put_back_and_grown(lake: str) -> None:
     """Take each table back to version 3 and let it grow past where it was, with other rows."""
     for table in SILVER:
-        path = Path(table_path(lake, table))
-        for entry in (path / "_delta_log").glob("*.json"):
-            if int(entry.stem) > 3:
-                entry.unlink()
+        for version in range(4, COMMITS + 1):
+            tables.entry(lake, table, version).unlink()
         for number in range(11, 11 + COMMITS):
             rows = [bought(number), bought(10 * number)] if table is Table.PURCHASES else [said(number)]
             append(lake, table, *rows)
@@ -148,10 +152,7 @@ def unchanged(_lake: str) -> None:
 def test_the_state_is_exactly_that_of_a_version(
     settings: Settings, held: int | None, wanted: int, became: Callable[[str], None]
 ) -> None:
-    if held is not None:
-        before = opened(settings)
-        before.bring(both(held))
-        before.close()
+    hold(settings, held)
     became(settings.lake)
     state = opened(settings)
     state.bring(both(wanted))
@@ -161,10 +162,7 @@ def test_the_state_is_exactly_that_of_a_version(
 
 @pytest.mark.parametrize("held", [None, 2, COMMITS], ids=lambda held: f"held {held}")
 def test_a_shortened_log_loses_nothing(settings: Settings, held: int | None) -> None:
-    if held is not None:
-        before = opened(settings)
-        before.bring(both(held))
-        before.close()
+    hold(settings, held)
     shortened(settings.lake)
     state = opened(settings)
     state.bring(both(COMMITS))
@@ -173,9 +171,7 @@ def test_a_shortened_log_loses_nothing(settings: Settings, held: int | None) -> 
 
 @pytest.mark.parametrize("held", [5, COMMITS], ids=lambda held: f"held {held}")
 def test_a_table_that_was_put_back_has_other_commits_under_the_same_numbers(settings: Settings, held: int) -> None:
-    before = opened(settings)
-    before.bring(both(held))
-    before.close()
+    hold(settings, held)
     put_back_and_grown(settings.lake)
     state = opened(settings)
     state.bring(both(8))
@@ -184,8 +180,6 @@ def test_a_table_that_was_put_back_has_other_commits_under_the_same_numbers(sett
 
 def test_rows_that_landed_later_are_left_out_where_only_the_newest_version_is_whole(settings: Settings) -> None:
     vacuumed(settings.lake)
-    for table in SILVER:  # the log no longer has what tells the files of version 4
-        assert Path(table_path(settings.lake, table)).exists()
     state = opened(settings)
     state.bring(both(4))
     assert known(state) == (4, "Name 4")
@@ -193,7 +187,7 @@ def test_rows_that_landed_later_are_left_out_where_only_the_newest_version_is_wh
 
 def test_nobody_guesses_where_no_commit_tells_what_had_landed(settings: Settings) -> None:
     append(settings.lake, Table.PURCHASES, bought(7))  # as the release before did: without a landing
-    wanted = DeltaTable(table_path(settings.lake, Table.PURCHASES)).version()
+    wanted = tables.newest(settings.lake, Table.PURCHASES)
     append(settings.lake, Table.PURCHASES, bought(8))
     vacuumed(settings.lake)
     with pytest.raises(ChangeFeedLost, match=f"silver.purchases: .* version {wanted}"):
@@ -236,9 +230,8 @@ def test_an_older_change_does_not_bring_a_profile_back(settings: Settings, tombs
     """Files of a snapshot come in any order; so do commits that a replay made."""
     for number in range(1, COMMITS + 1):
         append(settings.lake, Table.PROFILE_CHANGES, said(number, "C-9", is_tombstone=number == tombstone_at))
-    newest = DeltaTable(table_path(settings.lake, Table.PROFILE_CHANGES)).version()
-    for table in (Table.PROFILE_CHANGES,):
-        maintenance.compact(settings.lake, table)
+    newest = tables.newest(settings.lake, Table.PROFILE_CHANGES)
+    maintenance.compact(settings.lake, Table.PROFILE_CHANGES)
     state = opened(settings)
     state.bring({Table.PROFILE_CHANGES: newest})
     names = dict(state.index.connection.execute("SELECT customer_id, name FROM profile"))
@@ -299,7 +292,7 @@ def test_a_row_out_of_range_ends_with_its_profile_although_another_begins(
 def test_a_foreign_commit_on_the_way_is_refused_by_name(settings: Settings, change: str) -> None:
     state = opened(settings)
     state.bring({Table.PURCHASES: COMMITS})
-    table = DeltaTable(table_path(settings.lake, Table.PURCHASES))
+    table = tables.opened(settings.lake, Table.PURCHASES)
     if change == "delete":
         table.delete("purchase_id = 'P-3'")
     elif change == "update":
@@ -314,7 +307,7 @@ def test_the_same_sums_are_seeded_and_followed(settings: Settings) -> None:
     """What the index's own language adds up is what the batches' does."""
     for number in range(20, 40):
         append(settings.lake, Table.PURCHASES, bought(number, f"C-{number % 3}", f"{number}.{number}"))
-    newest = DeltaTable(table_path(settings.lake, Table.PURCHASES)).version()
+    newest = tables.newest(settings.lake, Table.PURCHASES)
     sums = []
     for first in (newest, 0):
         state = opened(settings)

@@ -14,12 +14,10 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from rich.console import Console
 from rich.text import Text
 
-from customer_activity import cli
 from customer_activity.catalog import Table
 from customer_activity.commands import driver, inspection, quality, rebuild
 from customer_activity.commands import verify as verifying
@@ -30,7 +28,6 @@ from customer_activity.errors import TerminalError
 from customer_activity.inspection import status
 from customer_activity.inspection.doctor import Finding
 from customer_activity.quality.judging import Judged, Outcome
-from customer_activity.quality.rules import Rule, Severity
 from customer_activity.quality.run import Report, Verdict
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
@@ -38,10 +35,12 @@ from customer_activity.settings import Settings
 from customer_activity.supervision.driver import Driver, State
 from customer_activity.terminal import console, screens
 from customer_activity.verification.comparison import Check
-from customer_activity.verification.verify import Report as Verified
-from support.inspected import NOON, TIMESTAMP, of, text, write, write_status
+from support import command
+from support.inspected import NOON, of, text, write_status
+from support.reports import rule, verified
 from support.run_reports import report
 from support.streams import Query
+from support.tables import append
 
 # A title, a colour, a NUL, an overwritten and a forged line, C1, bidi, a hidden joiner, markup, an emoji's name, HTML.
 HOSTILE = (
@@ -72,27 +71,21 @@ def call(deployment: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: 
     monkeypatch.setattr("os.nice", lambda _: 0)
 
     def run_command(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([*arguments])
-        assert isinstance(ended.value.code, int)
-        told = capsys.readouterr()
-        return ended.value.code, told.out + told.err
+        code, told = command.call(*arguments), capsys.readouterr()
+        return code, told.out + told.err
 
     return run_command
 
 
 @pytest.fixture
-def customer(settings: Settings) -> str:
+def customer(lake: str) -> str:
     """Write a customer of whom everything is hostile; return its id."""
     texts = dict.fromkeys(("customer_id", "name", "email", "address", "loyalty_status"), HOSTILE)
-    names = dict.fromkeys(texts, pa.string())
-    row = {**texts, "view_version": 1, "as_of": NOON}
-    write(settings, Table.ACTIVITY, [row], **names, view_version=pa.int64(), as_of=TIMESTAMP)
-    write(settings, Table.PROFILES, [row], **names, view_version=pa.int64(), as_of=TIMESTAMP)
+    append(lake, Table.ACTIVITY, {**texts, "view_version": 1, "as_of": NOON})
+    append(lake, Table.PROFILES, texts)
     ids = dict.fromkeys(("purchase_id", "customer_id", "product_id", "currency"), HOSTILE)
-    bought = {**ids, "amount": Decimal("1.25"), "occurred_at": NOON, "offset": 1, "kafka_timestamp": NOON}
-    columns = {**dict.fromkeys(ids, pa.string()), **dict.fromkeys(("occurred_at", "kafka_timestamp"), TIMESTAMP)}
-    write(settings, Table.PURCHASES, [bought], **columns, amount=pa.decimal128(18, 2), offset=pa.int64())
+    bought = {"amount": Decimal("1.25"), "occurred_at": NOON, "offset": 1, "kafka_timestamp": NOON}
+    append(lake, Table.PURCHASES, ids | bought)
     return HOSTILE
 
 
@@ -146,20 +139,7 @@ def test_what_to_do_next_is_safe_to_paste(capsys: pytest.CaptureFixture[str], mo
 
 def test_verify(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     check = Check(HOSTILE, 3, 2, 7, (f"{HOSTILE} differs: name",), impossible=HOSTILE)
-    found = Verified(
-        [check],
-        records={HOSTILE: 1},
-        from_lake={HOSTILE: 1},
-        covers={HOSTILE: {0: 1}},
-        purchases=1,
-        customers=1,
-        turnover=1,
-        currency="EUR",
-        sample=None,
-        moving=0,
-        growth=0,
-        seconds=1.0,
-    )
+    found = verified(check, records={HOSTILE: 1}, from_lake={HOSTILE: 1}, covers={HOSTILE: {0: 1}})
     monkeypatch.setattr(verifying, "run_checks", lambda *_, **__: found)
     monkeypatch.setattr(gate, "holding", lambda _: {HOSTILE: gate.Failure("s", HOSTILE, "now", "run")})
     _, printed = call("verify")
@@ -169,17 +149,9 @@ def test_verify(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_quality(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = Rule(
-        rule="one_row",
-        severity=Severity.HOLD,
-        why="Because somebody counts on it.",
-        expect={"expect_table_row_count_to_equal": {"value": 0}},
-        query="SELECT 1",
-        suite="gold/customer_activity",
-    )
     judged = Judged(Outcome.ERROR, None, HOSTILE, (f"customer_id {HOSTILE}",), None)
-    verdict = Verdict(rule, judged, 0.5, (f"customer_id {HOSTILE}",))
-    held = {"one_row": gate.Failure(rule.suite, HOSTILE, "now", "run-1")}
+    verdict = Verdict(rule("one_row"), judged, 0.5, (f"customer_id {HOSTILE}",))
+    held = {"one_row": gate.Failure(verdict.rule.suite, HOSTILE, "now", "run-1")}
     monkeypatch.setattr(quality, "judge", lambda *_, **__: Report("run-1", [verdict], {}, held, (), "/docs", 1.0))
     _, printed = call("quality")
     assert_harmless(printed)
@@ -187,16 +159,10 @@ def test_quality(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("show",)])
-def test_quarantine(call: Calls, settings: Settings, arguments: tuple[str, ...]) -> None:
-    row = {
-        "topic": HOSTILE, "partition": 0, "offset": 1, "kafka_timestamp": NOON, "reason": HOSTILE, "detail": HOSTILE,
-        "quarantined_at": NOON + timedelta(seconds=1),
-    }  # fmt: skip
-    columns = {
-        **dict.fromkeys(("topic", "reason", "detail"), pa.string()),
-        **dict.fromkeys(("kafka_timestamp", "quarantined_at"), TIMESTAMP),
-    }
-    write(settings, Table.QUARANTINE, [row], **columns, partition=pa.int32(), offset=pa.int64())
+def test_quarantine(call: Calls, lake: str, arguments: tuple[str, ...]) -> None:
+    place = {"topic": HOSTILE, "partition": 0, "offset": 1, "kafka_timestamp": NOON}
+    said = {"reason": HOSTILE, "detail": HOSTILE, "quarantined_at": NOON + timedelta(seconds=1)}
+    append(lake, Table.QUARANTINE, place | said)
     code, printed = call("quarantine", *arguments)
     assert code == 0
     assert_harmless(printed)

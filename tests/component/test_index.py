@@ -123,15 +123,7 @@ def test_damage_that_is_met_later_ends_the_batch_and_is_gone_at_the_next_start(t
 
 
 def test_keys_are_looked_up_whole(tmp_path: Path) -> None:
-    odd = [
-        "A",
-        "A\x00",
-        "A\x00B",
-        "\x00",
-        "é",
-        "e\u0301",
-        "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
-    ]
+    odd = ["A", "A\x00", "A\x00B", "\x00", "é", "e\u0301", "\U0001f600"]
     index = Index(tmp_path / "a.db", WORDS)
     with index.change() as connection:
         connection.executemany("INSERT INTO word VALUES (?)", ((key,) for key in odd[1:]))
@@ -141,17 +133,8 @@ def test_keys_are_looked_up_whole(tmp_path: Path) -> None:
 
 def bought(number: int) -> dict[str, object]:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    return {
-        "purchase_id": f"P-{number}",
-        "customer_id": "C-1",
-        "product_id": None,
-        "amount": Decimal("1.50"),
-        "currency": "EUR",
-        "occurred_at": now,
-        "partition": 0,
-        "offset": number,
-        "kafka_timestamp": now,
-    }
+    content = {"customer_id": "C-1", "amount": Decimal("1.50"), "currency": "EUR", "occurred_at": now}
+    return {"purchase_id": f"P-{number}", **content, "partition": 0, "offset": number, "kafka_timestamp": now}
 
 
 @pytest.fixture

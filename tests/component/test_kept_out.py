@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from customer_activity.catalog import Table, lease_id, lock_path, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import QueryAlreadyRunning
-from customer_activity.lake import audit, corrections, delta, layout
+from customer_activity.lake import audit, corrections, layout
 from customer_activity.lease import lease
 from customer_activity.lease.epochs import LOCKED
 from customer_activity.operations import migration, recovery
@@ -23,6 +23,7 @@ from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.rebuild import repair
 from customer_activity.settings import Settings
+from support import tables
 from support.streams import Query
 
 # Locks of one process do not shut itself out, so the other side is a process of its own.
@@ -51,12 +52,6 @@ def driver(lake: str, query: Query) -> Iterator[None]:
         yield
     finally:
         held.communicate()
-
-
-@pytest.fixture
-def lake(settings: Settings) -> str:
-    delta.ensure_tables(settings.lake)
-    return settings.lake
 
 
 def test_it_holds_these_queries_and_gives_them_back(lake: str) -> None:
@@ -113,11 +108,11 @@ def test_a_correction_begins_beside_no_driver(settings: Settings, lake: str) -> 
 
 @pytest.mark.parametrize("query", list(Query))
 def test_a_migration_waits_for_no_driver(query: Query, lake: str) -> None:
-    table = DeltaTable(table_path(lake, Table.ACTIVITY))
+    table = tables.opened(lake, Table.ACTIVITY)
     table.alter.set_table_properties({layout.PROPERTY: "1"}, raise_if_not_exists=False)
     with driver(lake, query), pytest.raises(QueryAlreadyRunning, match=query):
         migration.migrate(lake)
-    assert table.version() == DeltaTable(table_path(lake, Table.ACTIVITY)).version()
+    assert table.version() == tables.newest(lake, Table.ACTIVITY)
     assert migration.migrate(lake).is_done
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.lake import datafiles, delta
+from customer_activity.lake import datafiles
 from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lake.numbering import Numbering
@@ -23,13 +22,7 @@ from customer_activity.streams.bronze import landing as module
 from customer_activity.streams.bronze.landing import Landing, land_here
 from support.kafka_batches import LANDED, PROFILES, PURCHASES, kafka_batch, profile, purchase, raw_purchase
 from support.streams import Query
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> str:
-    """Return a lake with empty tables."""
-    delta.ensure_tables(str(tmp_path))
-    return str(tmp_path)
+from support.tables import append
 
 
 def land(lake: str, *batches: pa.RecordBatch) -> module.Landed:
@@ -107,16 +100,6 @@ def batch_of(number: int, generation: str = "g-1") -> MicroBatch:
     return MicroBatch(Query.BRONZE, generation, number)
 
 
-def note(lake: str, table: Table, **said: Any) -> None:
-    """Commit nothing but a note."""
-    write_deltalake(
-        table_path(lake, table),
-        pa.Table.from_pylist([], schema=arrow_schema(table)),
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(said)}),
-    )
-
-
 def landed_as(lake: str, number: int, **more: Any) -> tuple[int, dict[str, Any]]:
     """The number of a batch by a new driver, and what its commits note."""
     batch = batch_of(number, **more)
@@ -126,18 +109,18 @@ def landed_as(lake: str, number: int, **more: Any) -> tuple[int, dict[str, Any]]
 def test_landings_are_counted_over_drivers_and_replays(lake: str) -> None:
     numbers = Numbering(lake)
     assert [numbers.of(batch_of(n)).number for n in (0, 1, 1, 2)] == [1, 2, 2, 3]
-    note(lake, Table.QUARANTINE, query="bronze", generation="g-1", batch_id=2, landing=3)
-    note(lake, Table.QUARANTINE, query="silver", generation="g-9", batch_id=40)
+    append(lake, Table.QUARANTINE, query="bronze", generation="g-1", batch_id=2, landing=3)
+    append(lake, Table.QUARANTINE, query="silver", generation="g-9", batch_id=40)
     assert landed_as(lake, 3)[0] == 4
-    note(lake, Table.PROFILE_EVENTS, query="replay", generation="r", batch_id=0, landing=9)
+    append(lake, Table.PROFILE_EVENTS, query="replay", generation="r", batch_id=0, landing=9)
     assert landed_as(lake, 3)[0] == 10
     assert landed_as(lake, 0, generation="g-2")[0] == 10
 
 
 def test_a_batch_that_was_interrupted_keeps_its_number_and_its_time(lake: str) -> None:
     number, extra = landed_as(lake, 5)
-    note(lake, Table.QUARANTINE, query="bronze", generation="g-1", batch_id=5, **extra)
-    note(lake, Table.PURCHASE_EVENTS, query="replay", generation="r", batch_id=0, landing=number + 1)
+    append(lake, Table.QUARANTINE, query="bronze", generation="g-1", batch_id=5, **extra)
+    append(lake, Table.PURCHASE_EVENTS, query="replay", generation="r", batch_id=0, landing=number + 1)
 
     again = batch_of(5)
     landing = Numbering(lake).of(again)
@@ -149,9 +132,8 @@ def test_a_batch_that_was_interrupted_keeps_its_number_and_its_time(lake: str) -
 
 def test_numbers_are_not_given_twice_where_no_commit_tells(lake: str) -> None:
     writer = FileWriter(lake, Table.PROFILE_EVENTS)
-    row = {**dict.fromkeys(arrow_schema(Table.PROFILE_EVENTS).names), "landing": 41}
-    writer.write(pa.Table.from_pylist([row], arrow_schema(Table.PROFILE_EVENTS)))
-    table = DeltaTable(table_path(lake, Table.PROFILE_EVENTS))
-    write_deltalake(table, pa.Table.from_pylist([row], arrow_schema(Table.PROFILE_EVENTS)), mode="append")
+    landed = pa.Table.from_pylist([{"landing": 41}], arrow_schema(Table.PROFILE_EVENTS))
+    writer.write(landed)
+    write_deltalake(table_path(lake, Table.PROFILE_EVENTS), landed, mode="append")
 
     assert landed_as(lake, 0)[0] == 42

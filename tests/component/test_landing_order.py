@@ -10,9 +10,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity.catalog import Table, lease_id, table_path
+from customer_activity.catalog import Table, lease_id
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.contracts.tables import arrow_schema
@@ -28,6 +27,7 @@ from customer_activity.rebuild.building import Choice
 from customer_activity.settings import Settings
 from customer_activity.verification import lake as verifying
 from customer_activity.verification.order import Notes, compare, read
+from support import tables
 from support.records import NOW_MS, PROFILES, profile
 from support.streams import Query
 
@@ -43,19 +43,11 @@ def row(place: Place, **more: Any) -> dict[str, Any]:
 
 
 def write(lake: str, table: Table, rows: list[dict[str, Any]], **note: Any) -> None:
-    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": "bronze"} | note)})
-    content = pa.Table.from_pylist(rows, arrow_schema(table))
-    write_deltalake(table_path(lake, table), content, mode="append", commit_properties=properties)
-
-
-@pytest.fixture
-def lake(settings: Settings) -> str:
-    delta.ensure_tables(settings.lake)
-    return settings.lake
+    tables.append(lake, table, *rows, **{"query": "bronze"} | note)
 
 
 def content(lake: str, table: Table, *columns: str) -> list[tuple[Any, ...]]:
-    found = DeltaTable(table_path(lake, table)).to_pyarrow_table().select(columns)
+    found = tables.opened(lake, table).to_pyarrow_table().select(columns)
     return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
@@ -94,14 +86,14 @@ def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:
     replay(settings, Selection(), "clocks are set")
     assert sorted(content(lake, Table.PROFILE_EVENTS, "landing", "offset")) == [(4, 4), (4, 6), (10, 5)]
     for table in (Table.PROFILE_EVENTS, Table.QUARANTINE):
-        newest = deltalog.entry(lake, table, DeltaTable(table_path(lake, table)).version())
+        newest = deltalog.entry(lake, table, tables.newest(lake, table))
         assert newest is not None
         note = named_operations.classify(newest.actions).note
         assert (note["query"], note["landing"], note["rules"]) == ("replay", 10, 2)
 
-    tables = verifying.open_tables(settings)
-    notes = Notes.of(verifying.commits(lake, Table.PROFILE_EVENTS, tables[Table.PROFILE_EVENTS]).metadata)
-    placed = read(verifying.places(tables), PROFILES, notes)
+    opened = verifying.open_tables(settings)
+    notes = Notes.of(verifying.commits(lake, Table.PROFILE_EVENTS, opened[Table.PROFILE_EVENTS]).metadata)
+    placed = read(verifying.places(opened), PROFILES, notes)
     assert compare(PROFILES, placed, notes.replays).ok, "a record that came back landed when it did"
     assert not compare(PROFILES, placed, frozenset()).ok
 
@@ -147,7 +139,7 @@ def test_the_commits_of_a_replay_carry_the_epochs_of_their_tables_writers(settin
         (Table.PROFILE_EVENTS, [Query.BRONZE]),
         (Table.QUARANTINE, [Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH]),
     ):
-        log = DeltaTable(table_path(lake, table))
+        log = tables.opened(lake, table)
         assert [log.transaction_version(lease_id(query)) for query in queries] == [1] * len(queries)
 
 
@@ -199,8 +191,8 @@ def test_a_rebuild_and_quality_begin_with_what_a_part_of_a_batch_has_read(lake: 
     write(lake, Table.PROFILE_CHANGES, [], **note)
     write(lake, Table.ACTIVITY_CHANGES, [], query="gold", **{Table.PROFILE_CHANGES.label: 1})
     assert basis.find(lake).versions[Table.PROFILE_EVENTS.label] == 2
-    tables = {table: DeltaTable(table_path(lake, table)) for table in Table}
+    opened = {table: tables.opened(lake, table) for table in Table}
     (seen,) = [
         seen for seen in pins.seen_tables() if (seen.read, seen.made) == (Table.PROFILE_EVENTS, Table.PROFILE_CHANGES)
     ]
-    assert pins._seen(lake, seen, tables, None) == 2, "quality judges by the same"
+    assert pins._seen(lake, seen, opened, None) == 2, "quality judges by the same"

@@ -7,20 +7,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, write_deltalake
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import loss
 from customer_activity.engine.loss import Lost
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.kafka import clients
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
+from support import tables
 from support.streams import Query
 
 BOUGHT, PEOPLE = "purchase-events", "customer-profile-state"
@@ -42,13 +40,14 @@ def settings(tmp_path: Path) -> Settings:
     delta.ensure_tables(own.lake)
     checkpoint.write(own.lake, Query.BRONZE, "g-1", 7, CUT, is_committed=True)
     note = {"query": "bronze", "generation": "g-1", "batch_id": 7, "topic_ids": {BOUGHT: "id-1", PEOPLE: "id-2"}}
-    write_deltalake(
-        table_path(own.lake, Table.PROFILE_EVENTS),
-        pa.Table.from_pylist([], schema=arrow_schema(Table.PROFILE_EVENTS)),
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
-    )
+    tables.commit(own.lake, Table.PROFILE_EVENTS, note)
     return own
+
+
+def write_checkpoint(settings: Settings, *, is_committed: bool) -> None:
+    """Have a checkpoint of batch 7 that is through or not, in the place of the one that is there."""
+    checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
+    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_committed=is_committed)
 
 
 @pytest.fixture
@@ -94,9 +93,7 @@ def test_lost_offsets_are_found(
     settings: Settings, broker: dict[str, Any], is_committed: bool, ranges: dict[str, Any], lost: list[Lost]
 ) -> None:
     broker["ranges"].update(ranges)
-    if not is_committed:
-        checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
-        checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT)
+    write_checkpoint(settings, is_committed=is_committed)
 
     assert loss.find(settings) == lost
     if not lost:
@@ -136,8 +133,7 @@ def test_a_lake_without_a_checkpoint_has_lost_nothing(settings: Settings, broker
 def test_what_is_accepted_is_gone_on_from_and_noted(
     settings: Settings, broker: dict[str, Any], is_committed: bool
 ) -> None:
-    checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
-    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_committed=is_committed)
+    write_checkpoint(settings, is_committed=is_committed)
     broker["ranges"].update({BOUGHT: {0: (12, 20), 1: (0, 20)}})
     (lost,) = loss.find(settings)
 
@@ -149,11 +145,8 @@ def test_what_is_accepted_is_gone_on_from_and_noted(
     begin = source({0: 12, 1: 6}, {0: 1})
     assert checkpoint.cut(settings.lake, Query.BRONZE, 7) == OffsetRange([begin], [source({0: 12, 1: 6}, {0: 4})])
     (deed,) = (json.loads(path.read_text()) for path in Path(settings.lake, "_audit").iterdir())
-    assert (deed["what"], deed["reason"], deed["lost"]) == (
-        "accept-loss",
-        "retention was too short",
-        [lost._asdict()],
-    )
+    expected = {"what": "accept-loss", "reason": "retention was too short", "lost": [lost._asdict()]}
+    assert expected.items() <= deed.items()
     assert Path(deed["set_aside"]).is_dir()
 
 
@@ -161,8 +154,7 @@ def test_what_is_accepted_is_gone_on_from_and_noted(
 def test_what_an_added_partition_lost_is_accepted(
     settings: Settings, broker: dict[str, Any], is_committed: bool
 ) -> None:
-    checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
-    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 7, CUT, is_committed=is_committed)
+    write_checkpoint(settings, is_committed=is_committed)
     broker["ranges"].update({BOUGHT: {0: (0, 20), 1: (0, 20), 2: (4, 9)}})
 
     loss.accept(settings, 4, "it was added too late")

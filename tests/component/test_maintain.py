@@ -3,74 +3,58 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 
-from customer_activity import cli
-from customer_activity.catalog import Table, checkpoint_path, table_path
+from customer_activity.catalog import Table, checkpoint_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import EXIT_CHECK_FAILED, QueryAlreadyRunning, SettingsError, TransientError
-from customer_activity.lake import delta
 from customer_activity.lease.lease import newest_epoch
 from customer_activity.maintenance import on_demand
 from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests, running
-from customer_activity.supervision.requests import MAINTENANCE
+from customer_activity.supervision.requests import MAINTENANCE, Request
+from support import tables
+from support.asked_driver import asked_driver
+from support.command import call
 from support.streams import Query
 
 DONE = [Tended("silver.purchases", files_before=3, bytes_before=300, files_after=1, bytes_after=100)]
 
 
 @pytest.fixture
-def lake(settings: Settings) -> str:
+def lake(lake: str) -> str:
     """Return a lake with three small files in silver.purchases."""
-    delta.ensure_tables(settings.lake)
     for number in range(3):
-        rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
-        write_deltalake(table_path(settings.lake, Table.PURCHASES), rows, mode="append")
-    return settings.lake
+        tables.append(lake, Table.PURCHASES, {"purchase_id": f"P-{number}"})
+    return lake
 
 
 @contextmanager
 def driver(settings: Settings, monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> Iterator[None]:
     """Stand in for a driver that runs, and does what it is asked for or ends instead."""
-    alive = threading.Event()
-    alive.set()
-    over = threading.Event()
-    monkeypatch.setattr(running, "stream_pids", lambda _: [4_711] if alive.is_set() else [])
+    alive = [4_711]
+    monkeypatch.setattr(running, "stream_pids", lambda _: alive)
     monkeypatch.setattr(requests, "LOOK_SECONDS", 0.01)
 
-    def work() -> None:
-        while not over.wait(0.01):
-            if (request := requests.pending(settings, MAINTENANCE)) is not None:
-                if answers:
-                    done = {"tables": [list(table) for table in DONE]}
-                    requests.answer(settings.run_dir, MAINTENANCE, request.id, done)
-                else:
-                    alive.clear()
-                return
+    def does(request: Request) -> None:
+        if answers:
+            requests.answer(settings.run_dir, MAINTENANCE, request.id, {"tables": [list(table) for table in DONE]})
+        else:
+            alive.clear()
 
-    working = threading.Thread(target=work)
-    working.start()
-    try:
+    with asked_driver(settings, MAINTENANCE, does):
         yield
-    finally:
-        over.set()
-        working.join()
 
 
 def files(lake: str) -> int:
-    return len(DeltaTable(table_path(lake, Table.PURCHASES)).file_uris())
+    return len(tables.opened(lake, Table.PURCHASES).file_uris())
 
 
 def test_without_a_driver_it_is_done_here(settings: Settings, lake: str) -> None:
@@ -141,9 +125,7 @@ def test_checkpoints_that_were_replaced_long_ago_go(settings: Settings, lake: st
 
 
 def test_the_command_says_what_was_done(deployment: Settings, lake: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["maintain"])
-    assert ended.value.code == 0
+    assert call("maintain") == 0
     printed = capsys.readouterr().out
     assert "no driver runs: done here" in printed
     assert "gold has not begun to read silver.purchases" in printed
@@ -153,7 +135,5 @@ def test_a_table_that_failed_is_a_failed_check(
     deployment: Settings, lake: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_demand, "at_rest", lambda _: [Tended("gold.customer_activity", error="OSError: no")])
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["maintain", "--json"])
-    assert ended.value.code == EXIT_CHECK_FAILED
+    assert call("maintain", "--json") == EXIT_CHECK_FAILED
     assert json.loads(capsys.readouterr().out)["tables"][0]["error"] == "OSError: no"

@@ -11,40 +11,42 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.contracts.tables import TABLES, Kept, arrow_schema
+from customer_activity.contracts.tables import TABLES, Kept
 from customer_activity.lake import delta
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import PROJECT
 from customer_activity.verification import lake as verified
+from support import tables
 from support.streams import Query
 
+TABLE = Table.PURCHASES
 FILES = 4
 BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
 NOW = timedelta(0)  # a retention that is over at once
 
 
+def append(lake: str, *numbers: int) -> None:
+    tables.append(lake, TABLE, *({"purchase_id": f"P-{number}"} for number in numbers), batch_id=numbers[0])
+
+
 @pytest.fixture
-def lake(tmp_path: Path) -> str:
+def compacted(lake: str) -> str:
     """Return a lake whose silver.purchases was written in four commits and compacted to one file."""
-    lake = str(tmp_path)
-    delta.ensure_tables(lake)
     for number in range(FILES):
-        rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
-        write_deltalake(table_path(lake, Table.PURCHASES), rows, mode="append")
-    assert maintenance.compact(lake, Table.PURCHASES) == FILES + 1
+        append(lake, number)
+    assert maintenance.compact(lake, TABLE) == FILES + 1
     return lake
 
 
 def has_read(lake: str, query: Query, version: int) -> None:
     """Write the checkpoint of a query whose last batch began behind a version of silver.purchases."""
-    end = {"reservoirId": delta.table_id(lake, Table.PURCHASES), "reservoirVersion": version + 1, "index": -1}
+    end = {"reservoirId": delta.table_id(lake, TABLE), "reservoirVersion": version + 1, "index": -1}
     checkpoint.write(lake, query, "g-1", 1, OffsetRange([json.dumps(end)], [json.dumps(end)]), is_committed=True)
 
 
@@ -54,17 +56,17 @@ READERS = (Query.GOLD, Query.SUMMARIES)
 def all_have_read(lake: str) -> None:
     """Write the checkpoints of readers that are through."""
     for query in READERS:
-        has_read(lake, query, DeltaTable(table_path(lake, Table.PURCHASES)).version())
+        has_read(lake, query, tables.newest(lake, TABLE))
 
 
 def files(lake: str) -> int:
     """How many data files there are, in the table or not."""
-    return len(list(Path(table_path(lake, Table.PURCHASES)).glob("*.parquet")))
+    return len(list(Path(table_path(lake, TABLE)).glob("*.parquet")))
 
 
 def ids(lake: str) -> list[str]:
     """The rows."""
-    return sorted(DeltaTable(table_path(lake, Table.PURCHASES)).to_pyarrow_table().column("purchase_id").to_pylist())
+    return sorted(tables.opened(lake, TABLE).to_pyarrow_table().column("purchase_id").to_pylist())
 
 
 COMPACTION = """
@@ -76,116 +78,109 @@ maintenance.compact(sys.argv[1], Table.PURCHASES)
 ALL = [f"P-{number}" for number in range(FILES)]
 
 
-def test_a_table_is_tended_however_little_there_is_to_do(lake: str) -> None:
-    all_have_read(lake)
-    rows = pa.Table.from_pylist([{"purchase_id": f"P-{FILES}"}], arrow_schema(Table.PURCHASES))
-    write_deltalake(table_path(lake, Table.PURCHASES), rows, mode="append")
-    done = maintenance.tend(lake, Table.PURCHASES)
+def test_a_table_is_tended_however_little_there_is_to_do(compacted: str) -> None:
+    all_have_read(compacted)
+    append(compacted, FILES)
+    done = maintenance.tend(compacted, TABLE)
     assert (done.files_before, done.files_after, done.error) == (2, 1, "")
-    assert done.bytes_before > done.bytes_after == maintenance.size(lake, Table.PURCHASES)[1] > 0
-    assert (Path(table_path(lake, Table.PURCHASES)) / "_delta_log" / "_last_checkpoint").exists()
-    assert ids(lake) == [*ALL, f"P-{FILES}"]
+    assert done.bytes_before > done.bytes_after == maintenance.size(compacted, TABLE)[1] > 0
+    assert (log_of(compacted) / "_last_checkpoint").exists()
+    assert ids(compacted) == [*ALL, f"P-{FILES}"]
 
 
-def test_a_reader_that_is_behind_is_named_when_a_table_is_tended(lake: str) -> None:
-    assert maintenance.tend(lake, Table.PURCHASES).behind == tuple(
+def test_a_reader_that_is_behind_is_named_when_a_table_is_tended(compacted: str) -> None:
+    assert maintenance.tend(compacted, TABLE).behind == tuple(
         f"{query} has not begun to read silver.purchases" for query in READERS
     )
 
 
-def test_what_fails_while_a_table_is_tended_is_said(lake: str) -> None:
-    shutil.rmtree(table_path(lake, Table.PURCHASES))
-    done = maintenance.tend(lake, Table.PURCHASES)
+def test_what_fails_while_a_table_is_tended_is_said(compacted: str) -> None:
+    shutil.rmtree(table_path(compacted, TABLE))
+    done = maintenance.tend(compacted, TABLE)
     assert done.error.startswith("TableNotFoundError")
 
 
-def test_what_a_compaction_replaced_is_removed(lake: str) -> None:
-    all_have_read(lake)
-    done = maintenance.vacuum(lake, Table.PURCHASES, NOW)
-    assert (done.files, done.behind, files(lake)) == (FILES, [], 1)
+def test_what_a_compaction_replaced_is_removed(compacted: str) -> None:
+    all_have_read(compacted)
+    done = maintenance.vacuum(compacted, TABLE, NOW)
+    assert (done.files, done.behind, files(compacted)) == (FILES, [], 1)
     assert done.bytes > 0
-    assert ids(lake) == ALL
+    assert ids(compacted) == ALL
 
 
-def test_what_a_reader_still_needs_stays(lake: str) -> None:
-    has_read(lake, Query.GOLD, FILES + 1)
-    has_read(lake, Query.SUMMARIES, 2)
+def test_what_a_reader_still_needs_stays(compacted: str) -> None:
+    has_read(compacted, Query.GOLD, FILES + 1)
+    has_read(compacted, Query.SUMMARIES, 2)
 
-    done = maintenance.vacuum(lake, Table.PURCHASES, NOW)
+    done = maintenance.vacuum(compacted, TABLE, NOW)
 
     assert done.files == 0
     assert done.behind == [f"summaries needs silver.purchases from version 2 on, which has {FILES + 1}"]
-    feed = pa.table(DeltaTable(table_path(lake, Table.PURCHASES)).load_cdf(3, FILES))
+    feed = pa.table(tables.opened(compacted, TABLE).load_cdf(3, FILES))
     assert sorted(feed.column("purchase_id").to_pylist()) == ALL[2:]
 
 
-def test_a_reader_that_has_not_begun_needs_everything(lake: str) -> None:
-    has_read(lake, Query.GOLD, FILES + 1)
-    assert maintenance.vacuum(lake, Table.PURCHASES, NOW).behind == ["summaries has not begun to read silver.purchases"]
+def test_a_reader_that_has_not_begun_needs_everything(compacted: str) -> None:
+    has_read(compacted, Query.GOLD, FILES + 1)
+    assert maintenance.vacuum(compacted, TABLE, NOW).behind == ["summaries has not begun to read silver.purchases"]
 
 
-def test_without_the_guard_the_reader_would_lose_its_change_feed(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    has_read(lake, Query.SUMMARIES, 2)
+def test_without_the_guard_the_reader_would_lose_its_change_feed(
+    compacted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_read(compacted, Query.SUMMARIES, 2)
     monkeypatch.setattr(maintenance, "readers_behind", lambda *_: [])
-    assert maintenance.vacuum(lake, Table.PURCHASES, NOW).files == FILES
+    assert maintenance.vacuum(compacted, TABLE, NOW).files == FILES
     with pytest.raises(Exception, match=r"(?i)not found|no such file"):
-        pa.table(DeltaTable(table_path(lake, Table.PURCHASES)).load_cdf(3, FILES))
+        pa.table(tables.opened(compacted, TABLE).load_cdf(3, FILES))
 
 
-def test_what_is_within_the_retention_stays_without_a_look_at_readers(lake: str) -> None:
-    has_read(lake, Query.GOLD, FILES + 1)
-    has_read(lake, Query.SUMMARIES, 2)
-    assert maintenance.vacuum(lake, Table.PURCHASES) == (0, 0, [])
-    assert files(lake) == FILES + 1
+def test_what_is_within_the_retention_stays_without_a_look_at_readers(compacted: str) -> None:
+    has_read(compacted, Query.GOLD, FILES + 1)
+    has_read(compacted, Query.SUMMARIES, 2)
+    assert maintenance.vacuum(compacted, TABLE) == (0, 0, [])
+    assert files(compacted) == FILES + 1
 
 
-def test_a_file_that_was_never_committed_is_removed(lake: str) -> None:
-    all_have_read(lake)
-    Path(table_path(lake, Table.PURCHASES), "part-of-a-crashed-batch.snappy.parquet").write_bytes(b"PAR1")
-    assert maintenance.vacuum(lake, Table.PURCHASES, NOW).files == FILES + 1
+def test_a_file_that_was_never_committed_is_removed(compacted: str) -> None:
+    all_have_read(compacted)
+    Path(table_path(compacted, TABLE), "part-of-a-crashed-batch.snappy.parquet").write_bytes(b"PAR1")
+    assert maintenance.vacuum(compacted, TABLE, NOW).files == FILES + 1
 
 
 class Crash(Exception):
     """Raised at a fail point, as if the process had ended there."""
 
 
-def test_a_vacuum_that_ends_halfway_is_finished_by_the_next(lake: str) -> None:
-    all_have_read(lake)
+def test_a_vacuum_that_ends_halfway_is_finished_by_the_next(compacted: str) -> None:
+    all_have_read(compacted)
 
     def end(at: FailPoint) -> None:
         assert at is FailPoint.VACUUMING
         raise Crash
 
     with pytest.raises(Crash):
-        maintenance.vacuum(lake, Table.PURCHASES, NOW, end)
-    assert files(lake) == 1 + FILES - FILES // 2
-    assert ids(lake) == ALL
+        maintenance.vacuum(compacted, TABLE, NOW, end)
+    assert files(compacted) == 1 + FILES - FILES // 2
+    assert ids(compacted) == ALL
 
-    assert maintenance.vacuum(lake, Table.PURCHASES, NOW).files == FILES - FILES // 2
-    assert ids(lake) == ALL
+    assert maintenance.vacuum(compacted, TABLE, NOW).files == FILES - FILES // 2
+    assert ids(compacted) == ALL
 
 
-def test_a_compaction_that_is_killed_changes_nothing(tmp_path: Path) -> None:
-    lake = str(tmp_path)
-    delta.ensure_tables(lake)
+def test_a_compaction_that_is_killed_changes_nothing(lake: str) -> None:
     for part in range(40):
-        names = [f"P-{number:06}" for number in range(part * 10_000, (part + 1) * 10_000)]
-        rows = [{"purchase_id": name} for name in names]
-        write_deltalake(
-            table_path(lake, Table.PURCHASES),
-            pa.Table.from_pylist(rows, arrow_schema(Table.PURCHASES)),
-            mode="append",
-        )
-    before, version, wanted = files(lake), DeltaTable(table_path(lake, Table.PURCHASES)).version(), ids(lake)
+        append(lake, *range(part * 10_000, (part + 1) * 10_000))
+    before, version, wanted = files(lake), tables.newest(lake, TABLE), ids(lake)
     with subprocess.Popen([sys.executable, "-c", COMPACTION, lake], cwd=PROJECT / "jobs") as compaction:
         Retrying(
             retry=retry_if_result(lambda is_at_work: not is_at_work), stop=stop_after_delay(60), wait=wait_fixed(0.001)
         )(lambda: files(lake) > before)
         compaction.kill()
 
-    assert DeltaTable(table_path(lake, Table.PURCHASES)).version() == version, "killed after its commit"
+    assert tables.newest(lake, TABLE) == version, "killed after its commit"
     assert ids(lake) == wanted
-    assert maintenance.compact(lake, Table.PURCHASES) == version + 1
+    assert maintenance.compact(lake, TABLE) == version + 1
     assert ids(lake) == wanted
 
 
@@ -193,40 +188,39 @@ KEPT = 3
 
 
 @pytest.fixture
-def long(tmp_path: Path) -> str:
+def long(lake: str) -> str:
     """Return a lake with fifteen commits to silver.purchases, and checkpoints of its log at 5 and 10."""
-    lake = str(tmp_path)
-    delta.ensure_tables(lake)
     for number in range(1, 16):
-        rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
-        note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"batch_id": number})})
-        write_deltalake(table_path(lake, Table.PURCHASES), rows, mode="append", commit_properties=note)
+        append(lake, number)
         if number in (5, 10):
-            DeltaTable(table_path(lake, Table.PURCHASES)).create_checkpoint()
+            tables.opened(lake, TABLE).create_checkpoint()
     return lake
+
+
+def log_of(lake: str) -> Path:
+    return Path(table_path(lake, TABLE), "_delta_log")
 
 
 def in_log(lake: str) -> list[int]:
     """Versions that the log of silver.purchases has."""
-    log = Path(table_path(lake, Table.PURCHASES)) / "_delta_log"
-    return sorted(int(entry.name[:20]) for entry in log.glob("*.json"))
+    return sorted(int(entry.name[:20]) for entry in log_of(lake).glob("*.json"))
 
 
 def said(lake: str) -> tuple[int, list[int]]:
     """What the verifier finds of the commits: the first version, and the batches' numbers."""
-    found = verified.commits(lake, Table.PURCHASES, DeltaTable(table_path(lake, Table.PURCHASES)))
+    found = verified.commits(lake, TABLE, tables.opened(lake, TABLE))
     return found.first_version, sorted(note["batch_id"] for note in found.metadata)
 
 
 def test_a_log_is_shortened_to_a_checkpoint_and_what_it_said_is_kept(long: str) -> None:
     all_have_read(long)
     wanted = ids(long)
-    assert maintenance.shorten(long, Table.PURCHASES, KEPT) == 10
+    assert maintenance.shorten(long, TABLE, KEPT) == 10
     assert in_log(long) == [10, 11, 12, 13, 14, 15]
     assert ids(long) == wanted
     assert said(long) == (0, list(range(1, 16)))
-    assert maintenance.shorten(long, Table.PURCHASES, KEPT) == 0
-    assert maintenance.shorten(long, Table.PURCHASES, 15) == 0
+    assert maintenance.shorten(long, TABLE, KEPT) == 0
+    assert maintenance.shorten(long, TABLE, 15) == 0
 
 
 @pytest.mark.parametrize(("read", "first"), [(15, 10), (10, 10), (9, 5), (4, 0), (0, 0), (None, 0)])
@@ -234,20 +228,18 @@ def test_a_log_keeps_what_a_reader_needs(long: str, read: int | None, first: int
     has_read(long, Query.GOLD, 15)
     if read is not None:
         has_read(long, Query.SUMMARIES, read)
-    maintenance.shorten(long, Table.PURCHASES, KEPT)
+    maintenance.shorten(long, TABLE, KEPT)
     assert in_log(long)[0] == first
 
 
 def test_a_shortening_that_ends_halfway_is_finished_by_the_next(long: str, tmp_path: Path) -> None:
     all_have_read(long)
-    whole = tmp_path / "whole"
-    log = Path(table_path(long, Table.PURCHASES)) / "_delta_log"
-    shutil.copytree(log, whole)
-    maintenance.shorten(long, Table.PURCHASES, KEPT)
+    whole = shutil.copytree(log_of(long), tmp_path / "whole")
+    maintenance.shorten(long, TABLE, KEPT)
     for version in range(4, 10):  # it had come as far as version 3
-        shutil.copy(whole / f"{version:020}.json", log)
+        shutil.copy(whole / f"{version:020}.json", log_of(long))
     assert said(long) == (0, list(range(1, 16)))
-    assert maintenance.shorten(long, Table.PURCHASES, KEPT) == 6
+    assert maintenance.shorten(long, TABLE, KEPT) == 6
     assert in_log(long)[0] == 10
     assert said(long) == (0, list(range(1, 16)))
 
@@ -257,7 +249,7 @@ def test_a_log_that_was_kept_for_a_reader_becomes_short_by_slices(long: str, mon
     all_have_read(long)
     wanted = ids(long)
     first = []
-    while maintenance.shorten(long, Table.PURCHASES, KEPT):
+    while maintenance.shorten(long, TABLE, KEPT):
         first.append(in_log(long)[0])
         assert ids(long) == wanted
         assert said(long) == (0, list(range(1, 16)))
@@ -265,24 +257,22 @@ def test_a_log_that_was_kept_for_a_reader_becomes_short_by_slices(long: str, mon
 
 
 def test_checksums_that_nobody_needs_do_not_wait_for_a_reader(long: str) -> None:
-    log = Path(table_path(long, Table.PURCHASES)) / "_delta_log"
     for version in range(16):
-        (log / f"{version:020}.crc").touch()
-    maintenance.shorten(long, Table.PURCHASES, KEPT)  # nobody has begun to read
+        (log_of(long) / f"{version:020}.crc").touch()
+    maintenance.shorten(long, TABLE, KEPT)  # nobody has begun to read
     assert in_log(long) == list(range(16))
-    assert sorted(int(path.stem) for path in log.glob("*.crc")) == [12, 13, 14, 15]
+    assert sorted(int(path.stem) for path in log_of(long).glob("*.crc")) == [12, 13, 14, 15]
 
 
 def test_the_log_of_a_table_that_grows_stays_short(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = TABLES[Table.PURCHASES]._replace(kept=Kept(KEPT, 1))
-    monkeypatch.setitem(TABLES, Table.PURCHASES, declared)
+    declared = TABLES[TABLE]._replace(kept=Kept(KEPT, 1))
+    monkeypatch.setitem(TABLES, TABLE, declared)
     for number in range(16, 60):
-        rows = pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(Table.PURCHASES))
-        write_deltalake(table_path(long, Table.PURCHASES), rows, mode="append")
+        append(long, number)
         for query in READERS:
             checkpoint.set_aside(long, query, BEGIN + timedelta(seconds=number))
         all_have_read(long)
-        maintenance.checkpoint_log(long, Table.PURCHASES, every=5)
+        maintenance.checkpoint_log(long, TABLE, every=5)
         assert len(in_log(long)) <= 15
     assert len(ids(long)) == 59
     assert said(long)[0] == 0

@@ -18,27 +18,25 @@ from pyarrow import dataset, fs
 from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.inspection import show
-from customer_activity.lake import delta, footers, merging
+from customer_activity.lake import footers, merging
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.maintenance import maintenance
 from customer_activity.quarantine import contents, replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
+from support import tables
 from support.records import PURCHASES, purchase
 from support.streams import Query
 
 HOSTILE = "ARROW:schema"  # as the note in a footer is called: a text in a column's statistics must stay as it is
 
 
-@pytest.fixture
-def settings(settings: Settings) -> Settings:
-    delta.ensure_tables(settings.lake)
-    return settings
+pytestmark = pytest.mark.usefixtures("lake")
 
 
 def files_of(lake: str, table: Table) -> list[str]:
-    return [uri.removeprefix("file://") for uri in DeltaTable(table_path(lake, table)).file_uris()]
+    return [uri.removeprefix("file://") for uri in tables.opened(lake, table).file_uris()]
 
 
 def text_types(lake: str, table: Table, column: str) -> set[pa.DataType]:
@@ -191,8 +189,7 @@ def test_what_a_replay_left_in_quarantine_is_chosen_by_its_reason(settings: Sett
         {**left, "offset": 1, "key": b"P-1", "value": b"{", "reason": Reason.NOT_JSON},
         {**left, "offset": 2, "key": b"P-2", "value": b"{}", "reason": Reason.MISSING_FIELD},
     ]
-    held = pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
-    write_deltalake(table_path(settings.lake, Table.QUARANTINE), held, mode="append")
+    tables.append(settings.lake, Table.QUARANTINE, *rows)
     mended = settings.model_copy(update={"currency": "USD"})
     assert replay.replay(mended, Selection(Reason.CURRENCY_MISMATCH), "it was dollars").accepted == {PURCHASES: 1}
     assert text_types(settings.lake, Table.QUARANTINE, "reason") == {pa.string()}

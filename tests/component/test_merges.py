@@ -10,9 +10,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.engine.stream import Context
@@ -60,12 +59,6 @@ def crash(at: FailPoint, times: int) -> Callable[[FailPoint], None]:
 
 
 @pytest.fixture
-def lake(settings: Settings) -> str:
-    delta.ensure_tables(settings.lake)
-    return settings.lake
-
-
-@pytest.fixture
 def a_version_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "PART_ROWS", 1)
 
@@ -86,7 +79,7 @@ def take(
 ) -> MicroBatch:
     """Let a query take what is there after a version as one batch."""
     stream = MERGING[query].stream
-    newest = DeltaTable(table_path(settings.lake, stream.source)).version()
+    newest = tables.newest(settings.lake, stream.source)
     batch = MicroBatch(query, generation, batch_id, versions={stream.source: (after, newest)}, failpoint=failpoint)
     ids = {table: delta.table_id(settings.lake, table) for table in (stream.source, stream.target)}
     stream.open(Context(None, settings, ids)).work(None, batch)  # type: ignore[arg-type]
@@ -94,14 +87,14 @@ def take(
 
 
 def merged(lake: str, query: Query) -> dict[str, dict[str, Any]]:
-    rows = DeltaTable(table_path(lake, MERGING[query].stream.target)).to_pyarrow_table().to_pylist()
+    rows = tables.opened(lake, MERGING[query].stream.target).to_pyarrow_table().to_pylist()
     found = {row["customer_id"]: row for row in rows}
     assert len(found) == len(rows)
     return found
 
 
 def commits(lake: str, query: Query) -> int:
-    return DeltaTable(table_path(lake, MERGING[query].stream.target)).version()
+    return tables.newest(lake, MERGING[query].stream.target)
 
 
 def at(seconds: int) -> datetime:
@@ -109,12 +102,15 @@ def at(seconds: int) -> datetime:
 
 
 def bought(customer: str, amount: str, second: int) -> dict[str, Any]:
-    return {
-        "customer_id": customer,
-        "amount": Decimal(amount),
-        "occurred_at": at(second),
-        "kafka_timestamp": at(second),
-    }
+    times = {"occurred_at": at(second), "kafka_timestamp": at(second)}
+    return {"customer_id": customer, "amount": Decimal(amount), **times}
+
+
+def changed(query: Query, number: int, partition: int = 0, *, is_gone: bool, existed: bool = True) -> dict[str, Any]:
+    """Return where a change is in the order of records, and whether it ends its customer's row."""
+    if query == Query.PROFILES:
+        return {"is_tombstone": is_gone, "landing": number, "partition": partition, "offset": 9 - number}
+    return {"is_gone": is_gone, "existed": is_gone and existed, "view_version": number + 1}
 
 
 def fill(lake: str, query: Query) -> None:
@@ -128,12 +124,7 @@ def fill(lake: str, query: Query) -> None:
             lake,
             query,
             [
-                {"customer_id": customer, "address": f"{number}"}
-                | (
-                    {"is_tombstone": is_gone, "landing": number, "partition": n % 2, "offset": 9 - number}
-                    if query == Query.PROFILES
-                    else {"is_gone": is_gone, "existed": is_gone, "view_version": number + 1}
-                )
+                {"customer_id": customer, "address": f"{number}"} | changed(query, number, n % 2, is_gone=is_gone)
                 for n, (customer, is_gone) in enumerate(rows)
             ],
         )
@@ -182,12 +173,7 @@ def test_changes_that_leave_no_trace_leave_a_commit(
     settings: Settings, lake: str, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A customer who came and went within one batch: without a commit the next start would miss it."""
-    ended = (
-        {"is_tombstone": True, "landing": 1, "partition": 0, "offset": 7}
-        if query == Query.PROFILES
-        else {"is_gone": True, "existed": False, "view_version": 1}
-    )
-    append(lake, query, [{"customer_id": "C-1"} | ended])
+    append(lake, query, [{"customer_id": "C-1"} | changed(query, 0, is_gone=True, existed=False)])
     settled: list[int] = []
     monkeypatch.setattr(deltalog, "settle", lambda _lake, _table, version: settled.append(version))
     batch = take(settings, query, -1)
@@ -230,12 +216,7 @@ def test_what_the_release_before_has_added_is_not_added_again(settings: Settings
     table_id = delta.table_id(lake, Table.PURCHASES)
     end = json.dumps({"reservoirId": table_id, "reservoirVersion": 5, "index": -1})
     note = {"query": "summaries", "generation": "before", "batch_id": 7, "cut": {"begin": None, "end": [end]}}
-    write_deltalake(
-        table_path(lake, Table.SUMMARIES),
-        arrow_schema(Table.SUMMARIES).empty_table(),
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
-    )
+    tables.commit(lake, Table.SUMMARIES, note)
     take(settings, Query.SUMMARIES, -1, generation="before", batch_id=7)
     assert_right(lake, Query.SUMMARIES)
 

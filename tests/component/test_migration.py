@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import typer
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from customer_activity import application, topology
@@ -30,7 +30,7 @@ from customer_activity.state.local import LocalState
 from customer_activity.streams.gold import state as gold
 from customer_activity.streams.silver import state as silver
 from customer_activity.verification import lake as reading
-from support import kept_lakes
+from support import kept_lakes, tables
 from support.streams import Query
 
 NUMBERED = (
@@ -59,16 +59,16 @@ def before(unpacked: Path, tmp_path: Path) -> str:
 
 
 def rows(lake: str, table: Table, columns: list[str]) -> list[tuple[Any, ...]]:
-    return sorted(reading.rows(DeltaTable(table_path(lake, table)), columns), key=repr)
+    return sorted(reading.rows(tables.opened(lake, table), columns), key=repr)
 
 
 def columns_of(lake: str, table: Table) -> list[str]:
-    return [field.name for field in DeltaTable(table_path(lake, table)).schema().fields]
+    return [field.name for field in tables.opened(lake, table).schema().fields]
 
 
 def say(lake: str, table: Table, version: str) -> None:
     """Have a table say the version of its layout."""
-    log = DeltaTable(table_path(lake, table))
+    log = tables.opened(lake, table)
     log.alter.set_table_properties({layout.PROPERTY: version}, raise_if_not_exists=False)
     write_checksum(table_path(lake, table), log.version())
 
@@ -153,7 +153,7 @@ def test_no_lake_is_said(tmp_path: Path) -> None:
 def test_columns_are_added_and_no_row_is_rewritten(before: str) -> None:
     had = {table: columns_of(before, table) for table in Table}
     content = {table: rows(before, table, had[table]) for table in Table}
-    files = {table: DeltaTable(table_path(before, table)).file_uris() for table in Table}
+    files = {table: tables.opened(before, table).file_uris() for table in Table}
 
     done = migrate(before)
 
@@ -163,7 +163,7 @@ def test_columns_are_added_and_no_row_is_rewritten(before: str) -> None:
         assert columns_of(before, table) == had[table] + lacked[table]
         assert set(columns_of(before, table)) == set(TABLES[table].columns.names)
         assert rows(before, table, had[table]) == content[table]
-        assert DeltaTable(table_path(before, table)).file_uris() == files[table]
+        assert tables.opened(before, table).file_uris() == files[table]
     assert {row[0] for row in rows(before, Table.PURCHASES, ["landing"])} == {None}
     assert migrate(before).steps == []
     (note,) = (Path(before) / "_audit").iterdir()
@@ -177,8 +177,8 @@ def test_columns_are_added_and_no_row_is_rewritten(before: str) -> None:
 def test_checksums_stay_right(before: str) -> None:
     migrate(before)
     for table in (table for table in Table if table not in CURRENT):  # what merges write to has none
-        log = DeltaTable(table_path(before, table))
-        path = Path(table_path(before, table)) / "_delta_log" / f"{log.version():020}.crc"
+        log = tables.opened(before, table)
+        path = tables.entry(before, table, log.version()).with_suffix(".crc")
         checksum = json.loads(path.read_text(encoding="utf-8"))
         assert json.loads(checksum["metadata"]["schemaString"]) == json.loads(log.schema().to_json())
         assert checksum["metadata"]["configuration"][layout.PROPERTY] == "2"
@@ -243,8 +243,11 @@ def test_it_says_what_it_did(run: Callable[..., str]) -> None:
 
 def test_what_is_written_afterwards_reads_with_what_was_there(before: str) -> None:
     migrate(before)
-    path = table_path(before, Table.PURCHASES)
-    had = DeltaTable(path).to_pyarrow_table()
-    write_deltalake(path, had.slice(0, 1).set_column(had.num_columns - 1, "landing", [[7]]), mode="append")
+    had = tables.opened(before, Table.PURCHASES).to_pyarrow_table()
+    write_deltalake(
+        table_path(before, Table.PURCHASES),
+        had.slice(0, 1).set_column(had.num_columns - 1, "landing", [[7]]),
+        mode="append",
+    )
     landings = [row[0] for row in rows(before, Table.PURCHASES, ["landing"])]
     assert sorted(landings, key=lambda number: number or 0) == [None] * had.num_rows + [7]

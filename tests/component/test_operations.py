@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import LeaseLost
-from customer_activity.lake import delta, named_operations
+from customer_activity.lake import named_operations
 from customer_activity.lake.named_operations import Kind, Operation, classify
 from customer_activity.lease import lease
-from customer_activity.settings import Settings
+from support import tables
 from support.streams import Query
 
 TABLE = Table.PURCHASES
@@ -86,19 +86,11 @@ def test_what_somebody_else_says_of_a_commit_is_shown_harmless_and_short() -> No
     assert len(said_so) < 300
 
 
-@pytest.fixture
-def lake(settings: Settings) -> str:
-    delta.ensure_tables(settings.lake)
-    return settings.lake
-
-
 def commit(lake: str, properties: CommitProperties, rows: int = 1) -> dict[str, Any]:
     """Overwrite a table, and return its newest entry as a reader sees it."""
-    path = table_path(lake, TABLE)
-    empty = arrow_schema(TABLE).empty_table()
-    data = pa.Table.from_pylist([{"purchase_id": "p"}] * rows, empty.schema)
-    write_deltalake(path, data, mode="overwrite", commit_properties=properties)
-    text = Path(path, "_delta_log", f"{DeltaTable(path).version():020}.json").read_text()
+    data = pa.Table.from_pylist([{"purchase_id": "p"}] * rows, arrow_schema(TABLE))
+    write_deltalake(table_path(lake, TABLE), data, mode="overwrite", commit_properties=properties)
+    text = tables.entry(lake, TABLE, tables.newest(lake, TABLE)).read_text()
     return classify([json.loads(line) for line in text.splitlines()])._asdict()
 
 
@@ -107,7 +99,7 @@ def test_a_named_operation_is_fenced_and_audited(lake: str) -> None:
         found = commit(lake, fence.properties(TABLE, rows=1))
     assert (found["kind"], found["operation"]) == (Kind.OPERATION, Operation.CORRECTION)
     assert found["note"] == {"operation": "correction", "id": fence.run, "reason": "wrong cents", "rows": 1}
-    assert DeltaTable(table_path(lake, TABLE)).transaction_version(lease_id(Query.SILVER)) == 1
+    assert tables.opened(lake, TABLE).transaction_version(lease_id(Query.SILVER)) == 1
     (deed,) = (json.loads(path.read_text()) for path in Path(lake, "_audit").iterdir())
     assert (deed["what"], deed["id"], deed["tables"]) == ("correction", fence.run, ["silver.purchases"])
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from customer_activity import cli
 from customer_activity.catalog import Table
 from customer_activity.demo.broker.process import BrokerStatus
 from customer_activity.demo.commands import traffic
@@ -21,7 +20,6 @@ from customer_activity.maintenance.maintenance import Tended
 from customer_activity.maintenance.on_demand import Maintained
 from customer_activity.operations.migration import Migrated
 from customer_activity.quality.judging import Judged, Outcome
-from customer_activity.quality.rules import Rule, Severity
 from customer_activity.quality.run import Report as Judgement
 from customer_activity.quality.run import Verdict
 from customer_activity.quarantine.contents import Group
@@ -30,22 +28,15 @@ from customer_activity.rebuild.run import Rebuilt
 from customer_activity.supervision.driver import Driver, State
 from customer_activity.terminal import console
 from customer_activity.verification.comparison import Check
-from customer_activity.verification.verify import Report as Proof
-from support import run_reports
+from support import reports, run_reports
+from support.command import call
 from support.corrections import correction_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WORD = "_".join(["a_word_that_fits_no_terminal"] * 9)
 SENTENCE = " ".join(["what was found is told in many words"] * 9)
 
-RULE = Rule(
-    rule=WORD,
-    severity=Severity.HOLD,
-    why=SENTENCE,
-    expect={"expect_table_row_count_to_equal": {"value": 0}},
-    query=f"SELECT 1 -- {SENTENCE}",
-    suite="gold/customer_activity",
-)
+RULE = reports.rule(WORD, f"SELECT 1 -- {SENTENCE}", why=SENTENCE)
 JUDGEMENT = Judgement(
     run_id="run-1",
     verdicts=(Verdict(RULE, Judged(Outcome.FAILED, 1.0, SENTENCE, (f"id {WORD}",), None), 0.5),),
@@ -55,19 +46,11 @@ JUDGEMENT = Judgement(
     documents=f"/{WORD}/index.html",
     seconds=1.0,
 )
-PROOF = Proof(
-    [Check(WORD, {"read": 1}, {"read": 2}, 1, (SENTENCE,)), Check("other", 1, 1, 0, impossible=SENTENCE)],
+PROOF = reports.verified(
+    Check(WORD, {"read": 1}, {"read": 2}, 1, (SENTENCE,)),
+    Check("other", 1, 1, 0, impossible=SENTENCE),
     records={WORD: 1},
-    from_lake={},
     covers={WORD: {0: 7}},
-    purchases=1,
-    customers=1,
-    turnover=1,
-    currency="EUR",
-    sample=None,
-    moving=0,
-    growth=0,
-    seconds=1.0,
 )
 CUSTOMER = Customer(
     "C-1",
@@ -78,14 +61,8 @@ CUSTOMER = Customer(
     explanation=SENTENCE,
     is_known=True,
 )
-QUARANTINED = {
-    "topic": WORD,
-    "partition": 0,
-    "offset": 7,
-    "kafka_timestamp": NOON,
-    "reason": WORD,
-    "detail": SENTENCE,
-}
+PLACE = {"topic": WORD, "partition": 0, "offset": 7, "kafka_timestamp": NOON}
+QUARANTINED = {**PLACE, "reason": WORD, "detail": SENTENCE}
 
 
 class Case(NamedTuple):
@@ -180,8 +157,7 @@ def test_no_report_cuts_or_wraps_a_word(
     case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(f"customer_activity.{case.work}", lambda *_, **__: case.found)
-    with pytest.raises(SystemExit):
-        cli.main([*case.arguments])
+    call(*case.arguments)
     printed = capsys.readouterr()
     assert "Traceback" not in printed.err
     lines = printed.out.splitlines()

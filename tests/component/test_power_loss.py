@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
@@ -44,12 +44,6 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.fixture
-def lake(settings: Settings) -> str:
-    delta.ensure_tables(settings.lake)
-    return settings.lake
-
-
 def rows(number: int) -> pa.Table:
     return pa.Table.from_pylist([{"purchase_id": f"P-{number}"}], arrow_schema(TABLE))
 
@@ -66,7 +60,7 @@ def test_what_others_commit_for_us_is_brought_to_the_disk(lake: str, settled: li
     for number in range(2):
         write_deltalake(table_path(lake, TABLE), rows(number), mode="append")
     assert maintenance.compact(lake, TABLE) == 3
-    (added,) = (Path(uri).name for uri in DeltaTable(table_path(lake, TABLE)).file_uris())
+    (added,) = (Path(uri).name for uri in tables.opened(lake, TABLE).file_uris())
     assert {added, f"{3:020}.json"} <= set(settled)
 
 
@@ -108,22 +102,22 @@ def test_small_files_of_ours_are_whole_after_a_loss_of_power(tmp_path: Path, set
 def test_an_entry_that_was_cut_off_is_named_with_the_file_to_remove(lake: str) -> None:
     for number in range(2):
         tables.append(lake, TABLE, {"purchase_id": f"P-{number}"})
-    entry = Path(table_path(lake, TABLE), "_delta_log", f"{2:020}.json")
+    entry = tables.entry(lake, TABLE, 2)
     entry.write_text(entry.read_text()[:200])
     with pytest.raises(TerminalError, match=rf"(?s)silver.purchases: version 2 .*cut off.*remove {entry}"):
         delta.require_tables(lake)
     entry.unlink()
     delta.require_tables(lake)
-    assert DeltaTable(table_path(lake, TABLE)).version() == 1
+    assert tables.newest(lake, TABLE) == 1
 
 
 def test_an_entry_that_was_left_empty_is_a_commit_of_nothing(lake: str) -> None:
     """The transaction id went with it, so the batch that it was of is appended by the next one."""
     properties = CommitProperties(app_transactions=[Transaction("a batch", 7)])
     write_deltalake(table_path(lake, TABLE), rows(1), mode="append", commit_properties=properties)
-    Path(table_path(lake, TABLE), "_delta_log", f"{1:020}.json").write_text("")
+    tables.entry(lake, TABLE, 1).write_text("")
     delta.require_tables(lake)
-    log = DeltaTable(table_path(lake, TABLE))
+    log = tables.opened(lake, TABLE)
     assert (log.version(), log.transaction_version("a batch"), log.to_pyarrow_table().num_rows) == (1, None, 0)
 
 

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine.stream import Writer
@@ -25,6 +24,7 @@ from support.corrections import correct
 from support.streams import Query
 
 GOLD = Table.ACTIVITY_CHANGES
+KEY = ("customer_id", "view_version")
 NO_CHANGES: Any = None  # asked for Spark's session alone, where a row is too large
 
 
@@ -58,11 +58,9 @@ class View:
         return dict(self.values)
 
 
-@pytest.fixture
-def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    delta.ensure_tables(settings.lake)
+@pytest.fixture(autouse=True)
+def _small_parts(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART_RECORDS", 2)
-    return settings
 
 
 def changes(version: int, *customers: str, **columns: Any) -> list[dict[str, Any]]:
@@ -75,8 +73,8 @@ def add(settings: Settings, *rows: dict[str, Any]) -> None:
 
 
 def publish(settings: Settings, view: View, upto: int | None = None) -> None:
-    newest = DeltaTable(table_path(settings.lake, GOLD)).version() if upto is None else upto
-    batch = MicroBatch(Query.PUBLISH, "g", 0, versions={GOLD: (-1, newest)})
+    end = tables.newest(settings.lake, GOLD) if upto is None else upto
+    batch = MicroBatch(Query.PUBLISH, "g", 0, versions={GOLD: (-1, end)})
     feed = feeds.read(settings.lake, {GOLD: records.COLUMNS}, batch.versions, even_retracted=True)
     marker = view.marker
     steps = stream.step(
@@ -90,13 +88,19 @@ def publish(settings: Settings, view: View, upto: int | None = None) -> None:
     Writer(stream.SPEC, None, settings.lake, view).make_all(steps, batch)  # type: ignore[arg-type]
 
 
+def published(settings: Settings) -> View:
+    """Publish to a view topic that is new."""
+    view = View()
+    publish(settings, view)
+    return view
+
+
 @pytest.mark.parametrize("crash_after", range(3))
 def test_of_a_correction_what_the_topic_has_otherwise_is_sent_once(settings: Settings, crash_after: int) -> None:
     add(settings, *changes(5, "A", "B", "C", "D"))
-    view = View()
-    publish(settings, view)
+    view = published(settings)
     right = [*changes(7, "A", "D", address="2 New Street"), *changes(5, "B", "C")]  # B and C were right on the topic
-    correct(settings.lake, GOLD, ("customer_id", "view_version"), changes(5, "A", "B", "C", "D"), right)
+    correct(settings.lake, GOLD, KEY, changes(5, "A", "B", "C", "D"), right)
     add(settings, *changes(8, "E"))
     view.sent.clear()
     view.left = crash_after
@@ -114,12 +118,11 @@ def test_of_a_correction_what_the_topic_has_otherwise_is_sent_once(settings: Set
 
 def test_what_is_retracted_and_was_never_out_does_not_go_out(settings: Settings) -> None:
     add(settings, *changes(5, "A", "B", "C"))
-    view = View()
-    publish(settings, view)
+    view = published(settings)
     add(settings, *changes(6, "A", "D", address="Nowhere"))
-    correct(settings.lake, GOLD, ("customer_id", "view_version"), changes(6, "A", "D"), changes(7, "D"))
-    correct(settings.lake, GOLD, ("customer_id", "view_version"), [], changes(8, "B", address="Nowhere"))
-    correct(settings.lake, GOLD, ("customer_id", "view_version"), changes(8, "B"), [])
+    correct(settings.lake, GOLD, KEY, changes(6, "A", "D"), changes(7, "D"))
+    correct(settings.lake, GOLD, KEY, [], changes(8, "B", address="Nowhere"))
+    correct(settings.lake, GOLD, KEY, changes(8, "B"), [])
     view.sent.clear()
     publish(settings, view)
     assert view.sent == [b"D"]
@@ -128,10 +131,9 @@ def test_what_is_retracted_and_was_never_out_does_not_go_out(settings: Settings)
 
 def test_a_batch_that_was_planned_before_a_correction_sends_nothing_that_it_retracts(settings: Settings) -> None:
     add(settings, *changes(5, "A", "B"))
-    view = View()
-    publish(settings, view)
+    view = published(settings)
     add(settings, *changes(6, "A", address="Nowhere"), *changes(6, "B", existed=True, is_gone=True))  # both are wrong
-    correct(settings.lake, GOLD, ("customer_id", "view_version"), changes(6, "A", "B"), [])
+    correct(settings.lake, GOLD, KEY, changes(6, "A", "B"), [])
     view.sent.clear()
     publish(settings, view, upto=2)
     publish(settings, view)
@@ -140,11 +142,8 @@ def test_a_batch_that_was_planned_before_a_correction_sends_nothing_that_it_retr
 
 def test_beside_a_correction_a_row_that_comes_and_goes_ends_on_the_topic(settings: Settings) -> None:
     add(settings, *changes(5, "A"))
-    view = View()
-    publish(settings, view)
-    correct(
-        settings.lake, GOLD, ("customer_id", "view_version"), changes(5, "A"), changes(6, "A", address="2 New Street")
-    )
+    view = published(settings)
+    correct(settings.lake, GOLD, KEY, changes(5, "A"), changes(6, "A", address="2 New Street"))
     add(settings, *changes(7, "X"))
     add(settings, *changes(8, "Y", "Z"))  # the next part
     add(settings, *changes(9, "X", existed=True, is_gone=True))
@@ -154,8 +153,7 @@ def test_beside_a_correction_a_row_that_comes_and_goes_ends_on_the_topic(setting
 
 def test_the_marker_names_the_commit_of_its_version(settings: Settings) -> None:
     add(settings, *changes(5, "A", "B", "C"))
-    view = View()
-    publish(settings, view)
+    view = published(settings)
     assert view.marker is not None
     assert [marker and (marker.version, marker.rows) for marker in view.markers] == [(0, 2), (1, 0)]
     assert view.marker.commit
@@ -169,8 +167,7 @@ def test_a_gold_that_was_put_back_to_before_the_marker_is_refused(
     add(settings, *changes(5, "A"))
     shutil.copytree(table_path(settings.lake, GOLD), tmp_path / "backup")
     add(settings, *changes(6, "B"))
-    view = View()
-    publish(settings, view)
+    view = published(settings)
     publisher = SimpleNamespace(marker=view.marker)
     assert stream.begins(settings, publisher) == {GOLD: 2}  # type: ignore[arg-type]
 

@@ -8,26 +8,22 @@ from collections.abc import Callable
 
 import pytest
 
-from customer_activity import cli
 from customer_activity.commands import quality
 from customer_activity.engine import gate
 from customer_activity.quality.judging import Judged, Outcome
-from customer_activity.quality.rules import Rule, Severity
+from customer_activity.quality.rules import Severity
 from customer_activity.quality.run import Report, Verdict
 from customer_activity.settings import Settings
+from support import command
+from support.reports import rule
+
+Call = Callable[..., tuple[int, str, str]]  # exit code, output, errors
 
 
 def verdict(name: str, outcome: Outcome, severity: Severity = Severity.HOLD) -> Verdict:
-    rule = Rule(
-        rule=name,
-        severity=severity,
-        why="Because somebody counts on it.",
-        expect={"expect_table_row_count_to_equal": {"value": 0}},
-        query="SELECT customer_id\n  FROM gold.customer_activity",
-        suite="gold/customer_activity",
-    )
+    about = rule(name, "SELECT customer_id\n  FROM gold.customer_activity", severity=severity)
     examples = () if outcome is Outcome.PASSED else ("customer_id C-7",)
-    return Verdict(rule, Judged(outcome, float(len(examples)), f"{len(examples)} rows", examples, None), 0.5)
+    return Verdict(about, Judged(outcome, float(len(examples)), f"{len(examples)} rows", examples, None), 0.5)
 
 
 def report(*verdicts: Verdict, overridden: tuple[str, ...] = ()) -> Report:
@@ -40,30 +36,25 @@ def report(*verdicts: Verdict, overridden: tuple[str, ...] = ()) -> Report:
 
 
 @pytest.fixture
-def call(
-    deployment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+def call(deployment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """Return what calls the command with a report in the place of a run."""
     monkeypatch.setattr(os, "nice", lambda _: 0)  # the tests' own process is not to become slower
 
     def run(*arguments: str, found: Report | None = None) -> tuple[int, str, str]:
         monkeypatch.setattr(quality, "judge", lambda *_, **__: found)
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["quality", *arguments])
-        assert isinstance(ended.value.code, int)
-        told = capsys.readouterr()
-        return ended.value.code, told.out, told.err
+        code, told = command.call("quality", *arguments), capsys.readouterr()
+        return code, told.out, told.err
 
     return run
 
 
-def test_all_passed(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_all_passed(call: Call) -> None:
     code, out, _ = call(found=report(verdict("one_row", Outcome.PASSED)))
     assert (code, out.splitlines()[-1]) == (0, "1 of 1 rules passed in 1.2 s")
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.ERROR])
-def test_a_rule_that_holds_is_explained(call: Callable[..., tuple[int, str, str]], outcome: Outcome) -> None:
+def test_a_rule_that_holds_is_explained(call: Call, outcome: Outcome) -> None:
     code, out, _ = call(found=report(verdict("one_row", outcome), verdict("two_rows", Outcome.PASSED)))
     assert code == 1
     assert "one_row: Because somebody counts on it." in out
@@ -75,19 +66,19 @@ def test_a_rule_that_holds_is_explained(call: Callable[..., tuple[int, str, str]
     ]
 
 
-def test_a_warning_holds_nothing(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_warning_holds_nothing(call: Call) -> None:
     code, out, _ = call(found=report(verdict("match", Outcome.FAILED, Severity.WARN)))
     assert (code, out.splitlines()[-1]) == (0, "0 of 1 rules passed in 1.2 s, 1 warn")
 
 
-def test_what_was_overridden_still_fails_the_command(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_what_was_overridden_still_fails_the_command(call: Call) -> None:
     code, out, _ = call(found=report(verdict("one_row", Outcome.FAILED), overridden=("one_row",)))
     assert code == 1
     assert "overridden: one_row" in out
     assert "publishing is held" not in out
 
 
-def test_json_has_it_all(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_json_has_it_all(call: Call) -> None:
     code, out, _ = call("--json", found=report(verdict("one_row", Outcome.FAILED)))
     found = json.loads(out)
     assert (code, found["ok"], list(found["held"])) == (1, False, ["one_row"])
@@ -95,7 +86,7 @@ def test_json_has_it_all(call: Callable[..., tuple[int, str, str]]) -> None:
     assert found["versions"] == {"gold.customer_activity": 3}
 
 
-def test_release_opens_the_gate(call: Callable[..., tuple[int, str, str]], settings: Settings) -> None:
+def test_release_opens_the_gate(call: Call, settings: Settings) -> None:
     gate.update(settings.lake, [], {"one_row": gate.Failure("gold/x", "1 rows", "now", "run-1")})
     code, out, _ = call("release", "--reason", "known")
     assert (code, gate.holding(settings.lake)) == (0, {})
@@ -105,13 +96,12 @@ def test_release_opens_the_gate(call: Callable[..., tuple[int, str, str]], setti
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("release",), "release needs a reason"),
-        (("release", "--reason", "known"), "nothing holds publishing"),
-        (("gold", "--reason", "known"), "--reason belongs to"),
+        pytest.param(("release",), "release needs a reason", id="no reason"),
+        pytest.param(("release", "--reason", "known"), "nothing holds publishing", id="nothing held"),
+        pytest.param(("gold", "--reason", "known"), "--reason belongs to", id="a reason to judge"),
     ],
-    ids=["no reason", "nothing held", "a reason to judge"],
 )
-def test_wrong_use_is_told(call: Callable[..., tuple[int, str, str]], arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_use_is_told(call: Call, arguments: tuple[str, ...], message: str) -> None:
     code, _, err = call(*arguments, found=report(verdict("one_row", Outcome.PASSED)))
     assert code == 2
     assert message in err

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from customer_activity import cli
 from customer_activity.commands import rebuild as command
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TERMINAL
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
+from support.command import call
 
 PURCHASES = Compared("silver.purchases", 1_469_307, 1_469_307, 0, 0, 0, {}, [])
 GOLD = Compared("gold.activity_changes", 801, 800, 2, 1, 3, {"address": 3, "total_amount": 1}, ["C-1", "C-2"])
@@ -37,14 +37,8 @@ def choices(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
     return asked
 
 
-def call(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["rebuild", *arguments])
-    return int(str(ended.value.code))
-
-
 def test_equal(choices: list[Choice], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call() == EXIT_OK
+    assert call("rebuild") == EXIT_OK
     assert choices == [Choice()]
     printed = capsys.readouterr().out
     assert "1,469,307" in printed
@@ -54,13 +48,13 @@ def test_equal(choices: list[Choice], capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("choices", [pytest.param((PURCHASES, GOLD), id="gold differs")], indirect=True)
 def test_differences_are_named_and_end_with_1(choices: list[Choice], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call() == EXIT_CHECK_FAILED
+    assert call("rebuild") == EXIT_CHECK_FAILED
     printed = capsys.readouterr().out
     assert "gold.activity_changes: other values in address (3), total_amount (1)" in printed
     assert "gold.activity_changes: for one, C-1, C-2" in printed
     assert printed.splitlines()[-1] == "6 rows differ"
 
-    assert call("--json") == EXIT_CHECK_FAILED
+    assert call("rebuild", "--json") == EXIT_CHECK_FAILED
     told = json.loads(capsys.readouterr().out)
     assert (told["differences"], told["tables"][1]["columns"]) == (6, {"address": 3, "total_amount": 1})
     assert told["versions"] == VERSIONS
@@ -69,12 +63,12 @@ def test_differences_are_named_and_end_with_1(choices: list[Choice], capsys: pyt
 def test_customers_and_times_are_handed_on(choices: list[Choice]) -> None:
     customers = ("--customer=C-1", "--customer=C-2")
     arguments = (*customers, "--since", "2026-11-01", "--until", "2026-11-02T13:30:00+01:00")
-    assert call(*arguments) == EXIT_OK
+    assert call("rebuild", *arguments) == EXIT_OK
     expected = Choice(["C-1", "C-2"], datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, 12, 30, tzinfo=UTC))
     assert choices == [expected]
 
 
 def test_a_time_that_is_none_is_refused(choices: list[Choice], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--since", "yesterday") == EXIT_TERMINAL
+    assert call("rebuild", "--since", "yesterday") == EXIT_TERMINAL
     assert choices == []
     assert "--since" in capsys.readouterr().err

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -12,6 +10,7 @@ from customer_activity.errors import TerminalError, TransientError
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests, running
 from customer_activity.supervision.requests import REPLAY, Request
+from support.asked_driver import asked_driver
 from support.waiting import until
 
 ASKED = {"reason": "mended"}
@@ -21,26 +20,6 @@ ASKED = {"reason": "mended"}
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(running, "stream_pids", lambda _: [4_711])
-
-
-@contextmanager
-def driver(settings: Settings, does: Callable[[Request], None]) -> Iterator[None]:
-    """Stand in for a driver: a thread that takes what is asked for, once."""
-    over = threading.Event()
-
-    def work() -> None:
-        while not over.wait(0.01):
-            if (request := requests.pending(settings, REPLAY)) is not None:
-                does(request)
-                return
-
-    working = threading.Thread(target=work)
-    working.start()
-    try:
-        yield
-    finally:
-        over.set()
-        working.join()
 
 
 def pending(settings: Settings) -> Request | None:
@@ -54,7 +33,7 @@ def test_what_is_asked_for_reaches_the_driver_and_its_answer_comes_back(settings
         found.append(request)
         requests.answer(settings.run_dir, REPLAY, request.id, {"replay": 3})
 
-    with driver(settings, does):
+    with asked_driver(settings, REPLAY, does):
         answer = requests.by_driver(settings, REPLAY, ASKED, 30)
     assert answer is not None
     assert answer["replay"] == 3
@@ -74,7 +53,7 @@ def test_why_the_driver_could_not_is_told_to_whoever_asked(
     settings: Settings, fault: TransientError | TerminalError, raised: type[Exception]
 ) -> None:
     with (
-        driver(settings, lambda request: requests.refuse(settings.run_dir, REPLAY, request.id, fault)),
+        asked_driver(settings, REPLAY, lambda request: requests.refuse(settings.run_dir, REPLAY, request.id, fault)),
         pytest.raises(raised, match=f"{fault.what}\n  → ask again"),
     ):
         requests.by_driver(settings, REPLAY, ASKED, 30)
@@ -155,7 +134,7 @@ def test_the_answer_of_a_driver_that_ended_right_after_it_is_heard(
         requests.answer(settings.run_dir, REPLAY, request.id, {"replay": 3})
 
     monkeypatch.setattr(requests, "LOOK_SECONDS", 0.3)
-    with driver(settings, does):
+    with asked_driver(settings, REPLAY, does):
         answer = requests.by_driver(settings, REPLAY, ASKED, 30)
     assert answer is not None
     assert answer["replay"] == 3

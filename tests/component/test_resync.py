@@ -9,17 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.contracts.view import records
 from customer_activity.errors import TerminalError
 from customer_activity.kafka.marker import Marker
-from customer_activity.lake import delta
-from customer_activity.settings import Settings
 from customer_activity.streams.publish import resync
 from customer_activity.streams.publish.resync import compared
+from support.tables import append_table, opened
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NO_LIMIT = 1 << 30
@@ -116,19 +114,15 @@ def test_the_marker_stays_where_it_was_when_it_is_interrupted() -> None:
 
 
 @pytest.mark.parametrize("key_rows", [1, 2, 1_000], ids=lambda rows: f"{rows} keys at a time")
-def test_the_newest_row_of_each_customer_is_found(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, key_rows: int
-) -> None:
+def test_the_newest_row_of_each_customer_is_found(lake: str, monkeypatch: pytest.MonkeyPatch, key_rows: int) -> None:
     monkeypatch.setattr(resync, "KEY_ROWS", key_rows)
-    delta.ensure_tables(settings.lake)
-    path = table_path(settings.lake, Table.ACTIVITY_CHANGES)
-    assert list(resync.current_rows(settings.lake, DeltaTable(path))) == []
+    assert list(resync.current_rows(lake, opened(lake, Table.ACTIVITY_CHANGES))) == []
     for changes in (
         [gold(5, "new"), gold(3, "old"), gold(1, customer="C-2")],
         [gold(6, customer="C-2", is_gone=True), gold(2, customer="C-3", is_gone=True)],
         [gold(4, "between"), gold(7, customer="C-3"), gold(1, customer="C-4")],
     ):
-        write_deltalake(path, pa.concat_tables(changes), mode="append")
-    found = pa.concat_tables(resync.current_rows(settings.lake, DeltaTable(path))).to_pylist()
+        append_table(lake, Table.ACTIVITY_CHANGES, pa.concat_tables(changes))
+    found = pa.concat_tables(resync.current_rows(lake, opened(lake, Table.ACTIVITY_CHANGES))).to_pylist()
     assert {(row["customer_id"], row["view_version"]) for row in found} == {("C-1", 5), ("C-3", 7), ("C-4", 1)}
     assert len(found) == 3

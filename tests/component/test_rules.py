@@ -58,31 +58,23 @@ def test_no_query_brings_what_tells_about_a_person() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rules: [", "while parsing"),
-        ("suite: {}", "no list of `rules`"),
-        (RULE.replace("hold", "panic"), "severity"),
-        (RULE.replace("    severity: hold\n", ""), "severity"),
-        (RULE.replace("amounts_in_range", "Amounts in range"), "rule"),
-        (RULE + "    colour: red\n", "colour"),
-        (RULE + "    query: SELECT 1\n    frame: sums\n", "a query or a frame, not both"),
-        (RULE + "    frame: sums\n", "there is none of that name"),
-        (
+        pytest.param("rules: [", "while parsing", id="no yaml"),
+        pytest.param("suite: {}", "no list of `rules`", id="no rules"),
+        pytest.param(RULE.replace("hold", "panic"), "severity", id="no such severity"),
+        pytest.param(RULE.replace("    severity: hold\n", ""), "severity", id="no severity"),
+        pytest.param(RULE.replace("amounts_in_range", "Amounts in range"), "rule", id="no name"),
+        pytest.param(RULE + "    colour: red\n", "colour", id="unknown key"),
+        pytest.param(
+            RULE + "    query: SELECT 1\n    frame: sums\n", "a query or a frame, not both", id="query and frame"
+        ),
+        pytest.param(RULE + "    frame: sums\n", "there is none of that name", id="no such frame"),
+        pytest.param(
             RULE.replace(
                 "{expect_column_values_to_be_between: {column: amount, min_value: 0}}", "{expect_nothing: {}}"
             ),
             "needs a table",
+            id="looks at nothing",
         ),
-    ],
-    ids=[
-        "no yaml",
-        "no rules",
-        "no such severity",
-        "no severity",
-        "no name",
-        "unknown key",
-        "query and frame",
-        "no such frame",
-        "looks at nothing",
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
@@ -138,11 +130,10 @@ def test_an_expectation_that_cannot_be_made_is_named(
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        ([], {"bronze", "silver", "gold", "across"}),
-        (["gold"], {"gold"}),
-        (["silver.purchases", "gold/customer_activity"], {"silver", "gold"}),
+        pytest.param([], {"bronze", "silver", "gold", "across"}, id="all"),
+        pytest.param(["gold"], {"gold"}, id="a layer"),
+        pytest.param(["silver.purchases", "gold/customer_activity"], {"silver", "gold"}, id="tables"),
     ],
-    ids=["all", "a layer", "tables"],
 )
 def test_layers_and_tables_are_chosen_by_name(wanted: list[str], expected: set[str]) -> None:
     found = rules.chosen(rules.load(), wanted)

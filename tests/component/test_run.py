@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,7 +29,9 @@ from customer_activity.settings import Settings
 from customer_activity.supervision import processes, running
 from support.run_reports import report
 from support.streams import Query
+from support.waiting import until
 
+Start = Callable[[str, str], subprocess.Popen[bytes]]
 WAIT_SECONDS = 10.0
 NO_PROCESS = 2**22 + 1  # above the greatest process number that Linux gives out
 
@@ -64,9 +65,7 @@ FAILING = (
 
 
 @pytest.fixture
-def start(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str, str], subprocess.Popen[bytes]]]:
+def start(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Start a program in the place of one of our commands; what is left of it is killed after the test."""
     begun = []
 
@@ -83,23 +82,14 @@ def start(
         child.wait(WAIT_SECONDS)
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come in time"
-        time.sleep(0.01)
-
-
 def says(settings: Settings, name: str, word: str, times: int = 1) -> Callable[[], bool]:
     return lambda: processes.log_path(settings, name).read_text().count(word) >= times
 
 
 class TestProcesses:
-    def test_a_polite_process_ends_by_itself(
-        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
-    ) -> None:
+    def test_a_polite_process_ends_by_itself(self, settings: Settings, start: Start) -> None:
         child = start(POLITE, "stream")
-        wait_for(says(settings, "stream", "ready"))
+        until(says(settings, "stream", "ready"), WAIT_SECONDS, every=0.01)
         assert processes.running(settings, "stream") is not None
         assert os.getsid(child.pid) == child.pid  # Ctrl-C in a terminal does not reach it
 
@@ -109,7 +99,7 @@ class TestProcesses:
         assert says(settings, "stream", "goodbye")()
 
     def test_a_log_that_grows_large_begins_anew_and_the_one_before_is_kept(
-        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
+        self, settings: Settings, start: Start
     ) -> None:
         settings.run_dir.mkdir()
         (settings.run_dir / "other.log").write_text("somebody else's, and large")
@@ -119,11 +109,9 @@ class TestProcesses:
         assert log.with_name("talk.log.1").read_text(encoding="utf-8") == "one\none\ntwo\ntwo\nthree\nthree\n"
         assert not (settings.run_dir / "other.log.1").exists()
 
-    def test_a_stubborn_process_is_killed_with_what_left_its_group(
-        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
-    ) -> None:
+    def test_a_stubborn_process_is_killed_with_what_left_its_group(self, settings: Settings, start: Start) -> None:
         child = start(STUBBORN, "stream")
-        wait_for(says(settings, "stream", "ready", times=2))
+        until(says(settings, "stream", "ready", times=2), WAIT_SECONDS, every=0.01)
         members = processes.family(child.pid)
         assert len(members) == 2
 
@@ -131,11 +119,9 @@ class TestProcesses:
 
         assert [member for member in members if processes.is_running(member)] == []
 
-    def test_what_a_dead_leader_left_behind_is_found(
-        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
-    ) -> None:
+    def test_what_a_dead_leader_left_behind_is_found(self, settings: Settings, start: Start) -> None:
         child = start(STUBBORN, "stream")
-        wait_for(says(settings, "stream", "ready", times=2))
+        until(says(settings, "stream", "ready", times=2), WAIT_SECONDS, every=0.01)
         child.kill()
         child.wait(WAIT_SECONDS)
 
@@ -164,9 +150,7 @@ class TestProcesses:
         assert processes.running(settings, "stream") is None
         assert running.stream_pids(settings, left_overs=True) == []
 
-    def test_the_log_before_is_kept(
-        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
-    ) -> None:
+    def test_the_log_before_is_kept(self, settings: Settings, start: Start) -> None:
         for word in ("first", "second"):
             start(f"print('{word}')", "produce").wait(WAIT_SECONDS)
         log = processes.log_path(settings, "produce")
@@ -212,9 +196,7 @@ class TestParts:
             with pytest.raises(EnvironmentFault, match=f"port {port} .*is taken"):
                 parts.start_broker(settings, Console(), started)
 
-    def test_a_part_that_failed_hands_on_its_exit_code_and_words(
-        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
-    ) -> None:
+    def test_a_part_that_failed_hands_on_its_exit_code_and_words(self, settings: Settings, start: Start) -> None:
         child = start(FAILING, "stream")
         child.wait(WAIT_SECONDS)
         with pytest.raises(ActivityError, match="too many bad records") as caught:
@@ -223,9 +205,7 @@ class TestParts:
         assert "INFO started" not in caught.value.what
         assert str(processes.log_path(settings, "stream")) in caught.value.remedy
 
-    def test_a_part_that_was_killed_ends_as_a_shell_says_it(
-        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
-    ) -> None:
+    def test_a_part_that_was_killed_ends_as_a_shell_says_it(self, settings: Settings, start: Start) -> None:
         child = start(POLITE, "produce")
         child.kill()
         child.wait(WAIT_SECONDS)
@@ -244,7 +224,7 @@ class TestParts:
         assert caught.value.exit_code == EXIT_TRY_AGAIN
 
     def test_streams_that_airflow_has_given_up_are_waited_for_no_more(
-        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+        self, settings: Settings, start: Start, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         start(FAILING, "stream").wait(WAIT_SECONDS)
         monkeypatch.setattr(parts, "ASK_SECONDS", 0.0)
@@ -255,9 +235,7 @@ class TestParts:
         assert caught.value.exit_code == EXIT_TERMINAL
         assert str(processes.log_path(settings, "stream")) in caught.value.remedy
 
-    def test_the_streams_are_up_when_all_four_of_this_driver_run(
-        self, settings: Settings, start: Callable[[str, str], subprocess.Popen[bytes]]
-    ) -> None:
+    def test_the_streams_are_up_when_all_four_of_this_driver_run(self, settings: Settings, start: Start) -> None:
         child = start(POLITE, "stream")
         for query in Query:
             assert not running.is_up(settings, child)

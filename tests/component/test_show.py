@@ -7,7 +7,6 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from customer_activity import catalog, topology
@@ -15,45 +14,28 @@ from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table, tabl
 from customer_activity.inspection import describe, show
 from customer_activity.settings import Settings
 from customer_activity.terminal import screens
-from support.inspected import NOON, TIMESTAMP, text, write
+from support.inspected import NOON, text
 from support.streams import Query
+from support.tables import append
 
 
 class TestShow:
-    def purchases(self, settings: Settings, number: int, customer_id: str = "C-1") -> None:
-        rows = [
-            {
-                "purchase_id": f"P-{n}",
-                "customer_id": customer_id,
-                "product_id": None,
-                "amount": Decimal("1.25"),
-                "currency": "EUR",
-                "occurred_at": NOON + timedelta(minutes=n),
-                "offset": n,
-                "kafka_timestamp": NOON,
-            }
-            for n in range(number)
-        ]
-        ids = dict.fromkeys(("purchase_id", "customer_id", "product_id", "currency"), pa.string())
-        times = dict.fromkeys(("occurred_at", "kafka_timestamp"), TIMESTAMP)
-        write(settings, Table.PURCHASES, rows, **ids, amount=pa.decimal128(18, 2), **times, offset=pa.int64())
+    def purchases(self, lake: str, number: int, customer_id: str = "C-1") -> None:
+        bought = {"customer_id": customer_id, "amount": Decimal("1.25"), "currency": "EUR", "kafka_timestamp": NOON}
+        times = [{"occurred_at": NOON + timedelta(minutes=n), "offset": n} for n in range(number)]
+        append(lake, Table.PURCHASES, *({"purchase_id": f"P-{n}", **bought, **at} for n, at in enumerate(times)))
 
-    def profile(self, settings: Settings, *, is_tombstone: bool) -> None:
-        rows = [{"customer_id": "C-1", "offset": 3, "is_tombstone": is_tombstone}]
-        write(settings, Table.PROFILE_EVENTS, rows, customer_id=pa.string(), offset=pa.int64(), is_tombstone=pa.bool_())
+    def gold(self, lake: str) -> None:
+        who = {"customer_id": "C-1", "name": "[b]Ann[/b]"}
+        append(lake, Table.ACTIVITY, who | {"view_version": 4, "as_of": NOON})
+        append(lake, Table.PROFILES, who)
 
-    def gold(self, settings: Settings) -> None:
-        rows = [{"customer_id": "C-1", "name": "[b]Ann[/b]", "view_version": 4, "as_of": NOON}]
-        columns = {"customer_id": pa.string(), "name": pa.string(), "view_version": pa.int64(), "as_of": TIMESTAMP}
-        write(settings, Table.ACTIVITY, rows, **columns)
-        write(settings, Table.PROFILES, rows, **columns)
+    def test_a_customer_in_gold_with_the_last_ten_purchases(self, lake: str) -> None:
+        self.gold(lake)
+        self.purchases(lake, 12)
+        self.purchases(lake, 3, customer_id="C-2")
 
-    def test_a_customer_in_gold_with_the_last_ten_purchases(self, settings: Settings) -> None:
-        self.gold(settings)
-        self.purchases(settings, 12)
-        self.purchases(settings, 3, customer_id="C-2")
-
-        found = show.customer(settings.lake, "C-1")
+        found = show.customer(lake, "C-1")
 
         assert found.gold is not None
         assert found.profile is not None
@@ -61,9 +43,9 @@ class TestShow:
         assert found.explanation == "in gold as of 2026-03-01 12:00:00 UTC, version 4"
         assert "[b]Ann[/b]" in text(screens.customer(found))  # data is never markup
 
-    def test_purchases_without_a_profile_wait(self, settings: Settings) -> None:
-        self.purchases(settings, 2)
-        found = show.customer(settings.lake, "C-1")
+    def test_purchases_without_a_profile_wait(self, lake: str) -> None:
+        self.purchases(lake, 2)
+        found = show.customer(lake, "C-1")
         assert found.is_known
         assert "no profile has come yet" in found.explanation
         assert "2 purchases wait in silver" in found.explanation
@@ -71,18 +53,18 @@ class TestShow:
     @pytest.mark.parametrize(
         ("is_tombstone", "says"), [(True, "the profile was deleted"), (False, "silver has still to follow")]
     )
-    def test_a_profile_that_is_not_current(self, settings: Settings, is_tombstone: bool, says: str) -> None:
-        self.profile(settings, is_tombstone=is_tombstone)
-        found = show.customer(settings.lake, "C-1")
+    def test_a_profile_that_is_not_current(self, lake: str, is_tombstone: bool, says: str) -> None:
+        append(lake, Table.PROFILE_EVENTS, {"customer_id": "C-1", "offset": 3, "is_tombstone": is_tombstone})
+        found = show.customer(lake, "C-1")
         assert found.is_known
         assert says in found.explanation
 
-    def test_an_unknown_customer(self, settings: Settings) -> None:
-        self.gold(settings)
-        found = show.customer(settings.lake, "C-404")
+    def test_an_unknown_customer(self, lake: str) -> None:
+        self.gold(lake)
+        found = show.customer(lake, "C-404")
         assert not found.is_known
         assert "nothing is known" in found.explanation
-        assert show.customer(str(Path(settings.lake) / "none"), "C-404").is_known is False
+        assert show.customer(str(Path(lake) / "none"), "C-404").is_known is False
 
 
 class TestDescribe:

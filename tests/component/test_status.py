@@ -17,6 +17,7 @@ from customer_activity.inspection.topics import Topic
 from customer_activity.lake import corrections
 from customer_activity.settings import Settings
 from customer_activity.terminal import screens
+from support import tables
 from support.corrections import correction_of
 from support.inspected import NO_PROCESS, NOON, catch_up, delta_offset, of, text, write_batch, write_status, write_times
 from support.streams import Query
@@ -34,8 +35,7 @@ def kafka(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Topi
 
 def commit_at(settings: Settings, table: Table, version: int, moment: datetime) -> None:
     """Make a version's log entry one of that time."""
-    entry = Path(table_path(settings.lake, table), "_delta_log", f"{version:020}.json")
-    os.utime(entry, (moment.timestamp(), moment.timestamp()))
+    os.utime(tables.entry(settings.lake, table, version), (moment.timestamp(), moment.timestamp()))
 
 
 class TestStatus:

@@ -1,8 +1,9 @@
-"""Commits to the tables of a lake, as the pipeline makes them, without Spark."""
+"""Commits to the tables of a lake, as the pipeline makes them, without Spark; and the logs that they are in."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,17 +16,35 @@ from support.streams import Query
 
 def append(lake: str, table: Table, *rows: dict[str, Any], query: str = Query.SILVER, **note: Any) -> int:
     """Append rows as a query's commit; return the version."""
-    return append_table(lake, table, pa.Table.from_pylist(list(rows), arrow_schema(table)), query=query, **note)
+    return commit(lake, table, {"query": query, **note}, *rows)
 
 
 def append_table(lake: str, table: Table, rows: pa.Table, *, query: str = Query.SILVER, **note: Any) -> int:
     """Append rows as a query's commit; return the version."""
-    path = table_path(lake, table)
-    metadata = {"userMetadata": json.dumps({"query": query, **note})}
-    write_deltalake(
-        path,
-        rows,
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata=metadata),
-    )
-    return DeltaTable(path).version()
+    return _commit(lake, table, {"query": query, **note}, rows)
+
+
+def commit(lake: str, table: Table, note: object, *rows: dict[str, Any]) -> int:
+    """Append rows, or none, with any note; return the version."""
+    return _commit(lake, table, note, pa.Table.from_pylist(list(rows), arrow_schema(table)))
+
+
+def opened(lake: str, table: Table) -> DeltaTable:
+    """Open a table at its newest version."""
+    return DeltaTable(table_path(lake, table))
+
+
+def newest(lake: str, table: Table) -> int:
+    """Return the newest version of a table."""
+    return opened(lake, table).version()
+
+
+def entry(lake: str, table: Table, version: int) -> Path:
+    """Return where a table's log has a version."""
+    return Path(table_path(lake, table), "_delta_log", f"{version:020}.json")
+
+
+def _commit(lake: str, table: Table, note: object, rows: pa.Table) -> int:
+    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(note)})
+    write_deltalake(table_path(lake, table), rows, mode="append", commit_properties=properties)
+    return newest(lake, table)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from decimal import Decimal
 from importlib import resources
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+from customer_activity.streams.bronze.parsing import parse_batch
 from jsonschema import Draft202012Validator
 
 from customer_activity import catalog
-from customer_activity.catalog import Reason
 from customer_activity.demo.traffic import generator, mixing
 from customer_activity.demo.traffic.generator import GeneratorOptions
 from customer_activity.demo.traffic.mixing import Disturbance
 from customer_activity.demo.traffic.profiles import ProfileTraffic
 from customer_activity.demo.traffic.record import Record
+from support.kafka_batches import KAFKA_SCHEMA
 
 decode_exactly: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
-
-# Known by silver and by publish, not by the record alone.
-LATER_REASONS = {Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE}
 
 
 def contract(name: str) -> Draft202012Validator:
@@ -59,3 +59,22 @@ def disturbed_stream(seed: int) -> list[Record]:
 
 
 PLAN = ProfileTraffic(changes=200, tombstones=10)
+
+
+def parsed(records: Sequence[Record], currency: str, moment: datetime) -> list[dict[str, Any]]:
+    """Have bronze's parser read records that were sent, and landed, at one moment; topics are called after roles."""
+    rows = [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": record.role,
+            "partition": 0,
+            "offset": offset,
+            "timestamp": moment,
+            "headers": [{"key": name, "value": value} for name, value in record.headers],
+        }
+        for offset, record in enumerate(records)
+    ]
+    topics = {"purchase_topic": catalog.PURCHASES_ROLE, "profile_topic": catalog.PROFILES_ROLE}
+    batch = pa.RecordBatch.from_pylist(rows, schema=KAFKA_SCHEMA)
+    return list(parse_batch(batch, **topics, currency=currency, landed_at=moment).to_pylist())

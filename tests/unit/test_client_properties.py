@@ -14,6 +14,7 @@ SERVERS = "kafka:9093"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 WORD = "s3cret-word"
+SSL, PLAIN_SSL = "security.protocol=SSL\n", "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
 SIGN_IN = f"""
 security.protocol=SASL_SSL
 sasl.mechanism=SCRAM-SHA-512
@@ -30,10 +31,6 @@ def told(text: str, folder: Path) -> client_properties.Clients:
     path = folder / "client.properties"
     path.write_text(text, encoding="utf-8")
     return clients.security(Settings(kafka_bootstrap_servers=SERVERS, kafka_config=path))
-
-
-def names(both: client_properties.Clients) -> tuple[set[str], set[str]]:
-    return set(both.java), set(both.librdkafka)
 
 
 @pytest.mark.parametrize(
@@ -86,64 +83,63 @@ def test_both_clients_are_told_the_same(text: str, tmp_path: Path) -> None:
 def test_the_user_is_read_out_of_the_line_of_the_login_module(
     written: str, user: str, password: str, tmp_path: Path
 ) -> None:
-    _, other = told(f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} {written}\n", tmp_path)
+    _, other = told(f"{PLAIN_SSL}sasl.jaas.config={PLAIN} {written}\n", tmp_path)
     assert (other["sasl.username"], other["sasl.password"]) == (user, password)
 
 
 @pytest.mark.parametrize("password", ['a"b', "a\\\\b", "ends with \\\\", "it's", "a;b=c", "ü"])
 def test_a_password_comes_back_out_of_the_line_that_is_made_of_it(password: str, tmp_path: Path) -> None:
-    first = told(
-        f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=anna\nsasl.password={password}\n", tmp_path
-    )
+    first = told(f"{PLAIN_SSL}sasl.username=anna\nsasl.password={password}\n", tmp_path)
     line = first.java["sasl.jaas.config"].replace("\\", "\\\\")  # as a properties file has it
-    again = told(f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config={line}\n", tmp_path)
-    assert again == first
+    assert told(f"{PLAIN_SSL}sasl.jaas.config={line}\n", tmp_path) == first
 
 
 @pytest.mark.parametrize(
     ("lines", "java", "other"),
     [
         pytest.param(
-            "ssl.keystore.type=PEM\nssl.keystore.location=KEY\nssl.key.password=p\n",
-            {"ssl.keystore.type", "ssl.keystore.location", "ssl.key.password"},
-            {"ssl.certificate.location", "ssl.key.location", "ssl.key.password"},
+            "keystore.type=PEM keystore.location=KEY key.password=p",
+            "keystore.type keystore.location key.password",
+            "certificate.location key.location key.password",
             id="in PEM",
         ),
         pytest.param(
-            "ssl.keystore.type=PKCS12\nssl.keystore.location=KEY\nssl.keystore.password=p\n",
-            {"ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password"},
-            {"ssl.keystore.location", "ssl.keystore.password"},
+            "keystore.type=PKCS12 keystore.location=KEY keystore.password=p",
+            "keystore.type keystore.location keystore.password",
+            "keystore.location keystore.password",
             id="in PKCS 12, which both read",
         ),
         pytest.param(
-            "ssl.certificate.location=KEY\nssl.key.location=KEY\n",
-            {"ssl.keystore.type", "ssl.keystore.location"},
-            {"ssl.certificate.location", "ssl.key.location"},
+            "certificate.location=KEY key.location=KEY",
+            "keystore.type keystore.location",
+            "certificate.location key.location",
             id="by librdkafka's names",
         ),
         pytest.param(
-            "ssl.keystore.location=KEY\nssl.keystore.password=p\nssl.certificate.location=CA\nssl.key.location=OTHER\n",
-            {"ssl.keystore.location", "ssl.keystore.password"},
-            {"ssl.certificate.location", "ssl.key.location"},
+            "keystore.location=KEY keystore.password=p certificate.location=CA key.location=OTHER",
+            "keystore.location keystore.password",
+            "certificate.location key.location",
             id="a Java key store, and PEM for the other, as before",
         ),
         pytest.param(
-            "ssl.truststore.location=OTHER\nssl.truststore.password=p\nssl.ca.location=CA\n",
-            {"ssl.truststore.location", "ssl.truststore.password"},
-            {"ssl.ca.location"},
+            "truststore.location=OTHER truststore.password=p ca.location=CA",
+            "truststore.location truststore.password",
+            "ca.location",
             id="a Java trust store, and PEM for the other, as before",
         ),
         pytest.param(
-            "ssl.truststore.type=PEM\nssl.truststore.certificates=text\n",
-            {"ssl.truststore.type", "ssl.truststore.certificates"},
-            {"ssl.ca.pem"},
+            "truststore.type=PEM truststore.certificates=text",
+            "truststore.type truststore.certificates",
+            "ca.pem",
             id="certificates in the file itself",
         ),
     ],
 )
-def test_keys_and_certificates(lines: str, java: set[str], other: set[str], tmp_path: Path) -> None:
-    shared = {"security.protocol"}
-    assert names(told(f"security.protocol=SSL\n{lines}", tmp_path)) == (java | shared, other | shared)
+def test_keys_and_certificates(lines: str, java: str, other: str, tmp_path: Path) -> None:
+    """All names are below `ssl.`."""
+    text = "".join(f"ssl.{line}\n" for line in lines.split())
+    said = [{"security.protocol", *(f"ssl.{name}" for name in names.split())} for names in (java, other)]
+    assert [*map(set, told(f"{SSL}{text}", tmp_path))] == said
 
 
 @pytest.mark.parametrize(
@@ -153,114 +149,99 @@ def test_keys_and_certificates(lines: str, java: set[str], other: set[str], tmp_
 )
 def test_whether_the_brokers_name_is_looked_at(given: str, java: str, other: str, tmp_path: Path) -> None:
     name = "ssl.endpoint.identification.algorithm"
-    both = told(f"security.protocol=SSL\n{name}={given}\n", tmp_path)
+    both = told(f"{SSL}{name}={given}\n", tmp_path)
     assert (both.java[name], both.librdkafka[name]) == (java, other)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        pytest.param(
-            f"{SIGN_IN}sasl.username=berta\n",
-            "sasl.username and the username of sasl.jaas.config differ",
-            id="two users",
-        ),
-        pytest.param(f"{SIGN_IN}sasl.password=other-{WORD}\n", "sasl.password and the password of", id="two passwords"),
-        pytest.param(
-            f"{SIGN_IN}sasl.mechanisms=PLAIN\n", "sasl.mechanism and sasl.mechanisms differ", id="two mechanisms"
-        ),
-        pytest.param(
-            f"{SIGN_IN}{TRUST}ssl.ca.location=OTHER\n",
-            "ssl.ca.location and ssl.truststore.location differ",
-            id="two CAs",
-        ),
-        pytest.param(f"{SIGN_IN}bootstrap.servers=other:9093\n", "bootstrap.servers differ from", id="other brokers"),
-        pytest.param(
-            SIGN_IN.replace("SCRAM-SHA-512", "PLAIN"), "sasl.jaas.config is not .*PlainLoginModule", id="another module"
-        ),
-        pytest.param(SIGN_IN.replace('";', '"'), "sasl.jaas.config is not", id="no semicolon"),
-        pytest.param(
-            SIGN_IN.replace(f'password="{WORD}"', f'password="{WORD}'), "sasl.jaas.config is not", id="no end of quotes"
-        ),
-        pytest.param(SIGN_IN.replace(f' password="{WORD}"', ""), "needs a password", id="no password"),
-        pytest.param("security.protocol=SASL_SSL\n", "sasl.mechanism is missing", id="no mechanism"),
-        pytest.param(SIGN_IN.replace("SASL_SSL", "SASL_SSSL"), "Kafka has no such security.protocol", id="no protocol"),
-        pytest.param(
-            SIGN_IN.replace("SASL_SSL", "SSL"),
-            "sasl.mechanism is set, and security.protocol=SSL ignores it",
-            id="SASL that is overlooked",
-        ),
-        pytest.param(
-            f"sasl.password={WORD}\n",
-            "sasl.password is set, and security.protocol=PLAINTEXT ignores it",
-            id="a password and no protocol",
-        ),
-        pytest.param(
-            f"{SIGN_IN}{TRUST}".replace("SASL_SSL", "SASL_PLAINTEXT"),
-            "security.protocol=SASL_PLAINTEXT ignores it",
-            id="TLS that is overlooked",
-        ),
-        pytest.param(
-            f"{SIGN_IN}ssl.truststore.location=CA\n",
-            "ssl.truststore.location is a JKS file",
-            id="a Java trust store alone",
-        ),
-        pytest.param(
-            f"{SIGN_IN}ssl.keystore.location=KEY\n", "ssl.keystore.location is a JKS file", id="a Java key store alone"
-        ),
-        pytest.param(
-            f"{SIGN_IN}{TRUST}ssl.truststore.password={WORD}\n", "a PEM file has none", id="a PEM file with a password"
-        ),
-        pytest.param(
-            f"{SIGN_IN}ssl.certificate.location=CA\nssl.key.location=KEY\n",
-            "are two files",
-            id="key and certificate apart",
-        ),
-        pytest.param(
-            f"{SIGN_IN}ssl.ca.location=nowhere.pem\n", "there is no file nowhere.pem", id="a file that is not there"
-        ),
-        pytest.param(
-            f"{SIGN_IN}enable.ssl.certificate.verification=false\n", "cannot be set", id="certificates not looked at"
-        ),
-        pytest.param(f"{SIGN_IN}ssl.cipher.suites=X\n", "cannot be set", id="suites of ciphers"),
-        pytest.param(
-            f"{SIGN_IN}sasl.mechanism=PLAIN\n", "line 5 gives sasl.mechanism a second time", id="a name twice"
-        ),
-        pytest.param(f"{SIGN_IN}{WORD}\n", "line 5 is not name=value", id="a word alone"),
-        pytest.param(f"{SIGN_IN}MIIEv{WORD}==\n", "line 5 is not name=value", id="a line of a key"),
-        pytest.param(
-            f'{SIGN_IN}  password="{WORD}";\n'.replace("password=", "PASSWORD="),
-            "line 5 is not name=value",
-            id="a backslash forgotten",
-        ),
-    ],
-)
-def test_what_contradicts_itself_is_refused_by_name(text: str, words: str, tmp_path: Path) -> None:
+WHOLE_FILES = [
+    pytest.param(
+        f"{SIGN_IN}{TRUST}ssl.ca.location=OTHER\n", "ssl.ca.location and ssl.truststore.location differ", id="two CAs"
+    ),
+    pytest.param(
+        SIGN_IN.replace("SCRAM-SHA-512", "PLAIN"), "sasl.jaas.config is not .*PlainLoginModule", id="another module"
+    ),
+    pytest.param(SIGN_IN.replace('";', '"'), "sasl.jaas.config is not", id="no semicolon"),
+    pytest.param(
+        SIGN_IN.replace(f'password="{WORD}"', f'password="{WORD}'), "sasl.jaas.config is not", id="no end of quotes"
+    ),
+    pytest.param(SIGN_IN.replace(f' password="{WORD}"', ""), "needs a password", id="no password"),
+    pytest.param("security.protocol=SASL_SSL\n", "sasl.mechanism is missing", id="no mechanism"),
+    pytest.param(SIGN_IN.replace("SASL_SSL", "SASL_SSSL"), "Kafka has no such security.protocol", id="no protocol"),
+    pytest.param(
+        SIGN_IN.replace("SASL_SSL", "SSL"),
+        "sasl.mechanism is set, and security.protocol=SSL ignores it",
+        id="SASL that is overlooked",
+    ),
+    pytest.param(
+        f"sasl.password={WORD}\n",
+        "sasl.password is set, and security.protocol=PLAINTEXT ignores it",
+        id="a password and no protocol",
+    ),
+    pytest.param(
+        f"{SIGN_IN}{TRUST}".replace("SASL_SSL", "SASL_PLAINTEXT"),
+        "security.protocol=SASL_PLAINTEXT ignores it",
+        id="TLS that is overlooked",
+    ),
+    pytest.param(
+        f"{SIGN_IN}{TRUST}ssl.truststore.password={WORD}\n", "a PEM file has none", id="a PEM file with a password"
+    ),
+    pytest.param(
+        f'{SIGN_IN}  password="{WORD}";\n'.replace("password=", "PASSWORD="),
+        "line 5 is not name=value",
+        id="a backslash forgotten",
+    ),
+]
+# A line that is added to a file that says how to sign in.
+ADDED_LINES = [
+    pytest.param("sasl.username=berta", "sasl.username and the username of sasl.jaas.config differ", id="two users"),
+    pytest.param(f"sasl.password=other-{WORD}", "sasl.password and the password of", id="two passwords"),
+    pytest.param("sasl.mechanisms=PLAIN", "sasl.mechanism and sasl.mechanisms differ", id="two mechanisms"),
+    pytest.param("bootstrap.servers=other:9093", "bootstrap.servers differ from", id="other brokers"),
+    pytest.param("ssl.truststore.location=CA", "ssl.truststore.location is a JKS file", id="a Java trust store alone"),
+    pytest.param("ssl.keystore.location=KEY", "ssl.keystore.location is a JKS file", id="a Java key store alone"),
+    pytest.param("ssl.certificate.location=CA\nssl.key.location=KEY", "are two files", id="key and certificate apart"),
+    pytest.param("ssl.ca.location=nowhere.pem", "there is no file nowhere.pem", id="a file that is not there"),
+    pytest.param("enable.ssl.certificate.verification=false", "cannot be set", id="certificates not looked at"),
+    pytest.param("ssl.cipher.suites=X", "cannot be set", id="suites of ciphers"),
+    pytest.param("sasl.mechanism=PLAIN", "line 5 gives sasl.mechanism a second time", id="a name twice"),
+    pytest.param(f"{WORD}", "line 5 is not name=value", id="a word alone"),
+    pytest.param(f"MIIEv{WORD}==", "line 5 is not name=value", id="a line of a key"),
+]
+
+
+def refused(text: str, words: str, folder: Path) -> None:
+    """See a file refused by name, and not what is secret in it told."""
     with pytest.raises(SettingsError, match=words) as raised:
-        told(text, tmp_path)
+        told(text, folder)
     assert "ACTIVITY_KAFKA_CONFIG" in raised.value.what
     assert raised.value.remedy
     assert WORD not in str(raised.value)
 
 
+@pytest.mark.parametrize(("text", "words"), WHOLE_FILES)
+def test_what_contradicts_itself_is_refused_by_name(text: str, words: str, tmp_path: Path) -> None:
+    refused(text, words, tmp_path)
+
+
+@pytest.mark.parametrize(("line", "words"), ADDED_LINES)
+def test_a_line_that_contradicts_the_others_is_refused_by_name(line: str, words: str, tmp_path: Path) -> None:
+    refused(f"{SIGN_IN}{line}\n", words, tmp_path)
+
+
 @pytest.mark.parametrize(
-    ("line", "words"),
+    "name",
     [
-        pytest.param("sasl.pasword=word", "sasl.pasword", id="a name that is none"),
-        pytest.param("socket.timeout.ms=word", "socket.timeout.ms", id="a value that is no number"),
-        pytest.param(
-            "ssl.endpoint.identification.algorithm=word",
-            "ssl.endpoint.identification.algorithm",
-            id="a value that is none of those there are",
-        ),
+        pytest.param("sasl.pasword", id="a name that is none"),
+        pytest.param("socket.timeout.ms", id="a value that is no number"),
+        pytest.param("ssl.endpoint.identification.algorithm", id="a value that is none of those there are"),
     ],
 )
-def test_what_the_client_does_not_take_is_told_without_the_value(line: str, words: str, tmp_path: Path) -> None:
+def test_what_the_client_does_not_take_is_told_without_the_value(name: str, tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
-    path.write_text(f"{SIGN_IN}{line.replace('=word', f'={WORD}')}\n", encoding="utf-8")
+    path.write_text(f"{SIGN_IN}{name}={WORD}\n", encoding="utf-8")
     settings = Settings(kafka_bootstrap_servers=SERVERS, kafka_config=path)
     for make in (clients.admin, clients.reader, clients.producer):
-        with pytest.raises(SettingsError, match=words) as raised:
+        with pytest.raises(SettingsError, match=name) as raised:
             make(settings)
         assert WORD not in str(raised.value)
 

@@ -23,41 +23,10 @@ from support.contracts import (
 )
 
 FRAGMENTS = st.one_of(
-    st.sampled_from(
-        [
-            "null",
-            "true",
-            "false",
-            "[]",
-            "{}",
-            '""',
-            '"12.3"',
-            '"EUR"',
-            '"eur"',
-            '"EUR\\n"',
-            '"ÄÖÜ"',
-            '"\\u00e9"',
-            '"\\ud83d\\ude00"',
-        ]
-    ),
-    st.sampled_from(
-        [
-            "0",
-            "-0",
-            "-1",
-            "1.0",
-            "1e3",
-            "1E+2",
-            "12.345",
-            "12.340",
-            "1e-2",
-            "1e-3",
-            "9999999999999999.99",
-            "1e16",
-            "253402300799999",
-        ]
-    ),
-    st.sampled_from(["253402300800000", "99999999999999999999999999"]),
+    st.sampled_from(["null", "true", "false", "[]", "{}"]),
+    st.sampled_from(['""', '"12.3"', '"EUR"', '"eur"', '"EUR\\n"', '"ÄÖÜ"', '"\\u00e9"', '"\\ud83d\\ude00"']),
+    st.sampled_from(["0", "-0", "-1", "1.0", "1e3", "1E+2", "12.345", "12.340", "1e-2", "1e-3", "1e16"]),
+    st.sampled_from(["9999999999999999.99", "253402300799999", "253402300800000", "99999999999999999999999999"]),
     st.decimals(min_value=-10, max_value=10**17, places=3).map(str),
     st.integers(-(10**20), 10**20).map(str),
     st.text(max_size=5).map(lambda text: json.dumps(text, ensure_ascii=False)),
@@ -159,16 +128,8 @@ def test_both_ways_take_exactly_what_the_standard_parser_takes(text: str) -> Non
 def test_detail_never_shows_what_the_record_holds(contract: Contract, data: st.DataObject) -> None:
     told = "Zq7X"
     names = st.sampled_from([*GOOD[contract.title], told])
-    shapes = [
-        f'"{told}"',
-        f'["{told}"]',
-        f'{{"{told}": 1}}',
-        f'"{told}',
-        told,
-        "-73310073",
-        "73310073.7331",
-        "7331007300000000000",
-    ]
+    texts = [f'"{told}"', f'["{told}"]', f'{{"{told}": 1}}', f'"{told}', told]
+    shapes = [*texts, "-73310073", "73310073.7331", "7331007300000000000"]
     text = good_text(contract, **data.draw(st.dictionaries(names, st.sampled_from(shapes), min_size=1, max_size=3)))
 
     judged = contracts.examine(contract, text.encode())

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity import cli, settings
+from customer_activity import settings
 from customer_activity.errors import SettingsError
 from customer_activity.settings import Settings
+from support.command import call
 
 REFUSED = [
     pytest.param("gs://bucket/lake", "gs://", id="Google"),
@@ -51,9 +52,7 @@ def test_nothing_is_made_of_a_place_that_is_refused(
     arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ACTIVITY_LAKE", "gs://bucket/lake")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
-    assert ended.value.code == 2
+    assert call(*arguments) == 2
     assert "error: ACTIVITY_LAKE: gs:// is not supported" in capsys.readouterr().err
     assert list(folder.iterdir()) == []
 

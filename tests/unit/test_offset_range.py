@@ -40,11 +40,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Br
 @pytest.mark.parametrize(
     "asked",
     [
-        (),
-        (KafkaError.NOT_LEADER_FOR_PARTITION,),
-        (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION),
+        pytest.param((), id="at once"),
+        pytest.param((KafkaError.NOT_LEADER_FOR_PARTITION,), id="after an election"),
+        pytest.param((KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION), id="after a longer one"),
     ],
-    ids=["at once", "after an election", "after a longer one"],
     indirect=True,
 )
 def test_a_partition_without_a_leader_is_asked_again(asked: Broker) -> None:

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from itertools import permutations
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Reason
-from customer_activity.contracts.parsing import PARSED_SCHEMA, parse_batch
 from customer_activity.verification import contract, oracle
 from customer_activity.verification.numbers import NumberText, cents_of
 from customer_activity.verification.records import NEWEST_RULES, Activity, Log, Place, Profile, RawRecord, Refused
+from support.kafka_batches import Record, at, kafka_batch, parse
 from support.world import LANDED, expect
 from support.world_rows import NOW, PROFILES, PURCHASES, profile, purchase
 
@@ -170,68 +169,26 @@ def test_profile_is_read(key: bytes, value: bytes | None, expected: object) -> N
 def test_pipeline_and_oracle_read_mutilated_records_alike() -> None:
     """Two parsers, written apart, on records with random faults: same verdict, same reason."""
     chance = random.Random(7)
-    odd = [
-        b"1",
-        b"-1",
-        b"1.5",
-        b"1.999",
-        b"1e2",
-        b"1e-3",
-        b'""',
-        b'"EUR"',
-        b'"USD"',
-        b"null",
-        b"true",
-        b"[]",
-        b'"\\ud800"',
-        b"NaN",
-    ]
+    names = ["purchaseId", "amount", "currency", "occurredAtEpochMillis", "x"]
+    numbers = [b"1", b"-1", b"1.5", b"1.999", b"1e2", b"1e-3"]
+    odd = [*numbers, b'""', b'"EUR"', b'"USD"', b"null", b"true", b"[]", b'"\\ud800"', b"NaN"]
     records = []
     for offset in range(600):
-        value = bytearray(
-            purchase(
-                **{
-                    chance.choice(["purchaseId", "amount", "currency", "occurredAtEpochMillis", "x"]): chance.choice(
-                        odd
-                    )
-                }
-            )
-        )
+        value = bytearray(purchase(**{chance.choice(names): chance.choice(odd)}))
         if chance.random() < 0.3:
             value[chance.randrange(len(value))] = chance.choice(b'\xff"\\,:{}[]0 ')
         records.append(RawRecord(0, offset, NOW, chance.choice([b"P1", b"P1", b"P1", b"P2", b""]), bytes(value), ()))
-    batch = pa.record_batch(
-        {
-            "key": pa.array([record.key for record in records], pa.binary()),
-            "value": pa.array([record.value for record in records], pa.binary()),
-            "topic": pa.array([PURCHASES] * len(records)),
-            "partition": pa.array([0] * len(records), pa.int32()),
-            "offset": pa.array(range(len(records)), pa.int64()),
-            "timestamp": pa.array([NOW * 1000] * len(records), pa.int64()).cast(pa.timestamp("us", "UTC")),
-            "headers": pa.nulls(len(records), PARSED_SCHEMA.field("headers").type),
-        }
-    )
-    parsed = parse_batch(
-        batch, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR", landed_at=datetime.now(UTC)
-    ).to_pylist()
+    batch = at(kafka_batch([Record(PURCHASES, record.key, record.value) for record in records]), NOW)
+    parsed = parse(batch, datetime.now(UTC)).to_pylist()
     for record, row in zip(records, parsed, strict=True):
         judged = oracle.judge_purchase(record, LANDED, "EUR")
         if isinstance(judged, Refused):
             assert row["reason"] == judged.reason, record.value
         else:
-            assert (row["reason"], row["customer_id"], row["amount"] * 100) == (
-                None,
-                judged.customer_id,
-                judged.amount,
-            ), record.value
-    assert {row["reason"] for row in parsed} >= {
-        None,
-        "not_json",
-        "wrong_type",
-        "out_of_range",
-        "key_mismatch",
-        "not_utf8",
-    }
+            said = (row["reason"], row["customer_id"], row["amount"] * 100)
+            assert said == (None, judged.customer_id, judged.amount), record.value
+    common = {None, "not_json", "wrong_type", "out_of_range", "key_mismatch", "not_utf8"}
+    assert {row["reason"] for row in parsed} >= common
 
 
 # --- the fold ---
@@ -329,10 +286,8 @@ def test_as_of_is_the_newest_record_that_the_row_reflects() -> None:
         {0: {0: oracle.judge_purchase(RawRecord(0, 0, NOW + 500, b"P1", purchase(), ()), LANDED, "EUR")}},
         {0: {0: oracle.judge_profile(RawRecord(0, 0, NOW, b"C1", profile(), ()), LANDED)}},
     ]
-    assert (
-        oracle.expect(*logs, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR").gold["C1"].as_of
-        == NOW + 500
-    )
+    expected = oracle.expect(*logs, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR")
+    assert expected.gold["C1"].as_of == NOW + 500
 
 
 def test_totals_stay_exact_up_to_the_end_of_their_type() -> None:

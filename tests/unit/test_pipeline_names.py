@@ -9,13 +9,13 @@ from types import ModuleType
 
 import pytest
 
-from customer_activity import cli
 from customer_activity import settings as product
 from customer_activity.errors import SettingsError, TerminalError
 from customer_activity.kafka import marker, topics
 from customer_activity.kafka.marker import Marker
 from customer_activity.settings import PROJECT, Settings
 from customer_activity.streams.publish.deployments import refuse_others
+from support.command import call
 
 DEFAULT, ORDERS = "customer-activity", "orders-eu"
 DAGS_MODULE = PROJECT / "dags" / "activity_dags" / "pipelines.py"
@@ -53,52 +53,40 @@ def shared(settings: Settings) -> dict[str, str]:
     }
 
 
+NAMES = {
+    "transactional id": "customer-activity-publish-customer-activity-view",
+    "DAGs": "customer_activity_…",
+    "view": "customer-activity-view",
+    "progress": "customer-activity-progress",
+    "lake": "var/lake",
+    "index": "var/lake/_index",
+    "run": "var/run",
+    "quality": "var/quality",
+    "airflow": "var/airflow",
+}
+NAMES_OF_ORDERS = {
+    "transactional id": "orders-eu-publish-orders-eu-view",
+    "DAGs": "orders_eu_…",
+    "view": "orders-eu-view",
+    "progress": "orders-eu-progress",
+    "lake": "var/orders-eu/lake",
+    "index": "var/orders-eu/lake/_index",
+    "run": "var/orders-eu/run",
+    "quality": "var/orders-eu/quality",
+    "airflow": "var/orders-eu/airflow",
+}
+OWN_VIEW = {"transactional id": "orders-eu-publish-rows", "view": "rows"}
+OWN_FOLDERS = {"lake": "var/elsewhere", "index": "var/elsewhere/_index", "run": "var/here"}
+
+
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
-        pytest.param(
-            {},
-            {
-                "transactional id": "customer-activity-publish-customer-activity-view",
-                "DAGs": "customer_activity_…",
-                "view": "customer-activity-view",
-                "progress": "customer-activity-progress",
-                "lake": "var/lake",
-                "index": "var/lake/_index",
-                "run": "var/run",
-                "quality": "var/quality",
-                "airflow": "var/airflow",
-            },
-            id="the default one: as ever",
-        ),
-        pytest.param(
-            {"pipeline": ORDERS},
-            {
-                "transactional id": "orders-eu-publish-orders-eu-view",
-                "DAGs": "orders_eu_…",
-                "view": "orders-eu-view",
-                "progress": "orders-eu-progress",
-                "lake": "var/orders-eu/lake",
-                "index": "var/orders-eu/lake/_index",
-                "run": "var/orders-eu/run",
-                "quality": "var/orders-eu/quality",
-                "airflow": "var/orders-eu/airflow",
-            },
-            id="another",
-        ),
+        pytest.param({}, NAMES, id="the default one: as ever"),
+        pytest.param({"pipeline": ORDERS}, NAMES_OF_ORDERS, id="another"),
         pytest.param(
             {"pipeline": ORDERS, "view_topic": "rows", "lake": "./var/elsewhere", "run_dir": "./var/here"},
-            {
-                "transactional id": "orders-eu-publish-rows",
-                "DAGs": "orders_eu_…",
-                "view": "rows",
-                "progress": "orders-eu-progress",
-                "lake": "var/elsewhere",
-                "index": "var/elsewhere/_index",
-                "run": "var/here",
-                "quality": "var/orders-eu/quality",
-                "airflow": "var/orders-eu/airflow",
-            },
+            NAMES_OF_ORDERS | OWN_VIEW | OWN_FOLDERS,
             id="another, with settings of its own: they win",
         ),
     ],
@@ -176,10 +164,7 @@ def test_every_folder_of_the_default_pipelines_is_known() -> None:
 
 def test_a_bad_name_ends_a_command_with_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ACTIVITY_PIPELINE", "Orders")
-    monkeypatch.setattr("sys.argv", ["activity", "describe"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
+    assert call("describe") == 2
     assert "ACTIVITY_PIPELINE: a pipeline's name" in capsys.readouterr().err
 
 

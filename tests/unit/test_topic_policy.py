@@ -21,101 +21,58 @@ DEFAULTS = {
 }
 COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "604800000"}
 EVER = {"retention.ms": "-1"}
+BOTH = {"cleanup.policy": "compact,delete"}
+
+
+# By role: what differs from Kafka's defaults, what is refused of it, and what is told.
+JUDGED: dict[str, dict[str, tuple[dict[str, str], str, str]]] = {
+    PURCHASES_ROLE: {
+        "Kafka's defaults": ({}, "", "keeps records for 7 days: `verify`"),
+        "kept for ever": (EVER, "", ""),
+        "an hour": ({"retention.ms": "3600000"}, "", "for 1.0 h"),
+        "by size": ({**EVER, "retention.bytes": "1024"}, "", "1,024 bytes a partition"),
+        "compacted": (COMPACTED, "a repeat would remove", ""),
+        "both": (BOTH, "a repeat would remove", "keeps records"),
+        "broker's clock": ({**EVER, "message.timestamp.type": "LogAppendTime"}, "", ""),
+        "producers' affair": ({**EVER, "min.insync.replicas": "9"}, "", ""),
+    },
+    PROFILES_ROLE: {
+        "Kafka's defaults": ({}, "", "keeps records for 7 days"),
+        "as the file says": (COMPACTED, "", ""),
+        "compacted by default": (
+            {"cleanup.policy": "compact"},
+            "",
+            "keeps deletions for 24.0 h: a deletion may be gone before it lands",
+        ),
+        "both": ({**COMPACTED, "cleanup.policy": "delete, compact"}, "", "keeps records for 7 days"),
+    },
+    VIEW_ROLE: {
+        "as the file says": (COMPACTED, "", ""),
+        "Kafka's defaults": ({}, "cleanup.policy=delete: it must be compact", "keeps deletions"),
+        "expires": (COMPACTED | BOTH, "rows that do not change would be removed", ""),
+        "never expires": (COMPACTED | EVER | BOTH, "", ""),
+        "expires by size": ({**COMPACTED, **EVER, **BOTH, "retention.bytes": "1"}, "would be removed", ""),
+        "compacted by default": ({"cleanup.policy": "compact"}, "", "a consumer that is off for longer"),
+        "cannot be written": (
+            {**COMPACTED, "min.insync.replicas": "3"},
+            "min.insync.replicas=3 and 2 replicas: nothing can be written",
+            "",
+        ),
+        "can just be written": ({**COMPACTED, "min.insync.replicas": "2"}, "", ""),
+        "no room": ({**COMPACTED, "max.message.bytes": "999"}, "a row needs 4,096", ""),
+        "unclean": ({**COMPACTED, "unclean.leader.election.enable": "true"}, "", "may be lost with a broker"),
+    },
+    PROGRESS_ROLE: {
+        "as the file says": ({"cleanup.policy": "compact"}, "", ""),
+        "Kafka's defaults": ({}, "it must be compact", ""),
+        "expires": (BOTH, "the publisher's markers would be removed", ""),
+    },
+}
 
 
 @pytest.mark.parametrize(
     ("role", "changes", "refused", "told"),
-    [
-        pytest.param(PURCHASES_ROLE, {}, "", "keeps records for 7 days: `verify`", id="purchases: Kafka's defaults"),
-        pytest.param(PURCHASES_ROLE, EVER, "", "", id="purchases: kept for ever"),
-        pytest.param(PURCHASES_ROLE, {"retention.ms": "3600000"}, "", "for 1.0 h", id="purchases: an hour"),
-        pytest.param(
-            PURCHASES_ROLE, {**EVER, "retention.bytes": "1024"}, "", "1,024 bytes a partition", id="purchases: by size"
-        ),
-        pytest.param(PURCHASES_ROLE, COMPACTED, "a repeat would remove", "", id="purchases: compacted"),
-        pytest.param(
-            PURCHASES_ROLE,
-            {"cleanup.policy": "compact,delete"},
-            "a repeat would remove",
-            "keeps records",
-            id="purchases: both",
-        ),
-        pytest.param(
-            PURCHASES_ROLE, {**EVER, "message.timestamp.type": "LogAppendTime"}, "", "", id="purchases: broker's clock"
-        ),
-        pytest.param(PURCHASES_ROLE, {**EVER, "min.insync.replicas": "9"}, "", "", id="purchases: producers' affair"),
-        pytest.param(PROFILES_ROLE, {}, "", "keeps records for 7 days", id="profiles: Kafka's defaults"),
-        pytest.param(PROFILES_ROLE, COMPACTED, "", "", id="profiles: as the file says"),
-        pytest.param(
-            PROFILES_ROLE,
-            {"cleanup.policy": "compact"},
-            "",
-            "keeps deletions for 24.0 h: a deletion may be gone before it lands",
-            id="profiles: compacted by default",
-        ),
-        pytest.param(
-            PROFILES_ROLE,
-            {**COMPACTED, "cleanup.policy": "delete, compact"},
-            "",
-            "keeps records for 7 days",
-            id="profiles: both",
-        ),
-        pytest.param(VIEW_ROLE, COMPACTED, "", "", id="view: as the file says"),
-        pytest.param(
-            VIEW_ROLE, {}, "cleanup.policy=delete: it must be compact", "keeps deletions", id="view: Kafka's defaults"
-        ),
-        pytest.param(
-            VIEW_ROLE,
-            {**COMPACTED, "cleanup.policy": "compact,delete"},
-            "rows that do not change would be removed",
-            "",
-            id="view: expires",
-        ),
-        pytest.param(
-            VIEW_ROLE, {**COMPACTED, **EVER, "cleanup.policy": "compact,delete"}, "", "", id="view: never expires"
-        ),
-        pytest.param(
-            VIEW_ROLE,
-            {**COMPACTED, **EVER, "cleanup.policy": "compact,delete", "retention.bytes": "1"},
-            "would be removed",
-            "",
-            id="view: expires by size",
-        ),
-        pytest.param(
-            VIEW_ROLE,
-            {"cleanup.policy": "compact"},
-            "",
-            "a consumer that is off for longer",
-            id="view: compacted by default",
-        ),
-        pytest.param(
-            VIEW_ROLE,
-            {**COMPACTED, "min.insync.replicas": "3"},
-            "min.insync.replicas=3 and 2 replicas: nothing can be written",
-            "",
-            id="view: cannot be written",
-        ),
-        pytest.param(VIEW_ROLE, {**COMPACTED, "min.insync.replicas": "2"}, "", "", id="view: can just be written"),
-        pytest.param(
-            VIEW_ROLE, {**COMPACTED, "max.message.bytes": "999"}, "a row may need 4,096", "", id="view: no room"
-        ),
-        pytest.param(
-            VIEW_ROLE,
-            {**COMPACTED, "unclean.leader.election.enable": "true"},
-            "",
-            "may be lost when a broker fails",
-            id="view: unclean",
-        ),
-        pytest.param(PROGRESS_ROLE, {"cleanup.policy": "compact"}, "", "", id="progress: as the file says"),
-        pytest.param(PROGRESS_ROLE, {}, "it must be compact", "", id="progress: Kafka's defaults"),
-        pytest.param(
-            PROGRESS_ROLE,
-            {"cleanup.policy": "compact,delete"},
-            "the publisher's markers would be removed",
-            "",
-            id="progress: expires",
-        ),
-    ],
+    [pytest.param(role, *case, id=f"{role}: {name}") for role, cases in JUDGED.items() for name, case in cases.items()],
 )
 def test_settings(role: str, changes: dict[str, str], refused: str, told: str) -> None:
     found = policy.judge(role, Found("t", 1, 2, DEFAULTS | changes))

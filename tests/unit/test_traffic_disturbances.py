@@ -9,17 +9,16 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from customer_activity import catalog
 from customer_activity.catalog import Reason
-from customer_activity.contracts import parsing
 from customer_activity.demo.traffic import generator, mixing, poison, positions
 from customer_activity.demo.traffic.mixing import Disturbance
 from customer_activity.demo.traffic.profiles import ProfileTraffic
 from customer_activity.demo.traffic.record import BAD, CONFLICT, DUPLICATE, PROFILE, PURCHASE, Record
-from support.traffic import CONTRACTS, LATER_REASONS, fields_of, kinds, small
+from support.kafka_batches import LATER_REASONS
+from support.traffic import CONTRACTS, fields_of, kinds, parsed, small
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.3, 1.0])
@@ -152,26 +151,6 @@ def test_json_schema_agrees_on_what_is_wrong_with_the_value(kind: poison.Poison)
 
 
 def test_parser_refuses_every_kind_for_its_reason() -> None:
-    now = datetime.now(UTC)
     records = [poison.record(kind, f"bad-{serial}", "USD") for serial, kind in enumerate(poison.KINDS)]
-    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    batch = pa.record_batch(
-        {
-            "key": pa.array([record.key for record in records], pa.binary()),
-            "value": pa.array([record.value for record in records], pa.binary()),
-            "topic": pa.array([record.role for record in records]),
-            "partition": pa.array([0] * len(records), pa.int32()),
-            "offset": pa.array(range(len(records)), pa.int64()),
-            "timestamp": pa.array([now] * len(records), pa.timestamp("us", tz="UTC")),
-            "headers": pa.array([[{"key": k, "value": v} for k, v in r.headers] for r in records], header),
-        }
-    )
-    parsed = parsing.parse_batch(
-        batch,
-        purchase_topic=catalog.PURCHASES_ROLE,
-        profile_topic=catalog.PROFILES_ROLE,
-        currency="USD",
-        landed_at=now,
-    )
-    refused = {row["offset"]: row["reason"] for row in parsed.to_pylist()}
-    assert {kind.name: refused[serial] for serial, kind in enumerate(poison.KINDS)} == poison.REASONS
+    rows = parsed(records, "USD", datetime.now(UTC))
+    assert {kind.name: row["reason"] for kind, row in zip(poison.KINDS, rows, strict=True)} == poison.REASONS

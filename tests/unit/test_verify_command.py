@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from customer_activity.errors import SettingsError
 from customer_activity.settings import Settings
 from customer_activity.verification.checking import ALL
 from customer_activity.verification.comparison import Check
-from customer_activity.verification.verify import Report
+from support.reports import verified
 from support.world_rows import PROFILES, PURCHASES
 
 
@@ -25,21 +24,9 @@ def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
     """Run the command on a report that has these checks."""
 
     def run_on(checks: list[Check], *arguments: str, **changes: Any) -> Result:
-        report = Report(
-            checks,
-            records={PURCHASES: 1_469_307, PROFILES: 801},
-            from_lake={PURCHASES: 0, PROFILES: 0},
-            covers={},
-            purchases=1_469_307,
-            customers=801,
-            turnover=453_218_905,
-            currency="EUR",
-            sample=None,
-            moving=0,
-            growth=0,
-            seconds=41.26,
-        )
-        monkeypatch.setattr(command, "run_checks", lambda *_, **__: replace(report, **changes))
+        counted = {"purchases": 1_469_307, "customers": 801, "turnover": 453_218_905}
+        report = verified(*checks, records={PURCHASES: 1_469_307, PROFILES: 801}, **counted | changes)
+        monkeypatch.setattr(command, "run_checks", lambda *_, **__: report)
         app = typer.Typer()
         app.command()(command.verify)
         return CliRunner().invoke(app, list(arguments), obj=settings)
@@ -93,12 +80,8 @@ def test_the_table_names_checks_examples_and_figures(run: Callable[..., Result])
 def test_json_is_for_machines(run: Callable[..., Result]) -> None:
     result = run([EQUAL, DIFFERENT], "--json")
     data = json.loads(result.stdout)
-    assert (result.exit_code, data["verdict"], data["differences"], data["turnover"]) == (
-        1,
-        "7 differences",
-        7,
-        "4532189.05",
-    )
+    expected = {"verdict": "7 differences", "differences": 7, "turnover": "4532189.05"}
+    assert (result.exit_code, {name: data[name] for name in expected}) == (1, expected)
     assert [check["ok"] for check in data["checks"]] == [True, False]
 
 
