@@ -6,6 +6,7 @@ import json
 import threading
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 from confluent_kafka import Producer, TopicPartition
 from deltalake import DeltaTable
@@ -18,6 +19,12 @@ from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
 from support.records import PROFILES, Record
 from support.streams import Query
+
+
+def own_topics() -> dict[str, Any]:
+    """Return settings that name topics of one's own."""
+    test = uuid4().hex[:8]
+    return {f"{name}_topic": f"{name}-{test}" for name in ("purchase", "profile", "view", "progress")}
 
 
 @cache
