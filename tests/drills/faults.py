@@ -45,14 +45,12 @@ DISTURBED_SECONDS = {Fault.LATENCY: 15.0, Fault.RESET: 10.0, Fault.BLACK_HOLE: 7
 PERSONAL = ("Orchard Street", "Old Street", "@example.com")  # in profiles of everybody, and to be in no log
 
 # Every place that a query's batch comes to. The second commit of a batch is that of its other topic.
-ONE_COMMIT = ("planned", "staged", "committed", "written")
-TWO_COMMITS = ("planned", "staged", "committed", "committed 2", "written")
-OTHERS = {
-    Query.BRONZE: TWO_COMMITS,
-    Query.SILVER: TWO_COMMITS,
+PLACES_OF: dict[Query, tuple[str, ...]] = {
+    **dict.fromkeys(Query, ("planned", "staged", "committed", "written")),
+    **dict.fromkeys((Query.BRONZE, Query.SILVER), ("planned", "staged", "committed", "committed 2", "written")),
     Query.PUBLISH: ("planned", "sending", "published", "written"),
 }
-PLACES = tuple(f"{query}:{place}" for query in Query for place in OTHERS.get(query, ONE_COMMIT))
+PLACES = tuple(f"{query}:{place}" for query, places in PLACES_OF.items() for place in places)
 
 
 class Outcome(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -25,13 +24,14 @@ from confluent_kafka.admin import (
 from customer_activity.errors import EXIT_TERMINAL, TerminalError
 from customer_activity.kafka import acls, clients, topics
 from customer_activity.kafka.acls import Right
-from customer_activity.settings import PREFIX, Settings
+from customer_activity.settings import Settings
 from customer_activity.streams.bronze.fetching import Fetcher
 from customer_activity.streams.publish.marker import Marker, identity
 from customer_activity.streams.publish.transaction import Publisher
 from support import addresses, secured_broker
 from support.broker import own_topics
 from support.secured_broker import MARK, SecuredBroker
+from support.shell import environment
 from support.waiting import until
 
 PATIENCE_SECONDS = 45.0  # what is refused is told before anybody thinks that it hangs; most of it is Java's start
@@ -74,7 +74,6 @@ def deployed(broker: SecuredBroker, tmp_path: Path) -> Settings:
 
 def run(settings: Settings, *command: str, log: Path, is_talkative: bool = False) -> tuple[int, str]:
     """Run a command as whom the settings sign in; return its exit code and what it printed; its log is kept."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "AWS_"))}
     told = log.with_name("log4j2.properties")
     told.write_text(TALKATIVE, encoding="utf-8")
     level = f"session.LOG4J = Path({str(told)!r})" if is_talkative else "pass"
@@ -85,7 +84,7 @@ def run(settings: Settings, *command: str, log: Path, is_talkative: bool = False
     with log.open("ab") as errors:
         answer = subprocess.run(
             [sys.executable, "-c", program],
-            env={**inherited, **settings.environment(), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env=environment(settings),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -96,9 +96,7 @@ class Deployment:
 
         def look() -> dict[str, Any]:
             assert self.runs(dag) > after
-            run = self.newest_run(dag)
-            assert run["state"] in ("success", "failed")
-            return run
+            return _ended(self.newest_run(dag))
 
         return until(look, seconds)
 
@@ -133,13 +131,7 @@ class Deployment:
         """Run another DAG once, with what its form asks for, and return how its run ended."""
         self.pause(dag, is_paused=False)
         begun = self.post(f"/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf or {}})
-
-        def look() -> dict[str, Any]:
-            run = self.get(f"/dags/{dag}/dagRuns/{begun['dag_run_id']}")
-            assert run["state"] in ("success", "failed")
-            return run
-
-        return until(look, seconds)
+        return until(lambda: _ended(self.get(f"/dags/{dag}/dagRuns/{begun['dag_run_id']}")), seconds)
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
         """A task's log, as its page shows it."""
@@ -164,6 +156,11 @@ class Deployment:
     def drivers(self) -> set[int]:
         """Every driver of this lake."""
         return {process.pid for process in self.commands("stream")}
+
+
+def _ended(run: dict[str, Any]) -> dict[str, Any]:
+    assert run["state"] in ("success", "failed")
+    return run
 
 
 def line(process: psutil.Process) -> str:

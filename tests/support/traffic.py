@@ -22,7 +22,7 @@ from customer_activity.demo.traffic.record import Record
 
 decode_exactly: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
 
-# Known by silver and by publish, not by the record alone.
+# Known by silver, by gold and by publish, not by the record alone.
 LATER_REASONS = {Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE}
 
 
