@@ -7,7 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment, load, reading
+import numpy as np
+
+from benchmarks import environment, load
 from benchmarks.freshness import counted_at
 from benchmarks.pipelines import NIGHTLY, OURS, STREAMS, Command, Pipeline
 from benchmarks.reading import Expected
@@ -30,20 +32,19 @@ def backlog(options: Options, folder: Path) -> dict[str, Any]:
                 own = environment.beside(settings, f"{command.name}-{number}")
                 runs[command.name].append(attempt(partial(drain, own, command, customers, purchases)))
         batch = attempt(partial(nightly, environment.beside(settings, NIGHTLY.name)))
-    rates = {name: figure(each, "purchases_per_second") for name, each in runs.items()}
-    ours, streams = rates[OURS.name]["median"], rates[STREAMS.name]["median"]
+    figures = {
+        f"{prefix}{name}": figure(runs[command.name], name)
+        for command, prefix in ((OURS, ""), (STREAMS, "streams_"))
+        for name in ("purchases_per_second", "cpu_seconds_per_million", "jvm_megabytes")
+    }
+    ours, streams = (figures[f"{prefix}purchases_per_second"]["median"] for prefix in ("", "streams_"))
     return {
         "status": status([*runs[OURS.name], *runs[STREAMS.name], batch]),
         "purchases": purchases,
         "customers": customers,
         "seconds": figure(runs[OURS.name], "seconds"),
-        "purchases_per_second": rates[OURS.name],
-        "streams_purchases_per_second": rates[STREAMS.name],
         "ratio_to_streams": round(ours / streams, 3) if ours and streams else None,
-        "cpu_seconds_per_million": figure(runs[OURS.name], "cpu_seconds_per_million"),
-        "streams_cpu_seconds_per_million": figure(runs[STREAMS.name], "cpu_seconds_per_million"),
-        "jvm_megabytes": figure(runs[OURS.name], "jvm_megabytes"),
-        "streams_jvm_megabytes": figure(runs[STREAMS.name], "jvm_megabytes"),
+        **figures,
         "nightly": batch,
         "runs": runs[OURS.name],
         "streams_runs": runs[STREAMS.name],
@@ -81,7 +82,7 @@ def drain(settings: Settings, command: Command, customers: int, purchases: int) 
 def completed_at(trial: Trial, expected: Expected) -> float:
     """Return when the last customer's complete row was in the view, epoch milliseconds."""
     wanted = expected.purchase_count
-    return float(counted_at(reading.numbered(wanted.size), wanted, trial.view.records()).max())
+    return float(counted_at(np.arange(wanted.size), wanted, trial.view.records()).max())
 
 
 def cpu_seconds(used: dict[str, float]) -> float:

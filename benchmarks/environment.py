@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,22 +68,18 @@ def beside(settings: Settings, name: str) -> Settings:
 def create_topics(settings: Settings) -> None:
     """Create the topics that are missing, as infra/kafka/topics.yaml says, with what measuring needs besides."""
     topics.check(settings, create=True)
-    admin = clients.admin(settings)
-    wanted = {
-        settings.view_topic: {"message.timestamp.type": "LogAppendTime", "min.compaction.lag.ms": DAY_MS},
-        settings.profile_topic: {"min.compaction.lag.ms": DAY_MS},
-    }
-    resources = [
-        ConfigResource(
-            ResourceType.TOPIC,
-            topic,
-            incremental_configs=[
-                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
-            ],
-        )
-        for topic, config in wanted.items()
-    ]
-    for answer in admin.incremental_alter_configs(resources).values():
+    set_topic(
+        settings, settings.view_topic, {"message.timestamp.type": "LogAppendTime", "min.compaction.lag.ms": DAY_MS}
+    )
+    set_topic(settings, settings.profile_topic, {"min.compaction.lag.ms": DAY_MS})
+
+
+def set_topic(settings: Settings, topic: str, config: Mapping[str, str]) -> None:
+    """Change settings of a topic; its others stay as they are."""
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
+    admin = clients.admin(settings)  # held until the answer is there
+    changed = admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)])
+    for answer in changed.values():
         answer.result(ADMIN_SECONDS)
 
 

@@ -14,7 +14,7 @@ from benchmarks import load
 from benchmarks.freshness import Numbers, covered_at, within
 from benchmarks.pipelines import OURS, Pipeline
 from benchmarks.results import OK, status
-from benchmarks.trial import SETTLE_SECONDS, Options, Trial, attempt, opened, say
+from benchmarks.trial import Options, Trial, attempt, opened, say
 
 BURSTS = 20
 COUNTED_BURSTS = 15  # the last ones; those before warm up
@@ -36,10 +36,7 @@ def growth(options: Options, folder: Path) -> dict[str, Any]:
 def at_size(customers: int, options: Options, folder: Path) -> dict[str, Any]:
     """Measure bursts on a table of one size."""
     with opened(folder, OURS, customers, keep=options.keep) as trial:
-        trial.preload()
-        pipeline = trial.start()
-        trial.expect_covered(pipeline)
-        time.sleep(SETTLE_SECONDS)
+        pipeline = trial.begin()
         starts_ms = send_bursts(trial, pipeline)
         purchases = trial.input.all_purchases()
         in_view_ms = covered_at(purchases, trial.view.records())

@@ -13,12 +13,17 @@ import numpy as np
 from benchmarks import load
 from benchmarks.freshness import quantiles, summary
 from benchmarks.pipelines import OURS, PYTHON, Pipeline
-from benchmarks.trial import DRAIN_SECONDS, SETTLE_SECONDS, Options, opened, say, watched
+from benchmarks.trial import (
+    CUSTOMERS,
+    DRAIN_SECONDS,
+    PROFILES_PER_SECOND,
+    PURCHASES_PER_SECOND,
+    Options,
+    opened,
+    say,
+    watched,
+)
 from customer_activity.settings import Settings
-
-CUSTOMERS = 20_000
-PURCHASES_PER_SECOND = 500
-PROFILES_PER_SECOND = 20
 
 
 def judged(options: Options, folder: Path) -> dict[str, Any]:
@@ -28,10 +33,7 @@ def judged(options: Options, folder: Path) -> dict[str, Any]:
     expensive. How often it judges depends on nothing but itself: a run begins when the one before has ended.
     """
     with opened(folder / "1", OURS, CUSTOMERS, keep=options.keep) as trial:
-        trial.preload(options.judged_purchases)
-        pipeline = trial.start()
-        trial.expect_covered(pipeline)
-        time.sleep(SETTLE_SECONDS)
+        pipeline = trial.begin(options.judged_purchases)
         seconds = options.warmup_seconds + 3 * options.measure_seconds
         schedule = load.Schedule(CUSTOMERS, PURCHASES_PER_SECOND, PROFILES_PER_SECOND, seconds)
         begins = time.time() + options.warmup_seconds + options.measure_seconds

@@ -10,8 +10,6 @@ compared with what was committed.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -30,21 +28,20 @@ import typer
 from deltalake import DeltaTable
 
 from benchmarks import environment
+from benchmarks.pipelines import PYTHON, Command, Pipeline
 from benchmarks.trial import say
-from benchmarks.usage import MEGABYTE, Sampler
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import history
 from customer_activity.maintenance.maintenance import COMMITS_A_CHECKPOINT
 from customer_activity.settings import PROJECT, Settings
-from support.streams import Query
 
-CHECKPOINT_EVERY = (
-    1_000  # commits: maintenance writes one after 100; each here has all files, which nobody has compacted
-)
+CHECKPOINT_EVERY = 1_000  # commits, not 100 as in maintenance: each here has all files, which nobody has compacted
 CUSTOMERS = 1_000
 CUSTOMER = "lagging-"  # none of those that `activity produce` makes
-TRAFFIC = ["produce", "--customers", "50", "--purchases", "200", "--rate", "1000"]
+TRAFFIC = ("produce", "--customers", "50", "--purchases", "200", "--rate", "1000")
+COMMAND_SECONDS = 86_400.0
+BRONZE = "bronze"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AMOUNT = Decimal("1.25")
 
@@ -93,11 +90,11 @@ def change(number: int) -> dict[str, Any]:
     }
 
 
-# By hop: the table that has grown, who wrote it, its rows, and the stages that drain it.
-WORLDS: dict[Hop, tuple[Table, Query, Callable[[int], dict[str, Any]], list[str]]] = {
-    Hop.SILVER: (Table.PURCHASE_EVENTS, Query.BRONZE, event, ["silver"]),
-    Hop.GOLD: (Table.PURCHASES, Query.SILVER, event, ["gold", "silver"]),
-    Hop.PUBLISH: (Table.ACTIVITY_CHANGES, Query.GOLD, change, ["publish", "gold"]),
+# By hop: the table that has grown, the stream that writes it, its rows, and the stages that drain it.
+WORLDS: dict[Hop, tuple[Table, str, Callable[[int], dict[str, Any]], list[str]]] = {
+    Hop.SILVER: (Table.PURCHASE_EVENTS, BRONZE, event, ["silver"]),
+    Hop.GOLD: (Table.PURCHASES, "silver", event, ["gold", "silver"]),
+    Hop.PUBLISH: (Table.ACTIVITY_CHANGES, "gold", change, ["publish", "gold"]),
 }
 
 
@@ -110,25 +107,27 @@ def main(
     """Make the commits, drain them, and say what it cost."""
     table, writer, row, stages = WORLDS[hop]
     with environment.opened(out.resolve()) as settings:
-        run(settings, TRAFFIC)
-        run(settings, ["stream", "--available-now"])
+        run(settings, *TRAFFIC)
+        run(settings, "stream", "--available-now")
         started = time.monotonic()
         first = DeltaTable(table_path(settings.lake, table)).version() + 1
         grow(settings.lake, table, writer, row, range(first, first + commits))
         say(f"{commits:,} commits to {table.label} in {time.monotonic() - started:.0f} s")
         for stage in stages:
-            seconds, jvm, python = run(settings, ["stream", stage, "--available-now"])
-            say(f"  {stage}: {seconds:.0f} s, peak {jvm:,.0f} MB of the JVM, {python:,.0f} MB of Python")
+            started = time.monotonic()
+            peaks = run(settings, "stream", stage, "--available-now")
+            took, jvm, python = time.monotonic() - started, peaks["jvm_megabytes"], peaks["python_megabytes"]
+            say(f"  {stage}: {took:.0f} s, peak {jvm:,.0f} MB of the JVM, {python:,.0f} MB of Python")
         say(f"  {outcome(settings, hop, commits)}")
         # A start reads a query's last batch once more, so the log goes back to its begin until there is a next one.
-        run(settings, [*TRAFFIC, "--seed", "2"])
-        run(settings, ["stream", "--available-now"])
-        run(settings, ["maintain"])
+        run(settings, *TRAFFIC, "--seed", "2")
+        run(settings, "stream", "--available-now")
+        run(settings, "maintain")
         entries = len([*Path(table_path(settings.lake, table), "_delta_log").glob("*.json")])
         say(f"  the log of {table.label} has {entries:,} entries after maintenance")
 
 
-def grow(lake: str, table: Table, writer: Query, row: Callable[[int], dict[str, Any]], versions: range) -> None:
+def grow(lake: str, table: Table, writer: str, row: Callable[[int], dict[str, Any]], versions: range) -> None:
     """Write commits of one row each."""
     path = Path(table_path(lake, table))
     schema = arrow_schema(table)
@@ -139,7 +138,7 @@ def grow(lake: str, table: Table, writer: Query, row: Callable[[int], dict[str, 
         name = f"part-lag-{number}.parquet"
         pq.write_table(pa.Table.from_pylist([values], schema), path / name, compression="snappy")
         note = {**before, "commit": f"lag-{number}", "counts": {}}
-        if writer == Query.BRONZE:
+        if writer == BRONZE:
             note["landing"] = 1_000 + number
         now = int(time.time() * 1000)
         info = {"timestamp": now, "operation": "WRITE", "userMetadata": json.dumps(note)}
@@ -157,38 +156,25 @@ def grow(lake: str, table: Table, writer: Query, row: Callable[[int], dict[str, 
             DeltaTable(path).create_checkpoint()
 
 
-def run(settings: Settings, arguments: list[str]) -> tuple[float, float, float]:
-    """Run a command; return seconds, and the JVM's and Python's peak memory in megabytes."""
-    log = settings.run_dir.parent / "lag.log"
-    started = time.monotonic()
-    command = [sys.executable, "-m", "customer_activity", *arguments]
-    with (
-        log.open("ab") as out,
-        subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **settings.environment()}) as process,
-    ):
-        sampler = Sampler(process.pid)
-        code = process.wait()
-        sampler.stop()
-    if code:
-        raise typer.Exit(code)
-    jvm = max(sample.jvm_memory for sample in sampler.samples) / MEGABYTE
-    python = max(sample.python_memory for sample in sampler.samples) / MEGABYTE
-    return time.monotonic() - started, jvm, python
+def run(settings: Settings, *arguments: str) -> dict[str, float]:
+    """Run a command to its end; return its peaks of memory.
+
+    Raises:
+        PipelineEnded: it failed.
+    """
+    command = Command(arguments[0], (str(PYTHON), "-m", "customer_activity", *arguments))
+    with Pipeline(command, settings, settings.run_dir.parent / "lag.log") as running:
+        running.wait(COMMAND_SECONDS)
+        return running.usage.peaks()
 
 
 def outcome(settings: Settings, hop: Hop, commits: int) -> str:
     """Compare the table below with what was committed."""
-    if hop is Hop.PUBLISH:
-        rows = DeltaTable(table_path(settings.lake, Table.ACTIVITY)).to_pyarrow_table()
-        counts = [r["purchase_count"] for r in rows.to_pylist() if r["customer_id"].startswith(CUSTOMER)]
-        found, wanted = sum(counts), commits
-    else:
-        name = Table.PURCHASES if hop is Hop.SILVER else Table.SUMMARIES
-        rows = DeltaTable(table_path(settings.lake, name)).to_pyarrow_table()
-        ours = [r for r in rows.to_pylist() if r["customer_id"].startswith(CUSTOMER)]
-        found = len(ours) if hop is Hop.SILVER else sum(r["purchase_count"] for r in ours)
-        wanted = commits
-    return f"{'equal' if found == wanted else 'DIFFERENT'}: {found:,} of {wanted:,}"
+    below = {Hop.SILVER: Table.PURCHASES, Hop.GOLD: Table.SUMMARIES, Hop.PUBLISH: Table.ACTIVITY}[hop]
+    rows = DeltaTable(table_path(settings.lake, below)).to_pyarrow_table().to_pylist()
+    # A row of purchases is one purchase; the other tables' rows count them.
+    found = sum(row.get("purchase_count", 1) for row in rows if row["customer_id"].startswith(CUSTOMER))
+    return f"{'equal' if found == commits else 'DIFFERENT'}: {found:,} of {commits:,}"
 
 
 if __name__ == "__main__":

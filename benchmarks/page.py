@@ -176,15 +176,10 @@ def backlog(scenarios: Scenarios) -> list[str]:
     recomputed = ("not measured", "", "")
     if "error" not in batch:
         recomputed = (number(batch["purchases"] / batch["seconds"]), "", number(batch["jvm_megabytes"]))
+    figures = ("purchases_per_second", "cpu_seconds_per_million", "jvm_megabytes")
     rows = [
-        ("ours", *(spread(found[f]) for f in ("purchases_per_second", "cpu_seconds_per_million", "jvm_megabytes"))),
-        (
-            "Kafka Streams (no lake)",
-            *(
-                spread(found[f"streams_{f}"])
-                for f in ("purchases_per_second", "cpu_seconds_per_million", "jvm_megabytes")
-            ),
-        ),
+        ("ours", *(spread(found[figure]) for figure in figures)),
+        ("Kafka Streams (no lake)", *(spread(found[f"streams_{figure}"]) for figure in figures)),
         ("nightly batch", *recomputed),
     ]
     return list(table(head, rows))

@@ -95,11 +95,7 @@ class Pipeline:
         Raises:
             PipelineEnded: it failed.
         """
-        code = self.process.wait(seconds)
-        self.usage.stop()
-        if code != 0:
-            raise PipelineEnded(f"{self.command.name} ended with {code}: {self.last_lines()}")
-        self.is_over = True
+        self._end(self.process.wait(seconds))
 
     def stop(self) -> None:
         """Stop it as an operator would (SIGTERM) and wait for its end.
@@ -111,12 +107,15 @@ class Pipeline:
         self.usage.stop()
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(STOP_SECONDS)
+            self._end(self.process.wait(STOP_SECONDS), " after SIGTERM")
         except subprocess.TimeoutExpired:
             self.kill()
             raise PipelineEnded(f"{self.command.name} did not end {STOP_SECONDS:.0f} s after SIGTERM") from None
+
+    def _end(self, code: int, when: str = "") -> None:
+        self.usage.stop()
         if code != 0:
-            raise PipelineEnded(f"{self.command.name} ended with {code} after SIGTERM: {self.last_lines()}")
+            raise PipelineEnded(f"{self.command.name} ended with {code}{when}: {self.last_lines()}")
         self.is_over = True
 
     def kill(self) -> None:

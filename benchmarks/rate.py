@@ -12,9 +12,8 @@ from benchmarks import load
 from benchmarks.freshness import covered_at, seconds_until_covered, summary, within
 from benchmarks.pipelines import OURS, Pipeline
 from benchmarks.results import OK
-from benchmarks.trial import Options, Trial, opened, say, watched
+from benchmarks.trial import CUSTOMERS, Options, Trial, opened, say, watched
 
-CUSTOMERS = 20_000
 WARMUP_SECONDS = 20.0
 MEASURE_SECONDS = 30.0
 GRACE_SECONDS = 15.0  # after the load; whatever is not in the view by then is not held
@@ -24,9 +23,7 @@ LIMIT_SECONDS = 10.0  # p95 of a rate that is held
 def rate(options: Options, folder: Path) -> dict[str, Any]:
     """Try one rate after the other until one is not held."""
     with opened(folder / "1", OURS, CUSTOMERS, keep=options.keep) as trial:
-        trial.preload()
-        pipeline = trial.start()
-        trial.expect_covered(pipeline)
+        pipeline = trial.begin()
         steps: list[dict[str, Any]] = []
         for purchases_per_second in options.rates:
             steps.append(step(trial, pipeline, purchases_per_second, options))

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -40,8 +42,8 @@ class Ratio(NamedTuple):
     """
 
     value: Callable[[Scenarios], float | None]
-    is_higher_better: bool
-    tolerance: float
+    is_higher_better: bool = False
+    tolerance: float = 0.25
 
 
 class Comparison(NamedTuple):
@@ -53,59 +55,41 @@ class Comparison(NamedTuple):
     is_worse: bool
 
 
-def divided(above: float | None, below: float | None) -> float | None:
-    """Divide; None where either is missing."""
-    return above / below if above is not None and below else None
+def to(above: tuple[str, ...], below: tuple[str, ...]) -> Callable[[Scenarios], float | None]:
+    """Make what divides two figures, each given by the way to it; None where either was not reached."""
+
+    def divided(scenarios: Scenarios) -> float | None:
+        over, under = _at(scenarios, above), _at(scenarios, below)
+        return over / under if over is not None and under else None
+
+    return divided
 
 
-def _median(scenarios: Scenarios, scenario: str, figure: str) -> float | None:
-    value: float | None = scenarios[scenario][figure]["median"]
+def _at(scenarios: Scenarios, path: tuple[str, ...]) -> float | None:
+    """Return a figure; of one of several runs its median."""
+    found: Any = reduce(getitem, path, scenarios)
+    value: float | None = found["median"] if isinstance(found, Mapping) else found
     return value
 
 
-RATIOS: dict[str, Ratio] = {
+P50 = ("freshness", "p50_seconds")
+RATIOS = {
     "backlog: purchases/s, ours to Kafka Streams": Ratio(
         lambda s: s["backlog"]["ratio_to_streams"], is_higher_better=True, tolerance=0.20
     ),
     "backlog: processor seconds, ours to Kafka Streams": Ratio(
-        lambda s: divided(
-            _median(s, "backlog", "cpu_seconds_per_million"), _median(s, "backlog", "streams_cpu_seconds_per_million")
-        ),
-        is_higher_better=False,
-        tolerance=0.25,
+        to(("backlog", "cpu_seconds_per_million"), ("backlog", "streams_cpu_seconds_per_million"))
     ),
-    "backlog: seconds, ours to the nightly batch": Ratio(
-        lambda s: divided(_median(s, "backlog", "seconds"), s["backlog"]["nightly"]["seconds"]),
-        is_higher_better=False,
-        tolerance=0.25,
-    ),
+    "backlog: seconds, ours to the nightly batch": Ratio(to(("backlog", "seconds"), ("backlog", "nightly", "seconds"))),
     "freshness p50: the tutorial's to ours": Ratio(targets.tutorial_ratio, is_higher_better=True, tolerance=0.35),
-    "freshness: p95 to p50": Ratio(
-        lambda s: divided(_median(s, "freshness", "p95_seconds"), _median(s, "freshness", "p50_seconds")),
-        is_higher_better=False,
-        tolerance=0.25,
-    ),
-    "freshness p50: with profile updates to without": Ratio(
-        lambda s: divided(
-            _median(s, "freshness", "p50_seconds"), _median(s, "freshness_purchases_only", "p50_seconds")
-        ),
-        is_higher_better=False,
-        tolerance=0.25,
-    ),
-    "freshness p50: readable in gold to published": Ratio(
-        lambda s: divided(_median(s, "freshness", "gold_p50_seconds"), _median(s, "freshness", "p50_seconds")),
-        is_higher_better=False,
-        tolerance=0.25,
-    ),
+    "freshness: p95 to p50": Ratio(to(("freshness", "p95_seconds"), P50)),
+    "freshness p50: with profile updates to without": Ratio(to(P50, ("freshness_purchases_only", "p50_seconds"))),
+    "freshness p50: readable in gold to published": Ratio(to(("freshness", "gold_p50_seconds"), P50)),
     "growth: a batch on the largest table to one on the smallest": Ratio(
-        lambda s: s["growth"]["ratio_largest_to_smallest"], is_higher_better=False, tolerance=0.25
+        lambda s: s["growth"]["ratio_largest_to_smallest"]
     ),
     "start: on an existing lake to on none": Ratio(
-        lambda s: divided(
-            _median(s, "cold_start", "restart_seconds"), _median(s, "cold_start", "first_record_seconds")
-        ),
-        is_higher_better=False,
-        tolerance=0.30,
+        to(("cold_start", "restart_seconds"), ("cold_start", "first_record_seconds")), tolerance=0.30
     ),
 }
 

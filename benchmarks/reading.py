@@ -212,10 +212,6 @@ class ViewReader(TopicReader):
         """Return every record read so far."""
         return ViewRecords(np.array(self.customers), np.array(self.counts), np.array(self.timestamps))
 
-    def says(self, expected: Expected) -> bool:
-        """Whether the last record read of each customer says what is expected."""
-        return expected.is_said_by(np.array(self.customers), np.array(self.counts), np.array(self.profile_times))
-
     def wait_until_says(self, expected: Expected, seconds: float, check: Callable[[], None]) -> bool:
         """Wait until the view says what is expected; return False when time is over.
 
@@ -233,13 +229,9 @@ class ViewReader(TopicReader):
             if ends != examined and (looks >= QUIET_LOOKS or is_over):
                 self.read_on()
                 examined = ends
-                if self.says(expected):
+                read = (np.array(column) for column in (self.customers, self.counts, self.profile_times))
+                if expected.is_said_by(*read):
                     return True
             if is_over:
                 return False
             time.sleep(LOOK_SECONDS)
-
-
-def numbered(customers: int) -> Numbers:
-    """Return the numbers of that many customers."""
-    return np.arange(customers, dtype=np.int64)

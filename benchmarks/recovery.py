@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,21 @@ from benchmarks import load
 from benchmarks.freshness import covered_at, recovered_at, summary
 from benchmarks.pipelines import OURS, Pipeline
 from benchmarks.results import figure, status
-from benchmarks.trial import DRAIN_SECONDS, SETTLE_SECONDS, Options, Trial, attempt, opened, say, watched
+from benchmarks.trial import (
+    CUSTOMERS,
+    DRAIN_SECONDS,
+    PROFILES_PER_SECOND,
+    PURCHASES_PER_SECOND,
+    Options,
+    Trial,
+    opened,
+    repeated,
+    say,
+    watched,
+)
 
-CUSTOMERS = 20_000
 WAITING_PURCHASES = 1_000
 RESTART_PURCHASES = 500
-PURCHASES_PER_SECOND = 500
-PROFILES_PER_SECOND = 20
 BEFORE_KILL_SECONDS = 40.0
 AFTER_KILL_SECONDS = 75.0  # of load, so that being fresh again is seen under load
 FRESH_SECONDS = 5.0
@@ -28,12 +35,10 @@ HOLD_MS = 5_000.0  # fresh again is what stays fresh for this long
 
 def cold_start(options: Options, folder: Path) -> dict[str, Any]:
     """Seconds from a process's start to its first record, on no lake and on an existing one."""
-    runs = [attempt(partial(one_cold_start, options, folder / str(number))) for number in range(1, options.repeat + 1)]
+    runs = repeated(options, folder, one_cold_start)
     return {
         "status": status(runs),
-        "first_record_seconds": figure(runs, "first_record_seconds"),
-        "complete_seconds": figure(runs, "complete_seconds"),
-        "restart_seconds": figure(runs, "restart_seconds"),
+        **{name: figure(runs, name) for name in ("first_record_seconds", "complete_seconds", "restart_seconds")},
         "runs": runs,
     }
 
@@ -50,12 +55,8 @@ def one_cold_start(options: Options, folder: Path) -> dict[str, Any]:
         say(f"  first record after {first:.1f} s, all after {complete:.1f} s")
         trial.quiesce(pipeline)
         pipeline.stop()
-        restart = restart_seconds(trial)
-        return {
-            "first_record_seconds": round(first, 2),
-            "complete_seconds": round(complete, 2),
-            **restart,
-        }
+        ends = {"first_record_seconds": round(first, 2), "complete_seconds": round(complete, 2)}
+        return {**ends, **restart_seconds(trial)}
 
 
 def restart_seconds(trial: Trial) -> dict[str, Any]:
@@ -73,11 +74,10 @@ def restart_seconds(trial: Trial) -> dict[str, Any]:
 
 def catch_up(options: Options, folder: Path) -> dict[str, Any]:
     """Seconds from kill -9 under load until the view is fresh again."""
-    runs = [attempt(partial(one_catch_up, options, folder / str(number))) for number in range(1, options.repeat + 1)]
+    runs = repeated(options, folder, one_catch_up)
     return {
         "status": status(runs),
-        "fresh_again_seconds": figure(runs, "fresh_again_seconds"),
-        "backlog_covered_seconds": figure(runs, "backlog_covered_seconds"),
+        **{name: figure(runs, name) for name in ("fresh_again_seconds", "backlog_covered_seconds")},
         "runs": runs,
     }
 
@@ -87,10 +87,7 @@ def one_catch_up(options: Options, folder: Path) -> dict[str, Any]:
     seconds = BEFORE_KILL_SECONDS + AFTER_KILL_SECONDS
     schedule = load.Schedule(CUSTOMERS, PURCHASES_PER_SECOND, PROFILES_PER_SECOND, seconds)
     with opened(folder, OURS, CUSTOMERS, keep=options.keep) as trial:
-        trial.preload()
-        pipeline = trial.start()
-        trial.expect_covered(pipeline)
-        time.sleep(SETTLE_SECONDS)
+        pipeline = trial.begin()
         with load.running(trial.settings, schedule) as sending:
             _work(pipeline, BEFORE_KILL_SECONDS)
             killed_ms = time.time() * 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,7 @@ from benchmarks.rate import rate
 from benchmarks.recovery import catch_up, cold_start
 from benchmarks.results import figure, status
 from benchmarks.steady import steady
-from benchmarks.trial import Options, attempt, under_load
-
-CUSTOMERS = 20_000
-PURCHASES_PER_SECOND = 500
-PROFILES_PER_SECOND = 20
+from benchmarks.trial import PROFILES_PER_SECOND, Options, repeated, under_load
 
 Scenario = Callable[[Options, Path], dict[str, Any]]
 
@@ -34,17 +31,10 @@ def freshness(
 ) -> dict[str, Any]:
     """Freshness under steady load."""
 
-    def measure(number: int) -> dict[str, Any]:
-        return under_load(
-            folder / str(number),
-            command,
-            options,
-            customers=CUSTOMERS,
-            purchases_per_second=PURCHASES_PER_SECOND,
-            profiles_per_second=profiles_per_second,
-        ).result
+    def measure(options: Options, own: Path) -> dict[str, Any]:
+        return under_load(own, command, options, profiles_per_second=profiles_per_second).result
 
-    runs = [attempt(partial(measure, number)) for number in range(1, (options.repeat if repeats else 1) + 1)]
+    runs = repeated(options if repeats else replace(options, repeat=1), folder, measure)
     percentiles = ("p50_seconds", "p95_seconds", "p99_seconds")
     return {
         "status": status(runs),

@@ -33,7 +33,7 @@ import typer
 from deltalake import DeltaTable
 
 from benchmarks import environment
-from benchmarks.lag import run
+from benchmarks.lag import TRAFFIC, run
 from benchmarks.trial import say
 from benchmarks.usage import Sampler
 from customer_activity.catalog import Table, table_path
@@ -84,14 +84,14 @@ def main(
 ) -> None:
     """Fill the tables, lose the indexes, have the driver make them again, and say what it cost."""
     with environment.opened(out.resolve()) as settings:
-        run(settings, ["produce", "--customers", "50", "--purchases", "200", "--rate", "1000"])
-        run(settings, ["stream", "--available-now"])
+        run(settings, *TRAFFIC)
+        run(settings, "stream", "--available-now")
         before = len(DeltaTable(table_path(settings.lake, Table.PURCHASES)).to_pyarrow_table(columns=["purchase_id"]))
         fill(settings.lake, Table.PURCHASES, PURCHASES, purchases, customers)
         fill(settings.lake, Table.PROFILE_CHANGES, PROFILES, customers, customers)
         for query, table in FOLLOWERS:
             say_read(settings.lake, query, table)
-            run(settings, ["recover", query.value, "--reason", "its table tells of more"])
+            run(settings, "recover", query.value, "--reason", "its table tells of more")
         shutil.rmtree(settings.index_dir)
         send(settings)
         say(f"{purchases:,} purchases and {customers:,} customers are in silver, and no index")

@@ -10,21 +10,10 @@ from benchmarks.freshness import per_minute, trend
 from benchmarks.pipelines import OURS
 from benchmarks.trial import Options, under_load
 
-CUSTOMERS = 20_000
-PURCHASES_PER_SECOND = 500
-PROFILES_PER_SECOND = 20
-
 
 def steady(options: Options, folder: Path) -> dict[str, Any]:
     """Freshness minute by minute, its trend, memory, files and bytes."""
-    measured = under_load(
-        folder / "1",
-        OURS,
-        replace(options, measure_seconds=options.steady_minutes * 60),
-        customers=CUSTOMERS,
-        purchases_per_second=PURCHASES_PER_SECOND,
-        profiles_per_second=PROFILES_PER_SECOND,
-    )
+    measured = under_load(folder / "1", OURS, replace(options, measure_seconds=options.steady_minutes * 60))
     minutes = per_minute(measured.purchases, measured.seconds, measured.start_ms, measured.end_ms)
     p95 = [minute["p95_seconds"] for minute in minutes]
     known = [value for value in p95 if value is not None]

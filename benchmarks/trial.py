@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,11 @@ PRELOAD_SECONDS = 600.0  # until the profiles of 2 million customers are in the 
 DRAIN_SECONDS = 60.0  # after the load, for what is under way
 CATCH_UP_SECONDS = 300.0  # one that is further behind still gets the chance to be proved right
 SETTLE_SECONDS = 2.0  # between the profiles in the view and the first purchase
+
+# What most scenarios load a pipeline with; each customer has a profile.
+CUSTOMERS = 20_000
+PURCHASES_PER_SECOND = 500
+PROFILES_PER_SECOND = 20
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,13 @@ def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
 
 
+def repeated(
+    options: Options, folder: Path, measure: Callable[[Options, Path], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Measure as often as the options say, each time in a folder of its own."""
+    return [attempt(partial(measure, options, folder / str(number))) for number in range(1, options.repeat + 1)]
+
+
 class Trial:
     """A pipeline at work on its broker, with readers for what it is given and what it publishes."""
 
@@ -95,6 +108,14 @@ class Trial:
         """Put a profile of every customer on its topic, and purchases behind them."""
         report = load.backlog(self.settings, self.customers, purchases, label="preload")
         say(f"  {report.profiles:,} profiles and {report.purchases:,} purchases are waiting ({report.seconds:.1f} s)")
+
+    def begin(self, purchases: int = 0) -> Pipeline:
+        """Preload and start; everything is in the view, and the machine at rest, when the pipeline is returned."""
+        self.preload(purchases)
+        pipeline = self.start()
+        self.expect_covered(pipeline)
+        time.sleep(SETTLE_SECONDS)
+        return pipeline
 
     def wait_until_covered(self, pipeline: Pipeline, seconds: float) -> bool:
         """Wait until the view says what was sent so far; return False when time is over."""
@@ -183,22 +204,17 @@ def under_load(
     command: Command,
     options: Options,
     *,
-    customers: int,
-    purchases_per_second: int,
-    profiles_per_second: int,
+    profiles_per_second: int = PROFILES_PER_SECOND,
 ) -> Measured:
     """Run one pipeline under steady load after a warm-up and sum its freshness up.
 
     Every customer's profile is in the view before the load starts.
     """
-    with opened(folder, command, customers, keep=options.keep) as trial:
-        trial.preload()
-        pipeline = trial.start()
-        trial.expect_covered(pipeline)
-        time.sleep(SETTLE_SECONDS)
+    with opened(folder, command, CUSTOMERS, keep=options.keep) as trial:
+        pipeline = trial.begin()
         seconds = options.warmup_seconds + options.measure_seconds
-        schedule = load.Schedule(customers, purchases_per_second, profiles_per_second, seconds)
-        say(f"  {command.name}: {purchases_per_second}/s + {profiles_per_second}/s for {seconds:.0f} s")
+        schedule = load.Schedule(CUSTOMERS, PURCHASES_PER_SECOND, profiles_per_second, seconds)
+        say(f"  {command.name}: {PURCHASES_PER_SECOND}/s + {profiles_per_second}/s for {seconds:.0f} s")
         with load.running(trial.settings, schedule) as sending:
             report = watched(sending, pipeline)
         is_covered = trial.wait_until_covered(pipeline, DRAIN_SECONDS)
@@ -216,7 +232,7 @@ def under_load(
             "view_covers_everything": is_covered,
             "load": report._asdict(),
             "used": used,
-            "per_million_purchases": per_million(used, purchases_per_second),
+            "per_million_purchases": per_million(used, PURCHASES_PER_SECOND),
         }
         say(f"  {result['freshness']}")
         ending = trial.finish(pipeline)

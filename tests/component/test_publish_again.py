@@ -176,7 +176,7 @@ def test_a_gold_that_was_put_back_to_before_the_marker_is_refused(
     for number in range(grown):
         add(settings, *changes(7 + number, "C"))
 
-    with pytest.raises(TerminalError, match=r"gold\.activity_changes was put back to an earlier time"):
+    with pytest.raises(TerminalError, match=r"gold\.activity_changes was restored to an earlier state"):
         stream.begins(settings, publisher)  # type: ignore[arg-type]
 
 

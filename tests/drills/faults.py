@@ -45,19 +45,12 @@ DISTURBED_SECONDS = {Fault.LATENCY: 15.0, Fault.RESET: 10.0, Fault.BLACK_HOLE: 7
 PERSONAL = ("Orchard Street", "Old Street", "@example.com")  # in profiles of everybody, and to be in no log
 
 # Every place that a query's batch comes to. The second commit of a batch is that of its other topic.
-PLACES = tuple(
-    f"{query}:{place}"
-    for query, places in {
-        Query.BRONZE: ("planned", "staged", "committed", "committed 2", "written"),
-        Query.SILVER: ("planned", "staged", "committed", "committed 2", "written"),
-        Query.GOLD: ("planned", "staged", "committed", "written"),
-        Query.PUBLISH: ("planned", "sending", "published", "written"),
-        **dict.fromkeys(
-            (Query.SUMMARIES, Query.PROFILES, Query.ACTIVITY), ("planned", "staged", "committed", "written")
-        ),
-    }.items()
-    for place in places
-)
+PLACES_OF: dict[Query, tuple[str, ...]] = {
+    **dict.fromkeys(Query, ("planned", "staged", "committed", "written")),
+    **dict.fromkeys((Query.BRONZE, Query.SILVER), ("planned", "staged", "committed", "committed 2", "written")),
+    Query.PUBLISH: ("planned", "sending", "published", "written"),
+}
+PLACES = tuple(f"{query}:{place}" for query, places in PLACES_OF.items() for place in places)
 
 
 class Outcome(NamedTuple):

@@ -14,8 +14,9 @@ from itertools import count, cycle
 from random import Random
 
 from confluent_kafka import KafkaError, Message
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import NewPartitions
 
+from benchmarks.environment import ADMIN_SECONDS, set_topic
 from benchmarks.load import FLUSH_SECONDS
 from customer_activity.demo.traffic import odd, poison
 from customer_activity.demo.traffic.poison import Poison
@@ -30,7 +31,6 @@ DRAWN_A_LOT = 5  # records of any kind, beside one of nearly every kind
 LARGE_SHARE = 0.05  # of lots; of the model's batches it is more, and no disk has to keep those
 MOST_BYTES = 2 << 20  # that an input topic takes: its limit is as much as a record of a megabyte otherwise
 ANY_TIME_MS = str(2**63 - 1)
-ADMIN_SECONDS = 20.0
 BY_KEY = -1  # the partition that the client works out
 NOT_UTF_8: tuple[tuple[bytes, bytes | None], ...] = ((b"caf\xe9", b"\x00\xff"), (b"\xed\xa0\x80", None))
 
@@ -123,14 +123,9 @@ class Others:
         return self.settings.purchase_topic, self.settings.profile_topic
 
     def _allow_everything(self) -> None:
-        wanted = {"message.timestamp.after.max.ms": ANY_TIME_MS, "max.message.bytes": str(MOST_BYTES)}
-        allowed = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
-        ]
-        resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=allowed) for topic in self._inputs()]
-        admin = clients.admin(self.settings)  # its answers end with it
-        for answer in admin.incremental_alter_configs(resources).values():
-            answer.result(ADMIN_SECONDS)
+        for topic in self._inputs():
+            wanted = {"message.timestamp.after.max.ms": ANY_TIME_MS, "max.message.bytes": str(MOST_BYTES)}
+            set_topic(self.settings, topic, wanted)
 
 
 def _timestamp(record: Record) -> int:

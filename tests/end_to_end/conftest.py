@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -10,14 +9,8 @@ import pytest
 from customer_activity.demo.broker import process
 from customer_activity.demo.run import local_airflow, parts
 from customer_activity.kafka import topics
-from customer_activity.settings import Settings
-from support.airflow import Deployment
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from support import addresses
+from support.airflow import Deployment, settings_in
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -30,16 +23,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("deployment")
-    settings = Settings(
-        lake=str(folder / "lake"),
-        kafka_bootstrap_servers=f"127.0.0.1:{free_port()}",
-        kafka_config=None,
-        broker_dir=folder / "kafka",
-        run_dir=folder / "run",
-        airflow_dir=folder / "airflow",
-        airflow_port=free_port(),
-        quality_docs=str(folder / "quality"),
-    )
+    settings = settings_in(folder, addresses.free(), addresses.free_port())
     process.start(settings)
     deployed = Deployment(settings)
     try:

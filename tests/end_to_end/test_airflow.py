@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from pathlib import Path
 
@@ -18,13 +19,13 @@ from customer_activity.catalog import Table
 from customer_activity.demo.run import local_airflow
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes
-from customer_activity.supervision.driver import State
-from support.airflow import STREAM_DAG, TASK, Deployment, kill, line, seconds_since, until
+from support.airflow import STREAM_DAG, TASK, Deployment, kill, kill_driver, line, until
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
 
 pytestmark = pytest.mark.timeout(900)  # each waits for what Airflow does in its own time
 ATTENDED_SECONDS = 120.0  # as dags/activity_dags/driver.py starts it
+Timed = Callable[[str], AbstractContextManager[None]]
 
 
 def a_purchase_arrives(settings: Settings) -> None:
@@ -41,9 +42,17 @@ def a_purchase_arrives(settings: Settings) -> None:
     assert_verified(settings)
 
 
-def noted(record_property: Callable[[str, object], None], what: str, started: float) -> None:
-    """Put a figure into the report, and below it: it is no assertion."""
-    record_property(what, seconds_since(started))
+@pytest.fixture
+def timed(record_property: Callable[[str, object], None]) -> Timed:
+    """Return what puts the seconds that something took into the report, and below it: they are no assertion."""
+
+    @contextmanager
+    def taking(what: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        record_property(what, round(time.monotonic() - started, 1))
+
+    return taking
 
 
 @pytest.mark.nightly
@@ -54,15 +63,9 @@ def test_no_worker_waits_while_it_streams(running: Deployment) -> None:
     assert running.drivers() == {running.driver().pid}
 
 
-def test_a_driver_that_is_killed_is_started_again(
-    running: Deployment, record_property: Callable[[str, object], None]
-) -> None:
-    before = running.driver()
-    assert before.pid is not None
-    started = time.monotonic()
-    kill(*processes.family(before.pid))
-    after = running.is_streaming(but=before.pid)
-    noted(record_property, "driver killed, until all queries run", started)
+def test_a_driver_that_is_killed_is_started_again(running: Deployment, timed: Timed) -> None:
+    with timed("driver killed, until all queries run"):
+        after = running.is_streaming(but=kill_driver(running))
     assert running.drivers() == {after.pid}
     a_purchase_arrives(running.settings)
 
@@ -70,7 +73,7 @@ def test_a_driver_that_is_killed_is_started_again(
 @pytest.mark.parametrize("part", ["triggerer", "scheduler"])
 @pytest.mark.nightly
 def test_a_part_of_airflow_that_is_killed_leaves_the_driver_to_the_one_after_it(
-    running: Deployment, part: str, record_property: Callable[[str, object], None]
+    running: Deployment, part: str, timed: Timed
 ) -> None:
     before = running.driver()
     victims = running.parts_of_airflow(f"airflow {part}", *(["airflow worker"] if part == "scheduler" else []))
@@ -79,11 +82,8 @@ def test_a_part_of_airflow_that_is_killed_leaves_the_driver_to_the_one_after_it(
     running.start_part(part)
     until(lambda: _is_healthy(running, part), 120)
     assert running.is_streaming().pid == before.pid
-    assert before.pid is not None
-    started = time.monotonic()
-    kill(*processes.family(before.pid))
-    running.is_streaming(but=before.pid)
-    noted(record_property, f"driver killed under a new {part}, until all queries run", started)
+    with timed(f"driver killed under a new {part}, until all queries run"):
+        running.is_streaming(but=kill_driver(running))
     a_purchase_arrives(running.settings)
 
 
@@ -111,17 +111,13 @@ def test_a_worker_that_is_killed_while_it_starts_the_driver_leaves_one(running: 
 def test_with_all_of_airflow_gone_the_driver_stops_by_itself(running: Deployment) -> None:
     try:
         kill(*running.parts_of_airflow())
-        until(lambda: _has_stopped(running), 2 * ATTENDED_SECONDS)
+        running.has_stopped(2 * ATTENDED_SECONDS)
         assert running.drivers() == set()
     finally:
         running.stop_airflow()
         running.start_airflow()
     running.is_streaming()
     a_purchase_arrives(running.settings)
-
-
-def _has_stopped(deployment: Deployment) -> None:
-    assert deployment.driver().state is State.STOPPED
 
 
 def clear(deployment: Deployment) -> None:
@@ -134,14 +130,11 @@ def clear(deployment: Deployment) -> None:
 
 
 @pytest.mark.nightly
-def test_clearing_the_task_stops_the_driver_gracefully_and_starts_one(
-    running: Deployment, record_property: Callable[[str, object], None]
-) -> None:
+def test_clearing_the_task_stops_the_driver_gracefully_and_starts_one(running: Deployment, timed: Timed) -> None:
     before = running.driver()
-    started = time.monotonic()
-    clear(running)
-    after = running.is_streaming(but=before.pid)
-    noted(record_property, "cleared, until all queries run", started)
+    with timed("cleared, until all queries run"):
+        clear(running)
+        after = running.is_streaming(but=before.pid)
     assert running.drivers() == {after.pid}
     log = processes.log_path(running.settings, "stream").with_name("stream.log.1").read_text(encoding="utf-8")
     assert "Traceback" not in log
@@ -149,34 +142,25 @@ def test_clearing_the_task_stops_the_driver_gracefully_and_starts_one(
 
 
 @pytest.mark.nightly
-def test_marking_its_run_failed_stops_the_driver_and_the_next_run_starts_one(
-    running: Deployment, record_property: Callable[[str, object], None]
-) -> None:
+def test_marking_its_run_failed_stops_the_driver_and_the_next_run_starts_one(running: Deployment, timed: Timed) -> None:
     before, run = running.driver(), running.newest_run(STREAM_DAG)["dag_run_id"]
-    started = time.monotonic()
-    with local_airflow.client(running.settings) as api:
-        path = f"/api/v2/dags/{STREAM_DAG}/dagRuns/{run}"
-        api.patch(path, json={"state": "failed"}).raise_for_status()
-    after = running.is_streaming(but=before.pid)
-    noted(record_property, "marked failed, until all queries run", started)
+    with timed("marked failed, until all queries run"):
+        running.patch(f"/dags/{STREAM_DAG}/dagRuns/{run}", {"state": "failed"})
+        after = running.is_streaming(but=before.pid)
     assert running.newest_run(STREAM_DAG)["dag_run_id"] != run
     assert running.drivers() == {after.pid}
     a_purchase_arrives(running.settings)
 
 
 @pytest.mark.nightly
-def test_pausing_stops_the_driver_and_going_on_starts_one(
-    running: Deployment, record_property: Callable[[str, object], None]
-) -> None:
-    started = time.monotonic()
-    running.pause(is_paused=True)
-    until(lambda: _has_stopped(running), 120)
-    noted(record_property, "paused, until the driver has stopped", started)
+def test_pausing_stops_the_driver_and_going_on_starts_one(running: Deployment, timed: Timed) -> None:
+    with timed("paused, until the driver has stopped"):
+        running.pause(is_paused=True)
+        running.has_stopped()
     assert running.drivers() == set()
-    started = time.monotonic()
-    running.pause(is_paused=False)
-    running.is_streaming()
-    noted(record_property, "goes on, until all queries run", started)
+    with timed("goes on, until all queries run"):
+        running.pause(is_paused=False)
+        running.is_streaming()
     a_purchase_arrives(running.settings)
 
 
@@ -200,7 +184,7 @@ def test_a_rebuild_corrects_what_is_live_while_the_stream_is_paused(running: Dep
     assert "corrected while no stream runs" in running.log(rebuild, early["dag_run_id"], "compare")
     running.pause(is_paused=True)
     try:
-        until(lambda: _has_stopped(running), 120)
+        running.has_stopped()
         before = sorted(rows(running.settings, Table.ACTIVITY), key=itemgetter("customer_id"))
         done = running.run(rebuild, conf={"apply": True})
         log = running.log(rebuild, done["dag_run_id"], "compare")
@@ -223,23 +207,21 @@ def test_quality_judges_and_proves_while_it_streams(running: Deployment) -> None
 
 @pytest.mark.nightly
 def test_the_batch_dag_is_turned_away_while_the_stream_runs(running: Deployment) -> None:
-    path = "/dags/customer_activity_batch/dagRuns"
-    with local_airflow.client(running.settings) as api:
-        api.patch("/api/v2/dags/customer_activity_batch", json={"is_paused": False}).raise_for_status()
+    dag, path = "customer_activity_batch", "/dags/customer_activity_batch/dagRuns"
+    running.pause(dag, is_paused=False)
     running.post(path, {"logical_date": None})
 
     def refused() -> str:
         """Return one that was turned away: on the hour the schedule starts a run of its own, which goes first."""
-        tasks = running.get("/dags/customer_activity_batch/dagRuns/~/taskInstances")["task_instances"]
+        tasks = running.get(f"{path}/~/taskInstances")["task_instances"]
         found = [task["dag_run_id"] for task in tasks if task["state"] in ("up_for_retry", "failed")]
         return str(found[0])
 
     turned_away = until(refused, 120)
-    with local_airflow.client(running.settings) as api:
-        api.patch("/api/v2/dags/customer_activity_batch", json={"is_paused": True}).raise_for_status()
-        for run in running.get(path)["dag_runs"]:
-            api.patch(f"/api/v2{path}/{run['dag_run_id']}", json={"state": "failed"}).raise_for_status()
-    assert "already runs on" in running.log("customer_activity_batch", turned_away, "drain")
+    running.pause(dag, is_paused=True)
+    for run in running.get(path)["dag_runs"]:
+        running.patch(f"{path}/{run['dag_run_id']}", {"state": "failed"})
+    assert "already runs on" in running.log(dag, turned_away, "drain")
     a_purchase_arrives(running.settings)
 
 

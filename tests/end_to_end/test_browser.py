@@ -10,7 +10,6 @@ from selenium.webdriver import Chrome
 
 from customer_activity.catalog import Table
 from customer_activity.demo.run import local_airflow
-from customer_activity.supervision.driver import State
 from support import browser
 from support.airflow import STREAM_DAG, Deployment, until
 from support.broker import rows, send
@@ -77,10 +76,6 @@ def _has(running: Deployment, name: str) -> None:
 
 def test_the_switch_stops_the_stream_and_starts_it(page: Chrome, url: str, running: Deployment) -> None:
     browser.switch(page, url, STREAM_DAG)
-    until(lambda: _is(running, State.STOPPED), 90)
+    running.has_stopped()
     browser.switch(page, url, STREAM_DAG)
     running.is_streaming()
-
-
-def _is(running: Deployment, state: State) -> None:
-    assert running.driver().state is state

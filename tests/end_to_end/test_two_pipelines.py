@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -15,10 +14,9 @@ from customer_activity.demo.broker import process
 from customer_activity.demo.run import local_airflow, parts
 from customer_activity.kafka import topics
 from customer_activity.settings import Settings
-from customer_activity.supervision.driver import State
 from customer_activity.verification.verify import verify
 from support import addresses
-from support.airflow import Deployment, until
+from support.airflow import Deployment, settings_in
 from support.broker import rows, send
 from support.records import profile, purchase
 
@@ -26,29 +24,17 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]  # Airflow does it 
 KINDS = ("batch", "maintenance", "quality", "rebuild", "stream")
 
 
-def settings_of(name: str, folder: Path, address: str, port: int) -> Settings:
-    """Return settings with all that a pipeline has for itself in a folder of its name; Airflow is everybody's."""
-    own = folder / name
-    return Settings(
-        pipeline=name,
-        lake=str(own / "lake"),
-        run_dir=own / "run",
-        quality_docs=str(own / "quality"),
-        kafka_bootstrap_servers=address,
-        kafka_config=None,
-        broker_dir=folder / "kafka",
-        airflow_dir=folder / "airflow",
-        airflow_port=port,
-        driver_memory="1g",
-    )
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Deployment]]:
     """Declare two pipelines to an Airflow, and switch their streams on."""
     folder = tmp_path_factory.mktemp("two")
-    address, port = addresses.free(), int(addresses.free().rpartition(":")[2])
-    shop, orders = (settings_of(name, folder, address, port) for name in ("customer-activity", "orders-eu"))
+    # Broker and Airflow are everybody's; the rest a pipeline has for itself, in a folder of its name.
+    shared = {"broker_dir": folder / "kafka", "airflow_dir": folder / "airflow", "driver_memory": "1g"}
+    address, port = addresses.free(), addresses.free_port()
+    shop, orders = (
+        settings_in(folder / name, address, port, pipeline=name, **shared)
+        for name in ("customer-activity", "orders-eu")
+    )
     declared = folder / "pipelines"
     declared.mkdir()
     for settings in (shop, orders):
@@ -123,7 +109,7 @@ def test_pausing_one_leaves_the_other_streaming(streaming: tuple[Deployment, Dep
     before = shop.driver()
     orders.pause(is_paused=True)
     try:
-        until(lambda: _has_stopped(orders), 120)
+        orders.has_stopped()
         assert orders.drivers() == set()
         name = sent(shop.settings)
         arrives(name, shop)
@@ -133,7 +119,3 @@ def test_pausing_one_leaves_the_other_streaming(streaming: tuple[Deployment, Dep
         orders.pause(is_paused=False)
     orders.is_streaming(seconds=300)
     arrives(name, shop, orders)
-
-
-def _has_stopped(deployment: Deployment) -> None:
-    assert deployment.driver().state is State.STOPPED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,8 +11,9 @@ from pyspark.sql import SparkSession
 from customer_activity.demo.broker import process
 from customer_activity.kafka import topics
 from customer_activity.settings import Settings
+from customer_activity.streams.bronze.fetching import Fetcher
 from support import addresses, s3_server
-from support.broker import drain, send
+from support.broker import drain, own_topics, send
 from support.records import profile, purchase
 
 
@@ -36,19 +36,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 def deployed(kafka: Settings, folder: Path) -> Settings:
     """Return settings with topics of their own, made as infra/kafka/topics.yaml says: 4, 4, 4 and 1 partitions."""
-    test = uuid4().hex[:8]
-    own = Settings(
-        kafka_bootstrap_servers=kafka.kafka_bootstrap_servers,
-        kafka_config=None,
-        broker_dir=kafka.broker_dir,
-        purchase_topic=f"purchases-{test}",
-        profile_topic=f"profiles-{test}",
-        view_topic=f"view-{test}",
-        progress_topic=f"progress-{test}",
-        lake=str(folder / "lake"),
-        run_dir=folder / "run",
-        driver_memory="2g",
-    )
+    places = {"lake": str(folder / "lake"), "run_dir": folder / "run"}
+    own = kafka.model_copy(update=own_topics() | places | {"driver_memory": "2g"})
     topics.check(own, create=True)
     return own
 
@@ -57,6 +46,14 @@ def deployed(kafka: Settings, folder: Path) -> Settings:
 def settings(kafka: Settings, tmp_path: Path) -> Settings:
     """Return settings with topics of the test's own."""
     return deployed(kafka, tmp_path)
+
+
+@pytest.fixture
+def fetcher(settings: Settings) -> Iterator[Fetcher]:
+    """Open a fetcher of the test's own topics."""
+    opened = Fetcher(settings)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="module")

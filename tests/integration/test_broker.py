@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from customer_activity.commands import broker as commands
@@ -17,13 +17,7 @@ from customer_activity.errors import BrokerUnavailable, EnvironmentFault, TopicM
 from customer_activity.inspection import doctor
 from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
-
-
-def create(settings: Settings, name: str, partitions: int, **config: str) -> None:
-    admin: AdminClient = clients.admin(settings)
-    topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
-    admin.create_topics([topic])[name].result(20)
-    topics.wait_until_usable(admin, [name])
+from support.broker import create_topic
 
 
 def send(settings: Settings, topic: str, value: bytes) -> None:
@@ -57,7 +51,7 @@ def test_the_topics_of_brokers_that_others_run_are_made_by_a_command(settings: S
 
 def test_a_view_that_is_not_compacted_is_refused_by_its_setting(settings: Settings) -> None:
     name = f"{settings.view_topic}-deletes"
-    create(settings, name, 4, cleanup_policy="delete", delete_retention_ms="604800000")
+    create_topic(settings, name, 4, cleanup_policy="delete", delete_retention_ms="604800000")
     with pytest.raises(TopicMismatch, match=rf"topic {name} has cleanup\.policy=delete: it must be compact") as raised:
         topics.check(settings.model_copy(update={"view_topic": name}), create=True)
     assert ";" not in raised.value.what  # nothing else is wrong
@@ -70,7 +64,9 @@ def test_topics_that_somebody_just_made_otherwise_are_refused(
     make = topics._create
 
     def make_too_late(admin: AdminClient, missing: list[topics.Topic]) -> None:
-        create(settings, raced.purchase_topic, 2, cleanup_policy="compact")  # it was not there when this start looked
+        create_topic(
+            settings, raced.purchase_topic, 2, cleanup_policy="compact"
+        )  # it was not there when this start looked
         make(admin, missing)
 
     monkeypatch.setattr(topics, "_create", make_too_late)
@@ -81,7 +77,7 @@ def test_topics_that_somebody_just_made_otherwise_are_refused(
 def test_inputs_as_kafka_makes_them_can_be_used_and_are_told_once(settings: Settings) -> None:
     own = {"purchase_topic": f"{settings.purchase_topic}-own", "profile_topic": f"{settings.profile_topic}-own"}
     for name, partitions in zip(own.values(), (3, 2), strict=True):
-        create(settings, name, partitions)
+        create_topic(settings, name, partitions)
     theirs = settings.model_copy(update=own)
     assert topics.warning(settings) == ""  # as the file says
     assert topics.check(theirs, create=True) == []
@@ -92,7 +88,7 @@ def test_inputs_as_kafka_makes_them_can_be_used_and_are_told_once(settings: Sett
 
 def test_nothing_is_made_while_something_differs(settings: Settings) -> None:
     wrong, missing = f"{settings.view_topic}-one", f"{settings.profile_topic}-missing"
-    create(settings, wrong, 1, cleanup_policy="delete")
+    create_topic(settings, wrong, 1, cleanup_policy="delete")
     with pytest.raises(TopicMismatch):
         topics.check(settings.model_copy(update={"view_topic": wrong, "profile_topic": missing}), create=True)
     assert missing not in clients.admin(settings).list_topics(timeout=10).topics
@@ -134,7 +130,7 @@ def test_the_doctor_finds_nothing_wrong(settings: Settings) -> None:
 
 def test_the_doctor_names_a_topic_that_differs(settings: Settings) -> None:
     name = f"{settings.progress_topic}-three"
-    create(settings, name, 3, cleanup_policy="compact")
+    create_topic(settings, name, 3, cleanup_policy="compact")
     wrong = [
         finding for finding in doctor.diagnose(settings.model_copy(update={"progress_topic": name})) if not finding.ok
     ]

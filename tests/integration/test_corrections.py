@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import REPLAY, Table
+from customer_activity.catalog import Table
 from customer_activity.rebuild.repair import apply_in
 from customer_activity.rebuild.undoing import undo_in
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
-from support import tables
-from support.broker import assert_verified, drain, rows, send, view
+from support.broker import assert_verified, drain, send, view
+from support.corrections import count_wrongly
 from support.damages import set_
 from support.quality import rewrite
 from support.records import profile, purchase, tombstone
@@ -35,9 +33,7 @@ def test_the_view_gets_what_differs_and_nothing_else(spark: SparkSession, settin
         assert len(dict(fresh)) == len(fresh)
         return {key: (row or {})["purchaseCount"] for key, row in fresh}
 
-    (row,) = (row for row in rows(settings, Table.PURCHASES) if row["purchase_id"] == "P-7")
-    wrong = row | {"purchase_id": "P-X", "amount": Decimal("100.00"), "offset": 10_000}
-    tables.append(settings.lake, Table.PURCHASES, wrong, query=REPLAY)  # as one of the pipeline's own commits
+    count_wrongly(settings.lake, "P-7")
     assert sent() == {"C-7": 2}
 
     forward = apply_in(spark, settings).correction

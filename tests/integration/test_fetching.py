@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -21,14 +20,6 @@ from customer_activity.streams.bronze.fetching import Fetcher
 from support.broker import producer_of
 
 PARTITION = 2
-
-
-@pytest.fixture
-def fetcher(settings: Settings) -> Iterator[Fetcher]:
-    """Open a fetcher."""
-    opened = Fetcher(settings)
-    yield opened
-    opened.close()
 
 
 def end(settings: Settings) -> int:

@@ -31,7 +31,8 @@ PATH = (Query.BRONZE, Query.SILVER, Query.GOLD)
 Remedy = Callable[[SparkSession, Settings], None]
 
 pytestmark = pytest.mark.timeout(600)  # two days, a refusal, a rebuild and another day
-nightly = pytest.mark.nightly  # tests/component/test_agreement.py has each refusal; in CI is one of each kind of remedy
+nightly = pytest.mark.nightly  # tests/component/test_agreement.py has each refusal
+IN_CI = ("bronze, checkpoint", "every checkpoint", "everything")  # one of each kind of remedy
 
 
 def recover(*queries: Query) -> Remedy:
@@ -92,78 +93,47 @@ def two_days(spark: SparkSession, settings: Settings, backup: Path, *, until_sho
 EVERYTHING = places([*Table], [*Query], ["_index", "_locks"])
 
 
+PUT_BACK: dict[str, tuple[Sequence[str], str | None, Sequence[Remedy]]] = {
+    "silver": (places(SILVER), "silver: .* lacks", [rebuild]),
+    "silver.purchases": (places([Table.PURCHASES]), "silver: silver.purchases lacks", [rebuild]),
+    "profile_changes": (places([Table.PROFILE_CHANGES]), "silver: .*changes lacks", [rebuild]),
+    "silver, its checkpoint": (places(SILVER, [Query.SILVER]), "gold has read silver", [rebuild]),
+    "silver, gold, current rows": (places(SILVER + GOLD + CURRENT), "lacks", [rebuild]),
+    "silver, gold, their checkpoints, current rows": (
+        places(SILVER + GOLD + CURRENT, [Query.SILVER, Query.GOLD]),
+        "has read .* it was restored",
+        [rebuild],
+    ),
+    "bronze": (
+        places(BRONZE),
+        "bronze: .* committed batch",
+        [recover(Query.BRONZE), stream(Query.BRONZE), rebuild],
+    ),
+    "bronze, checkpoint": (places(BRONZE, [Query.BRONZE]), "silver has read", [stream(Query.BRONZE), rebuild]),
+    "summaries": (places([Table.SUMMARIES]), "summaries: .*activity recover", [recover(Query.SUMMARIES)]),
+    "profiles": (places([Table.PROFILES]), "profiles: ", [recover(Query.PROFILES)]),
+    "activity": (places([Table.ACTIVITY]), "activity: ", [recover(Query.ACTIVITY)]),
+    "every checkpoint": (places([], [*Query]), "knows of none", [recover(*Query)]),
+    "gold's checkpoint": (places([], [Query.GOLD]), "gold: .*knows of none", [recover(Query.GOLD)]),
+    "all but publish's checkpoint, locks and index": (
+        places([*Table], [query for query in Query if query != Query.PUBLISH]),
+        "publish has read gold",
+        [stream(*PATH), resynced],
+    ),
+    "everything": (EVERYTHING, "gold.activity_changes was restored", [stream(*PATH), resynced]),
+    "everything but the summaries": (
+        [part for part in EVERYTHING if part not in places([Table.SUMMARIES], [Query.SUMMARIES])],
+        "summaries has read",
+        [stream(*PATH), recover(Query.SUMMARIES), resynced],
+    ),
+    "locks": (places([], others=["_locks"]), None, []),
+    "index": (places([], others=["_index"]), None, []),
+}
+
+
 @pytest.mark.parametrize(
     ("parts", "fault", "remedies"),
-    [
-        pytest.param(places(SILVER), "silver: .* lacks", [rebuild], id="silver", marks=nightly),
-        pytest.param(
-            places([Table.PURCHASES]), "silver: silver.purchases lacks", [rebuild], id="silver.purchases", marks=nightly
-        ),
-        pytest.param(
-            places([Table.PROFILE_CHANGES]), "silver: .*changes lacks", [rebuild], id="profile_changes", marks=nightly
-        ),
-        pytest.param(
-            places(SILVER, [Query.SILVER]),
-            "gold has read silver",
-            [rebuild],
-            id="silver, its checkpoint",
-            marks=nightly,
-        ),
-        pytest.param(
-            places(SILVER + GOLD + CURRENT), "lacks", [rebuild], id="silver, gold, current rows", marks=nightly
-        ),
-        pytest.param(
-            places(SILVER + GOLD + CURRENT, [Query.SILVER, Query.GOLD]),
-            "has read .* it was restored",
-            [rebuild],
-            id="silver, gold, their checkpoints, current rows",
-            marks=nightly,
-        ),
-        pytest.param(
-            places(BRONZE),
-            "bronze: .* committed batch",
-            [recover(Query.BRONZE), stream(Query.BRONZE), rebuild],
-            id="bronze",
-            marks=nightly,
-        ),
-        pytest.param(
-            places(BRONZE, [Query.BRONZE]), "silver has read", [stream(Query.BRONZE), rebuild], id="bronze, checkpoint"
-        ),
-        pytest.param(
-            places([Table.SUMMARIES]),
-            "summaries: .*activity recover",
-            [recover(Query.SUMMARIES)],
-            id="summaries",
-            marks=nightly,
-        ),
-        pytest.param(places([Table.PROFILES]), "profiles: ", [recover(Query.PROFILES)], id="profiles", marks=nightly),
-        pytest.param(places([Table.ACTIVITY]), "activity: ", [recover(Query.ACTIVITY)], id="activity", marks=nightly),
-        pytest.param(places([], [*Query]), "knows of none", [recover(*Query)], id="every checkpoint"),
-        pytest.param(
-            places([], [Query.GOLD]),
-            "gold: .*knows of none",
-            [recover(Query.GOLD)],
-            id="gold's checkpoint",
-            marks=nightly,
-        ),
-        pytest.param(
-            places([*Table], [query for query in Query if query != Query.PUBLISH]),
-            "publish has read gold",
-            [stream(*PATH), resynced],
-            id="all but publish's checkpoint, locks and index",
-            marks=nightly,
-        ),
-        pytest.param(EVERYTHING, "gold.activity_changes was put back", [stream(*PATH), resynced], id="everything"),
-        pytest.param(
-            [part for part in EVERYTHING if part not in places([Table.SUMMARIES], [Query.SUMMARIES])],
-            "summaries has read",
-            [stream(*PATH), recover(Query.SUMMARIES), resynced],
-            id="everything but the summaries",
-            marks=nightly,
-        ),
-        pytest.param(places([], others=["_locks"]), None, [], id="locks", marks=nightly),
-        pytest.param(places([], others=["_index"]), None, [], id="index", marks=nightly),
-    ],
+    [pytest.param(*case, id=name, marks=[] if name in IN_CI else nightly) for name, case in PUT_BACK.items()],
 )
 def test_layers_put_back_are_refused_by_name_until_they_are_mended(
     spark: SparkSession,

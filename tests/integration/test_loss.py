@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity.catalog import Table
 from customer_activity.engine import loss
-from customer_activity.errors import OffsetsLost, TopicMismatch
+from customer_activity.errors import OffsetsLost
 from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
 from support.broker import assert_verified, drain, rows, send
 from support.records import profile, purchase
+from support.waiting import until
 
 
 def remove_all(settings: Settings, topic: str) -> None:
@@ -54,14 +54,9 @@ def test_a_topic_that_was_made_anew_is_refused_even_when_it_is_longer(spark: Spa
     admin = clients.admin(settings)
     for deleted in admin.delete_topics([settings.purchase_topic]).values():
         deleted.result(30)
-    Retrying(
-        retry=retry_if_result(lambda known: settings.purchase_topic in known),
-        stop=stop_after_delay(30),
-        wait=wait_fixed(0.1),
-    )(lambda: admin.list_topics(timeout=10).topics)
-    Retrying(retry=retry_if_exception_type(TopicMismatch), stop=stop_after_delay(30), wait=wait_fixed(0.5))(
-        lambda: topics.check(settings, create=True)
-    )
+    until(lambda: settings.purchase_topic not in admin.list_topics(timeout=10).topics, 30)
+    # For a moment more its name cannot be given again.
+    until(lambda: topics.check(settings, create=True) in ([], [settings.purchase_topic]), 30)
     send(settings, *(purchase(f"P-{number}") for number in range(2, 40)))
 
     with pytest.raises(OffsetsLost, match="is not the topic that was landed so far"):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
+from benchmarks.environment import set_topic
 from customer_activity.catalog import Table
 from customer_activity.errors import RecordsUnreadable
 from customer_activity.kafka import clients
@@ -37,25 +36,11 @@ TOLD_HEADERS = [(told, b"\x00\xff") for _, told in NAMES.values()] + [("none", N
 ODD_TIMESTAMPS = [-1, 0, 253_402_300_800_000, 2**63 // 1000, 2**63 - 1, -(2**63), -2]
 
 
-@pytest.fixture
-def fetcher(settings: Settings) -> Iterator[Fetcher]:
-    """Open a fetcher."""
-    opened = Fetcher(settings)
-    yield opened
-    opened.close()
-
-
 def allow_any_timestamp(settings: Settings) -> None:
     """Have the topics take whatever timestamp a producer gives, as brokers did before Kafka 4."""
-    allowed = [
-        ConfigEntry(f"message.timestamp.{side}.max.ms", str(2**63 - 1), incremental_operation=AlterConfigOpType.SET)
-        for side in ("before", "after")
-    ]
-    topics = (settings.purchase_topic, settings.profile_topic)
-    resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=allowed) for topic in topics]
-    admin = clients.admin(settings)  # its answers end with it
-    for answer in admin.incremental_alter_configs(resources).values():
-        answer.result(20)
+    allowed = dict.fromkeys((f"message.timestamp.{side}.max.ms" for side in ("before", "after")), str(2**63 - 1))
+    for topic in (settings.purchase_topic, settings.profile_topic):
+        set_topic(settings, topic, allowed)
 
 
 def purchase(number: int, **more: Any) -> WireRecord:

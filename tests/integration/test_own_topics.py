@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
-from customer_activity.kafka import clients, topics
+from customer_activity.kafka import topics
 from customer_activity.settings import Settings
-from support.broker import assert_verified, drain, rows, send
+from support.broker import assert_verified, create_topic, drain, rows, send
 from support.records import profile, purchase, tombstone
 
 
@@ -17,11 +16,8 @@ from support.records import profile, purchase, tombstone
 def theirs(settings: Settings) -> Settings:
     """Make input topics with Kafka's defaults, a week of retention among them: 3 and 2 partitions."""
     own = {"purchase_topic": f"{settings.purchase_topic}-own", "profile_topic": f"{settings.profile_topic}-own"}
-    admin = clients.admin(settings)
-    made = [NewTopic(name, partitions, 1) for name, partitions in zip(own.values(), (3, 2), strict=True)]
-    for answer in admin.create_topics(made).values():
-        answer.result(20)
-    topics.wait_until_usable(admin, list(own.values()))
+    for name, partitions in zip(own.values(), (3, 2), strict=True):
+        create_topic(settings, name, partitions)
     return settings.model_copy(update=own)
 
 

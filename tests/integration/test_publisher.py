@@ -87,13 +87,15 @@ def test_a_deployment_goes_on_with_its_own_topics(settings: Settings, ours: list
         assert publisher.marker == Marker(before, 1)
 
 
-def test_what_was_never_committed_is_nobodys(settings: Settings) -> None:
+def test_what_a_publisher_that_dies_has_not_committed_is_nobodys_and_on_no_topic(settings: Settings) -> None:
     with Publisher(settings) as dying:
         dying.producer.begin_transaction()
         dying.producer.produce(settings.view_topic, key=b"C-1", value=b"{}")
         assert dying.producer.flush(30) == 0
         with Publisher(settings, [OURS]) as publisher:
             assert publisher.marker == Marker(OURS, BEFORE_THE_FIRST)
+            publisher.publish([(b"C-2", b"{}")], Marker(OURS, 1))
+            assert view(settings) == [("C-2", {})]
 
 
 @pytest.mark.parametrize("theirs", [{}, {"view_topic": "theirs"}], ids=["both topics", "the progress topic"])

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from customer_activity import application
 from customer_activity.catalog import Table, table_path
@@ -21,29 +18,21 @@ from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.errors import JudgingBusy, PublishingHeld
 from customer_activity.kafka import clients
-from customer_activity.quality.judging import Outcome
-from customer_activity.quality.run import Report, alone, run
+from customer_activity.quality.run import alone, run
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
 from support.broker import assert_verified, drain, producer_of, rows, send, view
-from support.quality import rewrite
+from support.damages import without
+from support.quality import failing, rewrite
 from support.records import profile, purchase, tombstone
 from support.streams import Query
+from support.waiting import until
 
 
 @pytest.fixture
 def judged(settings: Settings, tmp_path: Path) -> Settings:
     """Return the settings with pages of the test's own."""
     return settings.model_copy(update={"quality_docs": str(tmp_path / "pages")})
-
-
-def failing(report: Report) -> set[str]:
-    assert [v.judged.found for v in report.verdicts if v.judged.outcome is Outcome.ERROR] == []
-    return {verdict.rule.rule for verdict in report.failing}
-
-
-def without(customer: str) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
-    return lambda held: [row for row in held if row["customer_id"] != customer]
 
 
 def produce(settings: Settings, key: str, value: bytes | None) -> None:
@@ -92,7 +81,7 @@ def test_markers_of_transactions_are_no_loss_and_a_lost_record_is(spark: SparkSe
 
     held = rows(judged, Table.PURCHASE_EVENTS)
     assert len(held) == 3
-    rewrite(judged.lake, Table.PURCHASE_EVENTS, lambda found: [row for row in found if row["purchase_id"] != "P-1"])
+    rewrite(judged.lake, Table.PURCHASE_EVENTS, without("purchase_id", "P-1"))
     report = run(judged, ["across.completeness"])
     assert "bronze_has_what_the_topics_have" in failing(report)
     lost = next(row for row in held if row["purchase_id"] == "P-1")
@@ -108,7 +97,7 @@ def test_a_held_gate_keeps_the_topic_as_it_is_and_all_goes_out_once_after(
     send(judged, profile("C-1"), profile("C-2"), purchase("P-1", "C-1"))
     drain(spark, judged)
     right = DeltaTable(table_path(judged.lake, Table.ACTIVITY)).version()
-    rewrite(judged.lake, Table.ACTIVITY, without("C-2"))
+    rewrite(judged.lake, Table.ACTIVITY, without("customer_id", "C-2"))
     assert failing(run(judged, ["gold"])) == {"rows_follow_their_changes"}
     DeltaTable(table_path(judged.lake, Table.ACTIVITY)).restore(right)
     before = view(judged)
@@ -135,29 +124,25 @@ def test_an_always_on_publisher_is_held_and_released_while_the_others_go_on(
         running = pool.submit(application.host, spark, hasty, list(Query), stopping, available_now=False)
         try:
             send(hasty, profile("C-1"), purchase("P-1", "C-1"))
-            until(lambda: [row and row["purchaseCount"] for _, row in view(hasty)][-1:] == [1], running)
+            until(lambda: shown_last(hasty) == 1, 60, running)
             gate.update(hasty.lake, [], {"a_rule": Failure("gold/customer_activity", "1 rows", "now", "run-1")})
             send(hasty, purchase("P-2", "C-1"))
-            until(lambda: state_of(hasty) == "held", running)
+            until(lambda: state_of(hasty) == "held", 60, running)
             send(hasty, purchase("P-3", "C-1"))
-            until(lambda: counted(hasty) == 3, running)
-            assert [row and row["purchaseCount"] for _, row in view(hasty)][-1] == 1
+            until(lambda: counted(hasty) == 3, 60, running)
+            assert shown_last(hasty) == 1
             gate.release(hasty.lake, "known", datetime.now(UTC))
-            until(lambda: [row and row["purchaseCount"] for _, row in view(hasty)][-1] == 3, running)
-            until(lambda: state_of(hasty) == "running", running)
+            until(lambda: shown_last(hasty) == 3, 60, running)
+            until(lambda: state_of(hasty) == "running", 60, running)
         finally:
             stopping.set()
         running.result(60)
     assert_verified(hasty)
 
 
-def until(is_so: Callable[[], bool], running: Future[None]) -> None:
-    """Wait until something is so; not longer than a minute, nor for streams that have ended."""
-    for attempt in Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True):
-        with attempt:
-            if running.done():
-                raise KeyboardInterrupt from running.exception()  # nothing to retry
-            assert is_so()
+def shown_last(settings: Settings) -> int | None:
+    """Return the purchases that the view's newest record counts; None while there is none."""
+    return next((row["purchaseCount"] for _, row in reversed(view(settings)) if row), None)
 
 
 def state_of(settings: Settings) -> str:

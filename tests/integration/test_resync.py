@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from benchmarks.environment import set_topic
 from customer_activity.catalog import Table
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.kafka import clients
@@ -18,6 +17,7 @@ from customer_activity.streams.publish.resync import resync
 from support.broker import assert_verified, drain, send, view
 from support.records import profile, purchase, tombstone
 from support.streams import Query
+from support.waiting import until
 
 
 def test_a_publisher_that_lost_its_change_feed_is_healed(
@@ -52,14 +52,8 @@ def test_a_row_goes_out_when_the_topic_takes_larger_ones(spark: SparkSession, se
     send(settings, profile("C-1"), profile("C-2", address="x" * 1_100_000), message_max_bytes=2_000_000)
     drain(spark, settings)
     assert [key for key, _ in view(settings)] == ["C-1"]
-    entry = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
-    topic = ConfigResource(ResourceType.TOPIC, settings.view_topic, incremental_configs=[entry])
-    admin = clients.admin(settings)  # held until the answer is there
-    for altered in admin.incremental_alter_configs([topic]).values():
-        altered.result(30)
-    Retrying(retry=retry_if_result(lambda size: size != "2000000"), stop=stop_after_delay(30), wait=wait_fixed(0.1))(
-        lambda: clients.topic_setting(settings, settings.view_topic, "max.message.bytes")
-    )
+    set_topic(settings, settings.view_topic, {"max.message.bytes": "2000000"})
+    until(lambda: clients.topic_setting(settings, settings.view_topic, "max.message.bytes") == "2000000", 30)
 
     assert resync(settings, "the limit was raised") == (1, 0, 1, 0)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
-from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from customer_activity.catalog import REPLAY, Reason, Table
+from customer_activity.catalog import Reason, Table
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lease import epochs, lease
 from customer_activity.lease.epochs import ProcessLock
@@ -18,12 +16,13 @@ from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from customer_activity.storage import filesystem, s3
-from support import tables
 from support.broker import rows, send, view
+from support.corrections import count_wrongly
 from support.records import Record, profile, purchase, tombstone
 from support.s3_server import KEYS
 from support.shell import Shell
 from support.streams import Query
+from support.waiting import until
 
 SECRET = KEYS["AWS_SECRET_ACCESS_KEY"]
 
@@ -103,9 +102,7 @@ def the_pipeline_starts_again(settings: Settings, activity: Shell, monkeypatch: 
 
 def a_second_driver_is_turned_away(settings: Settings, before: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     place = epochs.of(settings.lake, ProcessLock)
-    for attempt in Retrying(stop=stop_after_delay(120), wait=wait_fixed(0.1), reraise=True):
-        with attempt:
-            assert place.newest()[Query.ACTIVITY] == before[Query.ACTIVITY] + 1
+    until(lambda: place.newest()[Query.ACTIVITY] == before[Query.ACTIVITY] + 1, 120)
     with monkeypatch.context() as patched:
         patched.setattr(lease, "WAIT_SECONDS", 0.0)
         with pytest.raises(QueryAlreadyRunning, match=f"already runs on {settings.lake}"):
@@ -127,9 +124,7 @@ def it_is_judged_and_shown(activity: Shell) -> None:
 
 def it_is_corrected(settings: Settings, activity: Shell) -> None:
     """A purchase that bronze does not know is counted, and taken out; `verify` sees it when all is through."""
-    (row,) = (row for row in rows(settings, Table.PURCHASES) if row["purchase_id"] == "P-1")
-    wrong = row | {"purchase_id": "P-X", "amount": Decimal("100.00"), "offset": 10_000}
-    tables.append(settings.lake, Table.PURCHASES, wrong, query=REPLAY)  # as one of the pipeline's own commits
+    count_wrongly(settings.lake, "P-1")
     done = activity.report("rebuild", "--apply")
     assert {table["table"]: (table["retracted"], table["added"]) for table in done["correction"]["tables"]} == {
         "bronze.quarantine": (0, 0),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -17,7 +17,6 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
@@ -26,11 +25,13 @@ from customer_activity.errors import EXIT_TERMINAL, TerminalError
 from customer_activity.kafka import acls, clients, topics
 from customer_activity.kafka.acls import Right
 from customer_activity.kafka.marker import Marker, identity
-from customer_activity.settings import PREFIX, Settings
+from customer_activity.settings import Settings
 from customer_activity.streams.bronze.fetching import Fetcher
 from customer_activity.streams.publish.transaction import Publisher
 from support import addresses, secured_broker
+from support.broker import own_topics
 from support.secured_broker import MARK, SecuredBroker
+from support.shell import environment
 from support.waiting import until
 
 PATIENCE_SECONDS = 45.0  # what is refused is told before anybody thinks that it hangs; most of it is Java's start
@@ -60,18 +61,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
 
 def deployment(broker: SecuredBroker, folder: Path) -> Settings:
     """Return settings with topics of their own, which are made; each role is its user's."""
-    test = uuid4().hex[:8]
-    own = broker.settings.model_copy(
-        update={
-            "purchase_topic": f"purchases-{test}",
-            "profile_topic": f"profiles-{test}",
-            "view_topic": f"view-{test}",
-            "progress_topic": f"progress-{test}",
-            "lake": str(folder / "lake"),
-            "run_dir": folder / "run",
-            "driver_memory": "1g",
-        }
-    )
+    places = {"lake": str(folder / "lake"), "run_dir": folder / "run"}
+    own = broker.settings.model_copy(update=own_topics() | places | {"driver_memory": "1g"})
     broker.prepare(own)
     return own
 
@@ -83,7 +74,6 @@ def deployed(broker: SecuredBroker, tmp_path: Path) -> Settings:
 
 def run(settings: Settings, *command: str, log: Path, is_talkative: bool = False) -> tuple[int, str]:
     """Run a command as whom the settings sign in; return its exit code and what it printed; its log is kept."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "AWS_"))}
     told = log.with_name("log4j2.properties")
     told.write_text(TALKATIVE, encoding="utf-8")
     level = f"session.LOG4J = Path({str(told)!r})" if is_talkative else "pass"
@@ -94,7 +84,7 @@ def run(settings: Settings, *command: str, log: Path, is_talkative: bool = False
     with log.open("ab") as errors:
         answer = subprocess.run(
             [sys.executable, "-c", program],
-            env={**inherited, **settings.environment(), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env=environment(settings),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -103,6 +93,11 @@ def run(settings: Settings, *command: str, log: Path, is_talkative: bool = False
     with log.open("a", encoding="utf-8") as printed:
         printed.write(answer.stdout)
     return answer.returncode, answer.stdout
+
+
+def found_by_the_doctor(printed: str) -> dict[str, Any]:
+    """Return the findings by what was checked."""
+    return {finding["check"]: finding for finding in json.loads(printed)["findings"]}
 
 
 def assert_no_secret_in(folder: Path) -> None:
@@ -125,9 +120,7 @@ def test_the_whole_pipeline(broker: SecuredBroker, deployed: Settings, tmp_path:
     assert report["checks"]
     assert all(check["ok"] for check in report["checks"])
     assert run(reader, "status", "--json", log=log)[0] == 0
-    findings = {
-        finding["check"]: finding for finding in json.loads(run(reader, "doctor", "--json", log=log)[1])["findings"]
-    }
+    findings = found_by_the_doctor(run(reader, "doctor", "--json", log=log)[1])
     assert [findings[name]["ok"] for name in ("settings", "broker", "topics")] == [True, True, True], findings
     assert len(followed(broker.of("portal", deployed))) > 0
     turned_away = deployed.model_copy(update={"kafka_config": broker.file("reader", name="refused", password=MARK)})
@@ -195,7 +188,7 @@ def test_the_doctor_says_who_is_refused(broker: SecuredBroker, supplied: Setting
     file = broker.file("reader", name="refused", password=f"{MARK}-wrong")
     refused = supplied.model_copy(update={"kafka_config": file})
     code, printed = run(refused, "doctor", "--json", log=tmp_path / "log")
-    found = {finding["check"]: finding for finding in json.loads(printed)["findings"]}["broker"]
+    found = found_by_the_doctor(printed)["broker"]
     assert (code, found["ok"]) == (EXIT_TERMINAL, False)
     assert "invalid credentials" in found["found"]
     assert str(refused.kafka_config) in found["remedy"]
@@ -226,38 +219,33 @@ def send_some(broker: SecuredBroker, settings: Settings) -> None:
         publisher.publish([(b"key", b"{}")], Marker("table", 0))
 
 
-class granted:  # noqa: N801 - used as a function
-    """The user `nobody` with some rights, for a while."""
+OF_NOBODY = AclBindingFilter(
+    ResourceType.ANY,
+    None,  # type: ignore[arg-type]  # a filter may, as its documentation says
+    ResourcePatternType.ANY,
+    "User:nobody",
+    None,  # type: ignore[arg-type]  # likewise
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
 
-    def __init__(self, broker: SecuredBroker, settings: Settings, rights: list[Right]) -> None:
-        self.settings = broker.of("nobody", settings)
-        self.rights = rights
-        self.admin_settings = settings
-        self.admin: AdminClient = clients.admin(settings)
 
-    def held(self) -> int:
-        return len(self.admin.describe_acls(self.filter(), request_timeout=20).result())
+@contextmanager
+def granted(broker: SecuredBroker, settings: Settings, rights: list[Right]) -> Iterator[Settings]:
+    """Give the user `nobody` some rights for a while; yield settings that sign in as that user."""
+    admin = clients.admin(settings)
 
-    def filter(self) -> AclBindingFilter:
-        return AclBindingFilter(
-            ResourceType.ANY,
-            None,  # type: ignore[arg-type]  # a filter may, as its documentation says
-            ResourcePatternType.ANY,
-            "User:nobody",
-            None,  # type: ignore[arg-type]  # likewise
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
+    def held() -> int:
+        return len(admin.describe_acls(OF_NOBODY, request_timeout=20).result())
 
-    def __enter__(self) -> Settings:
-        acls.grant(self.admin_settings, self.rights, "nobody")
-        until(lambda: self.held() == len(set(self.rights)), 20)
-        return self.settings
-
-    def __exit__(self, *_: object) -> None:
-        for answer in self.admin.delete_acls([self.filter()], request_timeout=20).values():
+    acls.grant(settings, rights, "nobody")
+    try:
+        until(lambda: held() == len(set(rights)), 20)
+        yield broker.of("nobody", settings)
+    finally:
+        for answer in admin.delete_acls([OF_NOBODY], request_timeout=20).values():
             answer.result()
-        until(lambda: self.held() == 0, 20)
+        until(lambda: held() == 0, 20)
 
 
 def exercise(settings: Settings) -> None:

@@ -14,14 +14,9 @@ from support.records import profile, purchase
 
 def test_spark_submit_drains_a_local_lake(settings: Settings) -> None:
     send(settings, profile("C-1"), purchase("P-1", "C-1"))
-    environment = Path(
-        sys.executable
-    ).parent  # as if it was activated: Spark's scripts ask the first Python of the PATH
-    submit = [
-        str(environment / "spark-submit"),
-        "--properties-file",
-        "infra/spark/spark-defaults.conf",
-    ]
+    # As if the environment was activated: Spark's scripts ask the first Python of the PATH.
+    environment = Path(sys.executable).parent
+    submit = [str(environment / "spark-submit"), "--properties-file", "infra/spark/spark-defaults.conf"]
     done = subprocess.run(
         [*submit, "jobs/run.py", "stream", "--available-now"],
         cwd=PROJECT,

@@ -7,14 +7,14 @@ import json
 import shutil
 import threading
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewPartitions
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity import application
 from customer_activity.catalog import PROFILES_ROLE, Table, checkpoint_path, table_path
@@ -31,6 +31,7 @@ from customer_activity.verification.verify import verify
 from support.broker import assert_verified, drain, producer_of, rows, send, view
 from support.records import Record, profile, purchase, tombstone
 from support.streams import Query
+from support.waiting import until
 
 
 def test_the_story_of_a_customer_through_the_broker(spark: SparkSession, settings: Settings) -> None:
@@ -84,7 +85,7 @@ def test_always_on_the_hops_take_turns_and_the_tables_are_compacted_beside_them(
         try:
             for number in range(8):
                 send(hasty, profile(f"C-{number}"), purchase(f"P-{number}", "C-0"), purchase("P-0", "C-0"))
-                wait_for_view(hasty, "C-0", number + 1, running)
+                until(partial(view_counts, hasty, number + 1), 60, running)
         finally:
             stopping.set()
         running.result(60)
@@ -105,17 +106,9 @@ def is_looked_after(lake: str, table: Table) -> bool:
     return bool(kept) and "OPTIMIZE" in operations
 
 
-def wait_for_view(settings: Settings, customer: str, purchases: int, running: Future[None]) -> None:
-    """Wait until the view counts a customer's purchases; not longer than a minute, nor for streams that have ended."""
-    for attempt in Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), reraise=True):
-        with attempt:
-            if running.done():
-                raise EndedEarly from running.exception()
-            assert {key: row and row["purchaseCount"] for key, row in view(settings)}.get(customer) == purchases
-
-
-class EndedEarly(BaseException):
-    """The streams ended while something was expected of them."""
+def view_counts(settings: Settings, purchases: int) -> bool:
+    """Whether the view counts so many purchases of C-0."""
+    return (dict(view(settings)).get("C-0") or {}).get("purchaseCount") == purchases
 
 
 def test_every_kind_of_poison_is_quarantined_once_and_nothing_else(spark: SparkSession, settings: Settings) -> None:
@@ -233,9 +226,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(spark: SparkSes
     admin = clients.admin(settings)  # held until the answer is there
     for added in admin.create_partitions([NewPartitions(settings.purchase_topic, 7)]).values():
         added.result(30)
-    Retrying(retry=retry_if_result(lambda known: known == before), stop=stop_after_delay(30), wait=wait_fixed(0.1))(
-        lambda: clients.partitions(settings, settings.purchase_topic)
-    )
+    until(lambda: clients.partitions(settings, settings.purchase_topic) != before, 30)
     send(settings, *(purchase(f"P-{number}") for number in range(20, 60)))
 
     drain(spark, settings)
@@ -283,14 +274,3 @@ def test_a_second_publisher_fences_the_first(settings: Settings) -> None:
                 zombie.publish([(b"C-1", b"{}")], Marker("table", 2))
             successor.publish([(b"C-1", None)], Marker("table", 3))
     assert view(settings) == [("C-1", {}), ("C-1", None)]
-
-
-def test_a_publisher_that_dies_inside_its_transaction_leaves_nothing(settings: Settings, tmp_path: Path) -> None:
-    with Publisher(settings) as dying:
-        dying.producer.begin_transaction()
-        dying.producer.produce(settings.view_topic, key=b"C-1", value=b"{}")
-        dying.producer.flush(30)
-        with Publisher(settings) as successor:
-            assert successor.marker is None
-            successor.publish([(b"C-2", b"{}")], Marker("table", 1))
-            assert view(settings) == [("C-2", {})]

@@ -25,9 +25,7 @@ def both(kafka: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tu
     monkeypatch.chdir(tmp_path)
     test = uuid4().hex[:8]
     where: dict[str, Any] = {
-        "kafka_bootstrap_servers": kafka.kafka_bootstrap_servers,
-        "kafka_config": None,
-        "broker_dir": kafka.broker_dir,
+        **kafka.model_dump(include={"kafka_bootstrap_servers", "kafka_config", "broker_dir"}),
         "purchase_topic": f"purchases-{test}",
         "profile_topic": f"profiles-{test}",
     }

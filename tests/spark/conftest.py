@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
-from support.pipeline import Pipeline
+from support.damages import HISTORY
+from support.pipeline import Pipeline, copied_lake
 from support.quick_pipeline import QuickPipeline
 
 
@@ -22,12 +22,24 @@ def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return lake
 
 
+@pytest.fixture(scope="session")
+def lived(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> QuickPipeline:
+    """Make a lake with a bit of everything, once: repeats, a conflict, a tombstone, a stale update, bad records.
+
+    Nobody changes it; a test takes a copy.
+    """
+    pipeline = QuickPipeline(spark, copied_lake(empty_lake, tmp_path_factory.mktemp("lived")))
+    for records in HISTORY:
+        pipeline.send(*records)
+        pipeline.run()
+    pipeline.close()
+    return pipeline
+
+
 @pytest.fixture
 def settings(empty_lake: Path, tmp_path: Path) -> Settings:
     """Return settings with a lake of the test's own."""
-    lake = tmp_path / "lake"
-    shutil.copytree(empty_lake, lake)
-    return Settings(lake=str(lake), run_dir=tmp_path / "run")
+    return copied_lake(empty_lake, tmp_path)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count, groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.quality import accounting
 from customer_activity.settings import Settings
 from customer_activity.streams.silver import stream as silver
-from support.pipeline import SOURCES
+from support.dying import Died, dies
+from support.pipeline import SOURCES, copied_lake
 from support.quick_pipeline import QuickPipeline
 from support.records import PROFILES, PURCHASES, profile, purchase, tombstone
 from support.streaming import StreamingPipeline
@@ -39,21 +40,6 @@ HISTORY = [
     [purchase("P-5", "C-3", "5.00"), purchase("P-6", "C-1", "6.00"), profile("C-1", updated=1), tombstone("C-3")],
 ]
 NOTED = {"quarantined_at", "ingested_at", "view_version", "as_of"}
-
-
-class Crash(Exception):
-    """Raised at a fail point, as if the process had ended there."""
-
-
-def crash_at(number: int) -> Callable[[FailPoint], None]:
-    """Return what ends a batch at the so-many-th place where it can end."""
-    left = count(1 - number)
-
-    def failpoint(_point: FailPoint) -> None:
-        if next(left) == 0:
-            raise Crash
-
-    return failpoint
 
 
 def rows(lake: str, table: Table) -> list[dict[str, Any]]:
@@ -108,9 +94,7 @@ def changes_follow_each_other(lake: str) -> bool:
 @pytest.fixture(scope="module")
 def landed(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> QuickPipeline:
     """Land rounds of records; the hops behind bronze have taken the first of them."""
-    folder = tmp_path_factory.mktemp("landed")
-    shutil.copytree(empty_lake, folder / "lake")
-    pipeline = QuickPipeline(spark, Settings(lake=str(folder / "lake"), run_dir=folder / "run"))
+    pipeline = QuickPipeline(spark, copied_lake(empty_lake, tmp_path_factory.mktemp("landed")))
     for number, records in enumerate(HISTORY):
         pipeline.send(*records)
         pipeline.hop(Query.BRONZE)
@@ -140,9 +124,8 @@ def judged(landed: QuickPipeline, tmp_path_factory: pytest.TempPathFactory) -> Q
 
 def copied(pipeline: QuickPipeline, folder: Path) -> QuickPipeline:
     """Return one like it, indexes and all, of its own."""
-    settings = pipeline.settings.model_copy(update={"lake": str(folder / "lake"), "run_dir": folder / "run"})
     pipeline.close()  # the indexes are in a local lake: their files are whole now
-    shutil.copytree(pipeline.settings.lake, settings.lake)
+    settings = copied_lake(Path(pipeline.settings.lake), folder)
     pipeline.restart()
     other = QuickPipeline(pipeline.spark, settings)
     other.last_input = dict.fromkeys(Query, other.unread)
@@ -154,10 +137,6 @@ def copied(pipeline: QuickPipeline, folder: Path) -> QuickPipeline:
 def closed(pipeline: QuickPipeline) -> None:
     pipeline.close()
     shutil.rmtree(Path(pipeline.settings.lake).parent)
-
-
-class Killed(Exception):
-    """Raised at a fail point, as if the process had ended there."""
 
 
 BEYOND = "9999999999999999.00"
@@ -176,11 +155,6 @@ def test_what_is_in_quarantine_is_not_put_there_again_behind_a_checkpoint_that_w
     pipeline: QuickPipeline, query: Query
 ) -> None:
     """A recovered checkpoint repeats the batch before the one that a kill ended, which is then cut anew and longer."""
-
-    def killed(point: FailPoint) -> None:
-        if point is FailPoint.COMMITTED:  # of quarantine, which comes first
-            raise Killed
-
     before = [Query.BRONZE] if query == Query.SILVER else [Query.BRONZE, Query.SILVER]
     rounds = iter(REFUSED[query])
     pipeline.send(*next(rounds))
@@ -191,8 +165,8 @@ def test_what_is_in_quarantine_is_not_put_there_again_behind_a_checkpoint_that_w
     for one in before:
         pipeline.hop(one)
     begun = dict(pipeline.cursors)
-    with pytest.raises(Killed):
-        pipeline.hop(query, killed)
+    with pytest.raises(Died):
+        pipeline.hop(query, dies(FailPoint.COMMITTED))  # of quarantine, which comes first
     pipeline.send(*next(rounds))
     for one in before:
         pipeline.hop(one)
@@ -243,9 +217,9 @@ def test_a_crash_in_any_part_of_a_batch_changes_nothing(
         pipeline = copied(begun, tmp_path / f"{number}")
         monkeypatch.setattr(feeds, "PART_FILES", files[0])
         try:
-            pipeline.hop(query, crash_at(number))
+            pipeline.hop(query, dies(times=number))
             break
-        except Crash:
+        except Died:
             pass
         monkeypatch.setattr(feeds, "PART_FILES", files[1])
         pipeline.repeat(query, loses_indexes=loses_indexes)

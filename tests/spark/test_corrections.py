@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from customer_activity.catalog import REPLAY, Table, checkpoint_path, table_path
+from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.errors import ChangeFeedLost, CorrectionUnfinished, SettingsError, TerminalError, TransientError
 from customer_activity.lake import corrections, delta
 from customer_activity.lake.corrections import Correction
 from customer_activity.lake.jvm import forget_logs
 from customer_activity.operations import recovery
-from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run as judge
 from customer_activity.rebuild import basis, finishing, repair
 from customer_activity.rebuild.building import Choice
@@ -29,15 +27,16 @@ from customer_activity.rebuild.run import rebuild_in
 from customer_activity.rebuild.undoing import undo_in
 from customer_activity.settings import Settings
 from customer_activity.streams.silver import purchases
-from support import tables
+from support import quality
+from support.corrections import count_wrongly
 from support.damages import HISTORY, set_, without
+from support.dying import Died, dies
+from support.pipeline import copied_lake
 from support.quality import Rows, Topics, rewrite
 from support.records import profile, purchase
 from support.streaming import StreamingPipeline
 from support.streams import Query
 
-nightly = pytest.mark.nightly  # in CI is one damage of each kind
-OLD = {"gold_is_of_today", "silver_keeps_up", "gold_keeps_up"}  # records of long ago
 FED = (Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES)
 CURRENT = (Table.SUMMARIES, Table.PROFILES, Table.ACTIVITY)
 
@@ -45,9 +44,8 @@ CURRENT = (Table.SUMMARIES, Table.PROFILES, Table.ACTIVITY)
 @pytest.fixture(scope="module")
 def lived(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> StreamingPipeline:
     """Make a lake with a bit of everything, once: repeats, a conflict, a tombstone, a stale update, bad records."""
-    folder = tmp_path_factory.mktemp("corrections")
-    shutil.copytree(empty_lake, folder / "lake")
-    pipeline = StreamingPipeline(spark, Settings(lake=str(folder / "lake"), run_dir=folder / "run", max_bad_share=1.0))
+    settings = copied_lake(empty_lake, tmp_path_factory.mktemp("corrections"), max_bad_share=1.0)
+    pipeline = StreamingPipeline(spark, settings)
     for records in HISTORY:
         pipeline.land(*records)
         pipeline.stream()
@@ -92,9 +90,7 @@ def failing(pipeline: StreamingPipeline, monkeypatch: pytest.MonkeyPatch) -> set
     """Name the rules of quality that do not pass."""
     with monkeypatch.context() as patch:
         Topics.of(pipeline).serve(patch)
-        report = judge(pipeline.settings)
-    assert [v.judged.found for v in report.verdicts if v.judged.outcome is Outcome.ERROR] == []
-    return {verdict.rule.rule for verdict in report.failing} - OLD
+        return quality.failing(judge(pipeline.settings)) - quality.OLD
 
 
 def contents(pipeline: StreamingPipeline) -> dict[Table, list[dict[str, Any]]]:
@@ -104,19 +100,11 @@ def contents(pipeline: StreamingPipeline) -> dict[Table, list[dict[str, Any]]]:
     }
 
 
-def wrongly_counted(pipeline: StreamingPipeline) -> None:
-    """Have silver count a purchase that bronze does not know, and not count another one, as a wrong rule would."""
-    lake = pipeline.settings.lake
-    (row,) = (row for row in pipeline.rows(Table.PURCHASES) if row["purchase_id"] == "P-4")
-    wrong = row | {"purchase_id": "P-X", "amount": Decimal("100.00"), "offset": 99}
-    tables.append(lake, Table.PURCHASES, wrong, query=REPLAY)  # as one of the pipeline's own commits
-
-
 def test_what_differs_is_replaced_and_alone_reaches_consumers(
     pipeline: StreamingPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right, lake, before = pipeline.view.latest(), pipeline.settings.lake, contents(pipeline)
-    wrongly_counted(pipeline)
+    count_wrongly(pipeline.settings.lake, "P-4")
     pipeline.stream()
     assert pipeline.publish().keys() == {"C-1"}
 
@@ -170,7 +158,7 @@ def test_what_differs_is_replaced_and_alone_reaches_consumers(
 
 def test_an_undoing_leaves_what_has_changed_since(pipeline: StreamingPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = pipeline.settings.lake
-    wrongly_counted(pipeline)
+    count_wrongly(pipeline.settings.lake, "P-4")
     done = corrected(pipeline)
     pipeline.land(purchase("P-X", "C-2", "5.00"))  # whose id is free by now
     pipeline.stream()
@@ -191,30 +179,35 @@ def twice(rows: Rows) -> Rows:
     return [*rows, rows[0]]
 
 
+DAMAGES: dict[str, tuple[Table, Callable[[Rows], Rows | None]]] = {
+    "a purchase is lost": (Table.PURCHASES, without("purchase_id", "P-4")),
+    "an id is lost": (Table.PURCHASES, set_("purchase_id", "P-4", purchase_id=None)),
+    "a purchase is there twice": (Table.PURCHASES, twice),
+    "a wrong profile": (Table.PROFILE_CHANGES, set_("customer_id", "C-1", address="Nowhere")),
+    "all profiles are lost": (Table.PROFILE_CHANGES, lambda _: []),
+    "a wrong row of gold": (Table.ACTIVITY_CHANGES, set_("customer_id", "C-5", address="Nowhere")),
+    "gold in disorder": (Table.ACTIVITY_CHANGES, disorder),
+    "gold is lost": (Table.ACTIVITY_CHANGES, lambda _: []),
+    "a wrong summary": (Table.SUMMARIES, set_("customer_id", "C-1", purchase_count=9)),
+    "a summary is there twice": (Table.SUMMARIES, twice),
+    "a current profile is lost": (Table.PROFILES, without("customer_id", "C-2")),
+    "a current row is lost": (Table.ACTIVITY, without("customer_id", "C-5")),
+}
+# One of each kind; the others are nightly.
+IN_CI = (
+    "an id is lost",
+    "all profiles are lost",
+    "gold in disorder",
+    "a summary is there twice",
+    "a current row is lost",
+)
+
+
 @pytest.mark.parametrize(
     ("table", "damage"),
     [
-        pytest.param(Table.PURCHASES, without("purchase_id", "P-4"), id="a purchase is lost", marks=nightly),
-        pytest.param(Table.PURCHASES, set_("purchase_id", "P-4", purchase_id=None), id="an id is lost"),
-        pytest.param(Table.PURCHASES, twice, id="a purchase is there twice", marks=nightly),
-        pytest.param(
-            Table.PROFILE_CHANGES, set_("customer_id", "C-1", address="Nowhere"), id="a wrong profile", marks=nightly
-        ),
-        pytest.param(Table.PROFILE_CHANGES, lambda _: [], id="all profiles are lost"),
-        pytest.param(
-            Table.ACTIVITY_CHANGES,
-            set_("customer_id", "C-5", address="Nowhere"),
-            id="a wrong row of gold",
-            marks=nightly,
-        ),
-        pytest.param(Table.ACTIVITY_CHANGES, disorder, id="gold in disorder"),
-        pytest.param(Table.ACTIVITY_CHANGES, lambda _: [], id="gold is lost", marks=nightly),
-        pytest.param(
-            Table.SUMMARIES, set_("customer_id", "C-1", purchase_count=9), id="a wrong summary", marks=nightly
-        ),
-        pytest.param(Table.SUMMARIES, twice, id="a summary is there twice"),
-        pytest.param(Table.PROFILES, without("customer_id", "C-2"), id="a current profile is lost", marks=nightly),
-        pytest.param(Table.ACTIVITY, without("customer_id", "C-5"), id="a current row is lost"),
+        pytest.param(*case, id=name, marks=[] if name in IN_CI else pytest.mark.nightly)
+        for name, case in DAMAGES.items()
     ],
 )
 def test_somebody_elses_damage_is_put_right(
@@ -241,7 +234,7 @@ def test_somebody_elses_damage_is_put_right(
 def test_current_rows_of_before_a_correction_are_brought_along(pipeline: StreamingPipeline, tmp_path: Path) -> None:
     lake, parts = pipeline.settings.lake, (Table.SUMMARIES.value, checkpoint_path("", Query.SUMMARIES)[1:])
     right = contents(pipeline)
-    wrongly_counted(pipeline)
+    count_wrongly(pipeline.settings.lake, "P-4")
     pipeline.stream()
     for part in parts:
         shutil.copytree(Path(lake, part), tmp_path / "backup" / part)
@@ -289,7 +282,7 @@ def test_quarantine_follows_what_silver_refuses(pipeline: StreamingPipeline, mon
 def test_checkpoints_can_be_recovered_after_a_correction(
     pipeline: StreamingPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrongly_counted(pipeline)
+    count_wrongly(pipeline.settings.lake, "P-4")
     corrected(pipeline)
     for query in (Query.SILVER, Query.GOLD, Query.SUMMARIES):
         recovery.recover(pipeline.settings.lake, query, "the disk was lost")
@@ -308,36 +301,18 @@ def test_of_an_empty_lake_nothing_differs(spark: SparkSession, settings: Setting
     assert pipeline.publish().keys() == {"C-1"}
 
 
-class Interrupted(Exception):
-    """Raised where the process is to end."""
-
-
-def interrupts(after: int) -> Callable[[str], None]:
-    """Return what ends a correction when so many things are done."""
-    left = iter(range(after))
-
-    def failpoint(_what: str) -> None:
-        if next(left, None) is None:
-            raise Interrupted
-
-    return failpoint
-
-
 def test_an_interrupted_correction_lets_nothing_begin_and_is_finished(
     pipeline: StreamingPipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lake, right = pipeline.settings.lake, contents(pipeline)
-    wrongly_counted(pipeline)
+    count_wrongly(pipeline.settings.lake, "P-4")
     pipeline.stream()
     pipeline.publish()
     rewrite(lake, Table.ACTIVITY, twice)
 
-    def end(*_: Any) -> None:
-        raise Interrupted
-
     with monkeypatch.context() as patch:
-        patch.setattr(repair, "finish", end)
-        with pytest.raises(Interrupted):
+        patch.setattr(repair, "finish", lambda *_: dies()("begun"))
+        with pytest.raises(Died):
             applied(pipeline)
 
     for done in range(100):
@@ -345,8 +320,8 @@ def test_an_interrupted_correction_lets_nothing_begin_and_is_finished(
         shutil.copytree(lake, settings.lake)
         with repair.streams_kept_out(settings) as fencing_epoch:
             try:
-                finishing.finish(settings, fencing_epoch, interrupts(done))
-            except Interrupted:
+                finishing.finish(settings, fencing_epoch, dies(times=done + 1))
+            except Died:
                 with pytest.raises(CorrectionUnfinished, match="activity rebuild --apply"):
                     delta.ensure_tables(settings.lake)
                 with pytest.raises(CorrectionUnfinished):

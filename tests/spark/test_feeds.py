@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ from customer_activity.contracts.tables import SUMMED, arrow_schema
 from customer_activity.engine.changes import CurrentRows
 from customer_activity.lake import feeds, microbatch
 from customer_activity.maintenance import maintenance
-from customer_activity.settings import Settings
 from customer_activity.streams.current import activity, profiles, summaries
 from customer_activity.streams.gold import stream as gold
 from customer_activity.streams.publish.records import COLUMNS
 from customer_activity.streams.silver import stream as silver
-from support.pipeline import Pipeline
+from support.pipeline import Pipeline, copied_lake
 from support.records import profile, purchase, tombstone
 from support.streams import Query
 
@@ -41,9 +39,7 @@ WANTED: dict[Query, Mapping[Table, Sequence[str]]] = {
 @pytest.fixture(scope="module")
 def written(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """Return a pipeline whose tables have several versions, compacted in between; nobody changes it."""
-    folder = tmp_path_factory.mktemp("written")
-    shutil.copytree(empty_lake, folder / "lake")
-    pipeline = Pipeline(spark, Settings(lake=str(folder / "lake"), run_dir=folder / "run"))
+    pipeline = Pipeline(spark, copied_lake(empty_lake, tmp_path_factory.mktemp("written")))
     for number, records in enumerate(ROUNDS):
         pipeline.send(*records)
         for query in (Query.BRONZE, *WANTED, Query.ACTIVITY):

@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 from customer_activity.engine import session
 from customer_activity.lake import jvm
 
-DELTA = "org.apache.spark.sql.delta"
+SPARK = "org.apache.spark"
+DELTA, PLANS = f"{SPARK}.sql.delta", f"{SPARK}.sql.catalyst.plans.logical"
+EXECUTION = f"{SPARK}.sql.execution.QueryExecution"
 WRITE = f"{DELTA}.DeltaOperations$Write"
 
 
@@ -21,10 +23,7 @@ WRITE = f"{DELTA}.DeltaOperations$Write"
     [
         ("java.io.RandomAccessFile", "java.nio.channels.FileChannel getChannel()"),
         (f"{DELTA}.DeltaLog", "static void clearCache()"),
-        (
-            f"{DELTA}.DeltaLog",
-            f"static {DELTA}.DeltaLog forTable(org.apache.spark.sql.SparkSession,java.lang.String)",
-        ),
+        (f"{DELTA}.DeltaLog", f"static {DELTA}.DeltaLog forTable({SPARK}.sql.SparkSession,java.lang.String)"),
         (f"{DELTA}.DeltaLog", f"{DELTA}.OptimisticTransaction startTransaction()"),
         (f"{DELTA}.OptimisticTransaction", f"{DELTA}.Snapshot snapshot()"),
         (f"{DELTA}.OptimisticTransaction", "long txnVersion(java.lang.String)"),
@@ -41,22 +40,13 @@ WRITE = f"{DELTA}.DeltaOperations$Write"
         ("scala.jdk.javaapi.CollectionConverters", "static scala.collection.Iterable asScala(java.lang.Iterable)"),
         ("scala.Option", "static scala.Option apply(java.lang.Object)"),
         ("scala.Option", "static scala.Option empty()"),
-        ("org.apache.spark.SparkContext", "boolean isStopped()"),
-        ("org.apache.spark.api.java.JavaSparkContext", "org.apache.spark.SparkContext sc()"),
-        (
-            "org.apache.spark.api.java.JavaSparkContext",
-            "org.apache.hadoop.conf.Configuration hadoopConfiguration()",
-        ),
-        ("org.apache.spark.sql.classic.Dataset", "org.apache.spark.sql.execution.QueryExecution queryExecution()"),
-        (
-            "org.apache.spark.sql.execution.QueryExecution",
-            "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan optimizedPlan()",
-        ),
-        (
-            "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan",
-            "org.apache.spark.sql.catalyst.plans.logical.Statistics stats()",
-        ),
-        ("org.apache.spark.sql.catalyst.plans.logical.Statistics", "scala.math.BigInt sizeInBytes()"),
+        (f"{SPARK}.SparkContext", "boolean isStopped()"),
+        (f"{SPARK}.api.java.JavaSparkContext", f"{SPARK}.SparkContext sc()"),
+        (f"{SPARK}.api.java.JavaSparkContext", "org.apache.hadoop.conf.Configuration hadoopConfiguration()"),
+        (f"{SPARK}.sql.classic.Dataset", f"{EXECUTION} queryExecution()"),
+        (EXECUTION, f"{PLANS}.LogicalPlan optimizedPlan()"),
+        (f"{PLANS}.LogicalPlan", f"{PLANS}.Statistics stats()"),
+        (f"{PLANS}.Statistics", "scala.math.BigInt sizeInBytes()"),
     ],
 )
 def test_a_method_is_as_it_is_called(spark: SparkSession, name: str, method: str) -> None:

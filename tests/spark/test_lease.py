@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
-from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from customer_activity.catalog import Table, lock_path, table_path
 from customer_activity.contracts.tables import arrow_schema
@@ -30,8 +29,9 @@ from customer_activity.lease.epochs import FROZEN, LOCKED, ProcessLock
 from customer_activity.lease.lease import LEASE_SECONDS, Lease
 from customer_activity.settings import Settings
 from support.streams import Query
+from support.waiting import until
 
-QUERY = Query.SILVER
+QUERY, CHANGES = Query.SILVER, Table.PROFILE_CHANGES
 
 
 @pytest.fixture(autouse=True)
@@ -121,9 +121,7 @@ def test_the_lease_is_renewed_whatever_the_driver_does(
     monkeypatch.setattr(lease_module, "RENEW_SECONDS", 0.01)
     with Lease(partial(JvmLock, spark), lake, [QUERY]) as held:
         os.utime(epoch_file(lake, 1), (0, 0))
-        for attempt in Retrying(stop=stop_after_delay(10), wait=wait_fixed(0.02), reraise=True):
-            with attempt:
-                assert epoch_file(lake, 1).stat().st_mtime > 0
+        until(lambda: epoch_file(lake, 1).stat().st_mtime > 0, 10)
         held.check()
         epoch_file(lake, 2).touch()
         held.keeper.join(10)
@@ -131,41 +129,41 @@ def test_the_lease_is_renewed_whatever_the_driver_does(
             held.check()
 
 
-class TestCommitsThatComeTooLate:
-    """The lease's file says nothing here: a frozen driver may have looked at it before it froze."""
+# Commits that come too late. The lease's file says nothing in them: a frozen driver may have looked before it froze.
+Write = Callable[[SparkSession, str, MicroBatch], object]
 
-    ROWS = pa.Table.from_pylist([{"customer_id": "C-1", "is_tombstone": False}], arrow_schema(Table.PROFILE_CHANGES))
 
-    def append(self, spark: SparkSession, settings: Settings, batch: MicroBatch) -> None:
-        commits.append(spark, settings.lake, Table.PROFILE_CHANGES, self.ROWS, batch)
+def append(spark: SparkSession, lake: str, batch: MicroBatch) -> None:
+    rows = [{"customer_id": "C-1", "is_tombstone": False}]
+    commits.append(spark, lake, CHANGES, pa.Table.from_pylist(rows, arrow_schema(CHANGES)), batch)
 
-    def merge(self, _: SparkSession, settings: Settings, batch: MicroBatch) -> None:
-        rows = pa.Table.from_pylist([{"customer_id": f"C-{batch.batch_id}"}], arrow_schema(Table.PROFILES))
-        merging.merge(rows, settings.lake, Table.PROFILES, batch, key=["customer_id"])
 
-    by_each_way = pytest.mark.parametrize(
-        ("write", "table"), [(append, Table.PROFILE_CHANGES), (merge, Table.PROFILES)], ids=["append", "merge"]
-    )
+def merge(_: SparkSession, lake: str, batch: MicroBatch) -> None:
+    rows = pa.Table.from_pylist([{"customer_id": f"C-{batch.batch_id}"}], arrow_schema(Table.PROFILES))
+    merging.merge(rows, lake, Table.PROFILES, batch, key=["customer_id"])
 
-    @by_each_way
-    def test_an_older_epoch_is_refused(
-        self, spark: SparkSession, settings: Settings, write: object, table: Table
-    ) -> None:
-        write(self, spark, settings, MicroBatch(QUERY, "g", 0, fencing_epoch=lambda: 5))  # type: ignore[operator]
-        with pytest.raises(LeaseLost):
-            write(self, spark, settings, MicroBatch(QUERY, "g", 1, fencing_epoch=lambda: 4))  # type: ignore[operator]
-        assert DeltaTable(table_path(settings.lake, table)).version() == 1
 
-    @by_each_way
-    def test_a_commit_is_refused_when_the_successor_commits_meanwhile(
-        self, spark: SparkSession, settings: Settings, write: object, table: Table
-    ) -> None:
-        def successor(point: FailPoint) -> None:
-            if point is FailPoint.STAGED:
-                # Another generation: nothing but the lease is in both commits.
-                write(self, spark, settings, MicroBatch(QUERY, "h", 0, fencing_epoch=lambda: 5))  # type: ignore[operator]
+by_each_way = pytest.mark.parametrize(("write", "table"), [(append, CHANGES), (merge, Table.PROFILES)])
 
-        late = MicroBatch(QUERY, "g", 8, fencing_epoch=lambda: 4, failpoint=successor)
-        with pytest.raises((Py4JJavaError, DeltaError), match=r"(?i)concurrent|conflict|transaction"):
-            write(self, spark, settings, late)  # type: ignore[operator]
-        assert DeltaTable(table_path(settings.lake, table)).version() == 1
+
+@by_each_way
+def test_an_older_epoch_is_refused(spark: SparkSession, settings: Settings, write: Write, table: Table) -> None:
+    write(spark, settings.lake, MicroBatch(QUERY, "g", 0, fencing_epoch=lambda: 5))
+    with pytest.raises(LeaseLost):
+        write(spark, settings.lake, MicroBatch(QUERY, "g", 1, fencing_epoch=lambda: 4))
+    assert DeltaTable(table_path(settings.lake, table)).version() == 1
+
+
+@by_each_way
+def test_a_commit_is_refused_when_the_successor_commits_meanwhile(
+    spark: SparkSession, settings: Settings, write: Write, table: Table
+) -> None:
+    def successor(point: FailPoint) -> None:
+        if point is FailPoint.STAGED:
+            # Another generation: nothing but the lease is in both commits.
+            write(spark, settings.lake, MicroBatch(QUERY, "h", 0, fencing_epoch=lambda: 5))
+
+    late = MicroBatch(QUERY, "g", 8, fencing_epoch=lambda: 4, failpoint=successor)
+    with pytest.raises((Py4JJavaError, DeltaError), match=r"(?i)concurrent|conflict|transaction"):
+        write(spark, settings.lake, late)
+    assert DeltaTable(table_path(settings.lake, table)).version() == 1

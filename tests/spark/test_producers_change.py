@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from decimal import Decimal
 from pathlib import Path
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Reason, Table
-from customer_activity.settings import Settings
-from support.pipeline import Pipeline
+from support.pipeline import Pipeline, copied_lake
 from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, PROFILES, PURCHASES, Record, profile, purchase
 from support.streams import Query
@@ -32,27 +30,18 @@ def deployed(purchase_id: str, **changes: Any) -> Record:
     return Record(PURCHASES, purchase_id.encode(), text.encode())
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"channel": "app", "basket": {"size": 3}}, None),
-        ({"productId": ...}, None),
-        ({"currency": ...}, Reason.MISSING_FIELD),
-        ({"customerId": ..., "customer_id": "C-1"}, Reason.MISSING_FIELD),
-        ({"amount": "1.50"}, Reason.WRONG_TYPE),
-        ({"occurredAtEpochMillis": "2026-01-01T00:00:00Z"}, Reason.WRONG_TYPE),
-        ({"customerId": 1}, Reason.WRONG_TYPE),
-    ],
-    ids=[
-        "fields added",
-        "an optional field gone",
-        "a field gone",
-        "a field renamed",
-        "a number became text",
-        "a time became text",
-        "text became a number",
-    ],
-)
+RELEASES: dict[str, tuple[dict[str, Any], Reason | None]] = {
+    "fields added": ({"channel": "app", "basket": {"size": 3}}, None),
+    "an optional field gone": ({"productId": ...}, None),
+    "a field gone": ({"currency": ...}, Reason.MISSING_FIELD),
+    "a field renamed": ({"customerId": ..., "customer_id": "C-1"}, Reason.MISSING_FIELD),
+    "a number became text": ({"amount": "1.50"}, Reason.WRONG_TYPE),
+    "a time became text": ({"occurredAtEpochMillis": "2026-01-01T00:00:00Z"}, Reason.WRONG_TYPE),
+    "text became a number": ({"customerId": 1}, Reason.WRONG_TYPE),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), RELEASES.values(), ids=RELEASES.keys())
 def test_a_release_with_another_schema(pipeline: Pipeline, changes: dict[str, Any], reason: Reason | None) -> None:
     pipeline.send(profile("C-1"), purchase("P-before", "C-1", "1.50"))
     pipeline.run()
@@ -106,8 +95,7 @@ def test_in_whatever_order_clocks_bring_updates_the_newest_is_current_and_older_
     every = [(customer, update) for customer, life in lives.items() for update in life]
     shuffled.shuffle(every)
     with tempfile.TemporaryDirectory() as folder:
-        lake = shutil.copytree(empty_lake, Path(folder, "lake"))
-        pipeline = QuickPipeline(spark, Settings(lake=str(lake), run_dir=Path(folder, "run")))
+        pipeline = QuickPipeline(spark, copied_lake(empty_lake, Path(folder)))
         for customer, update in every:
             pipeline.send(profile(customer, NOW_MS + update.hours * HOUR_MS, address=update.address))
         pipeline.run()

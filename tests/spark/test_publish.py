@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 from customer_activity.catalog import Table
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.streams.publish import parts
+from support.dying import Died, dies
 from support.pipeline import Pipeline
 from support.records import profile, tombstone
 from support.streams import Query
-
-
-class Crash(Exception):
-    """Raised at a fail point, as if the process had ended there."""
-
-
-def crash(at: FailPoint, *, times: int = 1) -> Callable[[FailPoint], None]:
-    """Return what ends a batch at the so-many-th time that it comes to a place."""
-    left = times
-
-    def failpoint(point: FailPoint) -> None:
-        nonlocal left
-        if point is at:
-            left -= 1
-            if not left:
-                raise Crash
-
-    return failpoint
 
 
 def to_gold(pipeline: Pipeline) -> None:
@@ -81,8 +63,8 @@ def test_after_a_crash_between_parts_the_rest_goes_out_once(pipeline: Pipeline, 
     to_gold(pipeline)
     pipeline.send(tombstone("C-1"), *[profile(f"D-{number}") for number in range(4)])
     to_gold(pipeline)
-    with pytest.raises(Crash):
-        pipeline.hop(Query.PUBLISH, crash(place, times=times))
+    with pytest.raises(Died):
+        pipeline.hop(Query.PUBLISH, dies(place, times=times))
 
     pipeline.repeat(Query.PUBLISH)
 
@@ -106,8 +88,8 @@ def test_a_row_that_is_too_large_is_in_quarantine_once_and_the_others_go_out(pip
     pipeline.view.max_bytes = 600
     pipeline.send(profile("C-1"), profile("C-2", address="x" * 1_000), profile("C-3"))
     to_gold(pipeline)
-    with pytest.raises(Crash):
-        pipeline.hop(Query.PUBLISH, crash(FailPoint.COMMITTED))
+    with pytest.raises(Died):
+        pipeline.hop(Query.PUBLISH, dies(FailPoint.COMMITTED))
     assert pipeline.view.records == []
 
     pipeline.repeat(Query.PUBLISH)
@@ -123,30 +105,19 @@ def test_a_row_that_is_too_large_is_in_quarantine_once_and_the_others_go_out(pip
     assert len(pipeline.rows(Table.QUARANTINE)) == 1
 
 
-@pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("place", [FailPoint.STAGED, FailPoint.COMMITTED, FailPoint.SENDING, FailPoint.PUBLISHED])
-@pytest.mark.parametrize("times", [1, 2])
-def test_rows_too_large_in_several_parts_are_in_quarantine_once(
-    pipeline: Pipeline, place: FailPoint, times: int
-) -> None:
-    pipeline.view.max_bytes = 600
-    large = {f"L-{number}" for number in range(5)}
-    for key in sorted(large):
-        pipeline.send(profile(key, address="x" * 1_000), profile(f"C{key}"))
-    to_gold(pipeline)
-    with pytest.raises(Crash):
-        pipeline.hop(Query.PUBLISH, crash(place, times=times))
-
-    pipeline.repeat(Query.PUBLISH)
-
-    kept = [row["key"].decode() for row in pipeline.rows(Table.QUARANTINE, "key")]
-    assert sorted(kept) == sorted(large)
-    assert sorted(key for key, _ in pipeline.view.records) == sorted(f"C{key}" for key in large)
+PLACES = (FailPoint.STAGED, FailPoint.COMMITTED, FailPoint.SENDING, FailPoint.PUBLISHED)
 
 
-@pytest.mark.parametrize(("before", "after"), [(3, 100), (100, 3)], ids=["in larger parts", "in smaller parts"])
+@pytest.mark.parametrize(
+    ("place", "times", "before", "after"),
+    [
+        *(pytest.param(place, times, 3, 3, id=f"{place} {times}") for place in PLACES for times in (1, 2)),
+        pytest.param(FailPoint.COMMITTED, 1, 3, 100, id="in larger parts"),
+        pytest.param(FailPoint.COMMITTED, 1, 100, 3, id="in smaller parts"),
+    ],
+)
 def test_rows_too_large_are_in_quarantine_once_however_parts_are_cut_after_a_crash(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, before: int, after: int
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, place: FailPoint, times: int, before: int, after: int
 ) -> None:
     pipeline.view.max_bytes = 600
     large = {f"L-{number}" for number in range(5)}
@@ -154,8 +125,8 @@ def test_rows_too_large_are_in_quarantine_once_however_parts_are_cut_after_a_cra
         pipeline.send(profile(key, address="x" * 1_000), profile(f"C{key}"))
     to_gold(pipeline)
     monkeypatch.setattr(parts, "PART_RECORDS", before)
-    with pytest.raises(Crash):
-        pipeline.hop(Query.PUBLISH, crash(FailPoint.COMMITTED))
+    with pytest.raises(Died):
+        pipeline.hop(Query.PUBLISH, dies(place, times=times))
 
     monkeypatch.setattr(parts, "PART_RECORDS", after)
     pipeline.repeat(Query.PUBLISH)

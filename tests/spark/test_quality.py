@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
@@ -21,26 +19,14 @@ from customer_activity.quality.run import Report, run
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
 from support.damages import DAMAGES, HISTORY, VIEW_DAMAGES, set_, without
-from support.pipeline import Pipeline
-from support.quality import Rows, Topics, rewrite, tell
+from support.dying import Died, dies
+from support.pipeline import Pipeline, copied_lake
+from support.quality import OLD, Rows, Topics, failing, rewrite, tell
 from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, PURCHASES, profile, purchase
 from support.streams import Query
 
 PERSONAL = ("Ada", "Old Street", "New Street")
-
-
-@pytest.fixture(scope="module")
-def intact(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Topics]:
-    """Make a lake with a bit of everything, once; a test takes a copy."""
-    folder = tmp_path_factory.mktemp("quality")
-    shutil.copytree(empty_lake, folder / "lake")
-    settings = Settings(lake=str(folder / "lake"), run_dir=folder / "run")
-    pipeline = QuickPipeline(spark, settings, guard=BadShareGuard(1.0))
-    for records in HISTORY:
-        pipeline.send(*records)
-        pipeline.run()
-    return folder / "lake", Topics.of(pipeline)
 
 
 @dataclass
@@ -62,23 +48,9 @@ class Case:
 
 
 @pytest.fixture
-def case(intact: tuple[Path, Topics], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
-    lake, topics = intact
-    shutil.copytree(lake, tmp_path / "lake")
-    settings = Settings(
-        lake=str(tmp_path / "lake"), run_dir=tmp_path / "run", quality_docs=str(tmp_path / "docs"), max_bad_share=0.2
-    )
-    own = Topics(topics.sent, dict(topics.values), topics.marker, topics.partitions)
-    return Case(settings, own, monkeypatch)
-
-
-def failing(report: Report) -> set[str]:
-    """Name the rules that did not pass."""
-    assert [v.rule.rule for v in report.verdicts if v.judged.outcome is Outcome.ERROR] == []
-    return {verdict.rule.rule for verdict in report.failing}
-
-
-OLD = {"gold_is_of_today", "silver_keeps_up", "gold_keeps_up"}  # records of long ago
+def case(lived: QuickPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    more = {"quality_docs": str(tmp_path / "docs"), "max_bad_share": 0.2}
+    return Case(copied_lake(Path(lived.settings.lake), tmp_path, **more), Topics.of(lived), monkeypatch)
 
 
 def test_an_intact_lake_passes_every_rule(case: Case) -> None:
@@ -86,22 +58,6 @@ def test_an_intact_lake_passes_every_rule(case: Case) -> None:
     assert failing(report) <= OLD
     assert len(report.verdicts) > 55
     assert report.held == {}
-
-
-class Crash(Exception):
-    """The driver ends here."""
-
-
-def crash_after(commits: int) -> Callable[[FailPoint], None]:
-    """End a batch when it has made so many commits."""
-    made: list[FailPoint] = []
-
-    def failpoint(point: FailPoint) -> None:
-        made.extend([point] * (point is FailPoint.COMMITTED))
-        if len(made) == commits:
-            raise Crash
-
-    return failpoint
 
 
 @pytest.fixture
@@ -128,22 +84,20 @@ def test_no_alarm_is_given_between_two_hops(pipeline: Pipeline, streaming: Calla
 
 @pytest.mark.parametrize(
     ("query", "commits"),
-    [(Query.BRONZE, 1), (Query.BRONZE, 2), (Query.SILVER, 1), (Query.SILVER, 2)],
-    ids=["bronze, one", "bronze, two", "silver, one", "silver, two"],
+    [pytest.param(query, n, id=f"{query}, {n}") for query in (Query.BRONZE, Query.SILVER) for n in (1, 2)],
 )
 def test_no_alarm_is_given_within_a_batch(
     pipeline: Pipeline, streaming: Callable[[], set[str]], query: Query, commits: int
 ) -> None:
-    for records in HISTORY[:1]:
-        pipeline.send(*records)
-        pipeline.run()
+    pipeline.send(*HISTORY[0])
+    pipeline.run()
     pipeline.send(*HISTORY[1], *HISTORY[3])
     for hop in Query:
         if hop is not query:
             pipeline.hop(hop)
             continue
-        with pytest.raises(Crash):
-            pipeline.hop(hop, crash_after(commits))
+        with pytest.raises(Died):
+            pipeline.hop(hop, dies(FailPoint.COMMITTED, times=commits))
         assert streaming() == set()
         pipeline.repeat(hop)
     assert streaming() == set()

@@ -31,6 +31,7 @@ from customer_activity.quarantine.replay import HalfLanded, Replay, replay
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
 from customer_activity.supervision import requests
+from support.dying import Died, dies
 from support.pipeline import Pipeline
 from support.quality import Topics
 from support.records import NOW_MS, PROFILES, PURCHASES, Record, profile, purchase
@@ -54,6 +55,16 @@ def dollars(pipeline: Pipeline, settings: Settings) -> Settings:
     return settings.model_copy(update={"currency": "USD"})
 
 
+def of(pipeline: Pipeline, table: Table, key: bytes) -> list[dict[str, Any]]:
+    """Return a table's rows of a record's key."""
+    return [row for row in pipeline.rows(table) if row["key"] == key]
+
+
+def ask(settings: Settings) -> str:
+    """Ask the driver to replay everything; return the request."""
+    return requests.ask(settings, requests.REPLAY, replays.asked(settings, EVERYTHING, "fixed"), 60)
+
+
 def counts(pipeline: Pipeline) -> dict[str, int]:
     return {customer: row["purchase_count"] for customer, row in pipeline.gold().items()}
 
@@ -70,15 +81,14 @@ def test_what_is_in_it_is_told_by_topic_and_reason(dollars: Settings) -> None:
 @pytest.mark.parametrize(
     ("selection", "records"),
     [
-        (EVERYTHING, 3),
-        (Selection(reason=Reason.NOT_JSON), 1),
-        (Selection(topic=PROFILES), 0),
-        (Selection(since=SENT), 3),
-        (Selection(since=SENT + HOUR), 0),
-        (Selection(until=SENT), 0),
-        (Selection(until=SENT + HOUR, reason=Reason.CURRENCY_MISMATCH), 2),
+        pytest.param(EVERYTHING, 3, id="all"),
+        pytest.param(Selection(reason=Reason.NOT_JSON), 1, id="reason"),
+        pytest.param(Selection(topic=PROFILES), 0, id="topic"),
+        pytest.param(Selection(since=SENT), 3, id="since"),
+        pytest.param(Selection(since=SENT + HOUR), 0, id="too late"),
+        pytest.param(Selection(until=SENT), 0, id="until"),
+        pytest.param(Selection(until=SENT + HOUR, reason=Reason.CURRENCY_MISMATCH), 2, id="both"),
     ],
-    ids=["all", "reason", "topic", "since", "too late", "until", "both"],
 )
 def test_records_are_chosen_and_shown_without_their_bytes(
     dollars: Settings, selection: Selection, records: int
@@ -89,12 +99,12 @@ def test_records_are_chosen_and_shown_without_their_bytes(
 
 
 def test_a_record_comes_back_once_with_its_first_coordinates(pipeline: Pipeline, dollars: Settings) -> None:
-    (held,) = [row for row in pipeline.rows(Table.QUARANTINE) if row["key"] == b"P-2"]
+    (held,) = of(pipeline, Table.QUARANTINE, b"P-2")
     assert replay(dollars, EVERYTHING, "dry", dry_run=True) == Replay({PURCHASES: 1}, {"not_json": 1}, 1)
     assert len(pipeline.rows(Table.QUARANTINE)) == 3, "a dry run does nothing"
 
     assert replay(dollars, EVERYTHING, "the currency was mended") == Replay({PURCHASES: 1}, {"not_json": 1}, 1)
-    (row,) = [row for row in pipeline.rows(Table.PURCHASE_EVENTS) if row["purchase_id"] == "P-2"]
+    (row,) = of(pipeline, Table.PURCHASE_EVENTS, b"P-2")
     same = ("topic", "partition", "offset", "kafka_timestamp", "key", "value", "headers")
     assert {name: row[name] for name in same} == {name: held[name] for name in same}
     assert sorted(row["key"] for row in pipeline.rows(Table.QUARANTINE)) == [b"P-3", b"P-4"]
@@ -107,22 +117,23 @@ def test_a_record_comes_back_once_with_its_first_coordinates(pipeline: Pipeline,
     assert counts(pipeline) == {"C-1": 3}, "P-1, P-3 as it was sent again, and P-2"
 
 
+def killed_between(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replay everything, and die when it is in bronze and still in quarantine."""
+    with monkeypatch.context() as patch:
+        patch.setattr(replay_module, "_remove", lambda *_: dies()("between"))
+        with pytest.raises(Died):
+            replay(settings, EVERYTHING, "killed between")
+
+
 def test_an_interrupted_replay_ends_with_the_next_one(
     pipeline: Pipeline, dollars: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as broken:
-
-        def crash(*_: object) -> None:
-            raise KeyboardInterrupt
-
-        broken.setattr(replay_module, "_remove", crash)
-        with pytest.raises(KeyboardInterrupt):
-            replay(dollars, EVERYTHING, "killed between")
+    killed_between(dollars, monkeypatch)
     pipeline.run()  # the streams may even go on in between
     assert replay(dollars, EVERYTHING, "again").accepted == {PURCHASES: 1}
     pipeline.run()
     assert counts(pipeline) == {"C-1": 3}
-    assert len([row for row in pipeline.rows(Table.PURCHASE_EVENTS) if row["purchase_id"] == "P-2"]) == 1
+    assert len(of(pipeline, Table.PURCHASE_EVENTS, b"P-2")) == 1
     assert len(pipeline.rows(Table.QUARANTINE)) == 2
 
 
@@ -147,14 +158,11 @@ def test_an_old_profile_does_not_come_back(
 def test_one_that_came_back_leaves_quarantine_though_a_later_one_has_landed_since(
     pipeline: Pipeline, dollars: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as broken:
-        broken.setattr(replay_module, "_remove", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            replay(dollars, EVERYTHING, "killed between")
+    killed_between(dollars, monkeypatch)
     pipeline.send(purchase("P-2", "C-1", "2.50"))
     pipeline.run()
     assert replay(dollars, EVERYTHING, "again").accepted == {PURCHASES: 1}
-    (sent_later,) = [row for row in pipeline.rows(Table.QUARANTINE) if row["key"] == b"P-2"]
+    (sent_later,) = of(pipeline, Table.QUARANTINE, b"P-2")
     assert sent_later["reason"] == "conflicting_duplicate"
 
 
@@ -197,7 +205,7 @@ def test_a_driver_that_runs_brings_records_back_between_its_batches(
     pipeline.run()
     numbering = Numbering(settings.lake)  # as a driver keeps it from batch to batch
     keeping, told = served(pipeline)
-    request = requests.ask(settings, requests.REPLAY, replays.asked(settings, EVERYTHING, "clocks"), 60)
+    request = ask(settings)
     monkeypatch.setattr("customer_activity.contracts.parsing.CLOCK_TOLERANCE", timedelta(days=1))
     answer = answered(keeping, request)
     assert Replay(**answer["replay"]) == Replay({PROFILES: 1}, {}, 0)
@@ -238,7 +246,7 @@ def test_a_driver_says_why_it_brings_nothing_back_and_goes_on(
         monkeypatch.setattr(module, name, value)
     asking = pipeline.settings.model_copy(update=change)
     keeping, told = served(pipeline)
-    request = requests.ask(asking, requests.REPLAY, replays.asked(asking, EVERYTHING, "fixed"), 60)
+    request = ask(asking)
     answer = answered(keeping, request)
     assert words in answer["fault"][0]
     assert "ada@" not in str(answer)
@@ -259,7 +267,7 @@ def test_a_driver_repeats_an_interrupted_batch_before_it_replays(
     monkeypatch.setattr(replay_module, "_refuse_half_landed", refuse)
     keeping, told = served(pipeline)
     settings = pipeline.settings
-    request = requests.ask(settings, requests.REPLAY, replays.asked(settings, EVERYTHING, "fixed"), 60)
+    request = ask(settings)
     until(lambda: keeping.replays.serve() and bool(told))
     assert requests.answered(settings.run_dir, requests.REPLAY, request) is None
     (bronze,) = (query for query in keeping.replays.writers if query.query == Query.BRONZE)
@@ -274,7 +282,7 @@ def test_a_stream_that_cannot_learn_of_a_replay_ends_with_all_others(pipeline: P
         raise OSError("S3 is away")
 
     keeping.replays.writers[0].refresh = unreachable
-    requests.ask(pipeline.settings, requests.REPLAY, replays.asked(pipeline.settings, EVERYTHING, "fixed"), 60)
+    ask(pipeline.settings)
     assert keeping.replays.serve()
     keeping.close()
     assert all(query.stopping.is_set() for query in keeping.replays.writers)
@@ -298,7 +306,7 @@ def test_a_replay_fails_when_bronze_is_written_to_while_it_judges(
     monkeypatch.setattr(lease, "kept_out", lambda *_: nullcontext(Holds()))
     with pytest.raises(TransientError, match="was written to while"):
         replay(dollars, EVERYTHING, "the one before")
-    assert len([row for row in pipeline.rows(Table.PURCHASE_EVENTS) if row["purchase_id"] == "P-2"]) == 1
+    assert len(of(pipeline, Table.PURCHASE_EVENTS, b"P-2")) == 1
 
 
 class Holds:
@@ -311,7 +319,7 @@ class Holds:
 
 def test_a_driver_that_runs_some_of_the_streams_leaves_it_alone(pipeline: Pipeline, dollars: Settings) -> None:
     keeping, told = served(pipeline, runs=[Query.BRONZE, Query.SILVER])
-    requests.ask(dollars, requests.REPLAY, replays.asked(dollars, EVERYTHING, "fixed"), 60)
+    ask(dollars)
     keeping.look()
     assert requests.pending(dollars, requests.REPLAY) is not None
     assert told == []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -19,6 +19,7 @@ from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt, rebuild_in
 from customer_activity.settings import Settings
 from support.damages import HISTORY, added, set_, without
+from support.pipeline import copied_lake
 from support.quality import Rows, rewrite
 from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, profile, purchase
@@ -27,22 +28,16 @@ from support.streams import Query
 EVERYBODY = Choice()
 
 
-@pytest.fixture(scope="module")
-def lived(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a lake with a bit of everything, once: repeats, a conflict, a tombstone, a stale update, bad records."""
-    folder = tmp_path_factory.mktemp("rebuild")
-    shutil.copytree(empty_lake, folder / "lake")
-    pipeline = QuickPipeline(spark, Settings(lake=str(folder / "lake"), run_dir=folder / "run"))
-    for records in HISTORY:
-        pipeline.send(*records)
-        pipeline.run()
-    return folder / "lake"
+@pytest.fixture
+def settings(lived: QuickPipeline, tmp_path: Path) -> Settings:
+    """Return settings of a lake with a bit of everything."""
+    return copied_lake(Path(lived.settings.lake), tmp_path)
 
 
 @pytest.fixture
-def settings(lived: Path, tmp_path: Path) -> Settings:
-    shutil.copytree(lived, tmp_path / "lake")
-    return Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
+def empty(empty_lake: Path, tmp_path: Path) -> Settings:
+    """Return settings of a lake that has nothing yet."""
+    return copied_lake(empty_lake, tmp_path)
 
 
 def of(done: Rebuilt, table: str) -> Compared:
@@ -73,10 +68,8 @@ def test_an_intact_lake_is_equal_and_stays_as_it_is(spark: SparkSession, setting
     assert not list(settings.run_dir.glob("rebuild-*"))
 
 
-def test_streams_that_go_on_are_no_difference(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> None:
-    shutil.copytree(empty_lake, tmp_path / "lake")
-    settings = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
-    pipeline = QuickPipeline(spark, settings)
+def test_streams_that_go_on_are_no_difference(spark: SparkSession, empty: Settings) -> None:
+    pipeline = QuickPipeline(spark, empty)
     for records in HISTORY[:2]:
         pipeline.send(*records)
         pipeline.run()
@@ -86,98 +79,71 @@ def test_streams_that_go_on_are_no_difference(spark: SparkSession, empty_lake: P
     pipeline.send(*HISTORY[3])
     pipeline.hop(Query.BRONZE)  # nor has silver seen this
 
-    done = rebuild_in(spark, settings, EVERYBODY)
+    done = rebuild_in(spark, empty, EVERYBODY)
 
     assert done.differences == 0
     assert of(done, "silver.purchases").live == 3
 
 
-def test_before_the_first_record_there_is_nothing_to_differ(
-    spark: SparkSession, empty_lake: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(empty_lake, tmp_path / "lake")
-    done = rebuild_in(spark, Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run"), EVERYBODY)
+def test_before_the_first_record_there_is_nothing_to_differ(spark: SparkSession, empty: Settings) -> None:
+    done = rebuild_in(spark, empty, EVERYBODY)
     assert (done.differences, done.customers, sum(done.records.values())) == (0, 0, 0)
 
 
 WRONG = Decimal("9.99")
 
 
-@pytest.mark.parametrize(
-    ("table", "damage", "expected"),
-    [
-        pytest.param(
-            Table.PURCHASES,
-            set_("purchase_id", "P-4", amount=WRONG),
-            Compared("silver.purchases", 5, 5, 0, 0, 1, {"amount": 1}, ["P-4"]),
-            id="a value in silver",
-        ),
-        pytest.param(
-            Table.PURCHASES,
-            without("purchase_id", "P-4"),
-            Compared("silver.purchases", 4, 5, 0, 1, 0, {}, ["P-4"]),
-            id="a purchase is missing",
-        ),
-        pytest.param(
-            Table.PURCHASES,
-            added("purchase_id", "P-4", purchase_id="P-X"),
-            Compared("silver.purchases", 6, 5, 1, 0, 0, {}, ["P-X"]),
-            id="a purchase that nobody made",
-        ),
-        pytest.param(
-            Table.PURCHASES,
-            added("purchase_id", "P-4"),
-            Compared("silver.purchases", 6, 5, 1, 0, 0, {}, ["P-4"]),
-            id="a purchase twice",
-        ),
-        pytest.param(
-            Table.PROFILE_CHANGES,
-            set_("customer_id", "C-5", address="Nowhere"),
-            Compared("silver.profile_changes", 3, 3, 0, 0, 1, {"address": 1}, ["C-5"]),
-            id="a profile",
-        ),
-        pytest.param(
-            Table.ACTIVITY_CHANGES,
-            set_("customer_id", "C-2", purchase_count=7, total_amount=WRONG),
-            Compared("gold.activity_changes", 3, 3, 0, 0, 1, {"purchase_count": 1, "total_amount": 1}, ["C-2"]),
-            id="values in gold",
-        ),
-        pytest.param(
-            Table.ACTIVITY_CHANGES,
-            without("customer_id", "C-5"),
-            Compared("gold.activity_changes", 2, 3, 0, 1, 0, {}, ["C-5"]),
-            id="a row of gold is missing",
-        ),
-        pytest.param(
-            Table.ACTIVITY_CHANGES,
-            lambda rows: [row for row in rows if not row["is_gone"]],
-            Compared("gold.activity_changes", 4, 3, 1, 0, 0, {}, ["C-4"]),
-            id="a row of somebody who is gone",
-        ),
-        pytest.param(
-            Table.ACTIVITY_CHANGES,
-            added("customer_id", "C-5", customer_id="C-X"),
-            Compared("gold.activity_changes", 4, 3, 1, 0, 0, {}, ["C-X"]),
-            id="a row of somebody whom bronze does not know",
-        ),
-        pytest.param(
-            Table.PURCHASES,
-            set_("purchase_id", "P-4", customer_id=None),
-            Compared("silver.purchases", 5, 5, 0, 0, 1, {"customer_id": 1}, ["P-4"]),
-            id="a purchase of nobody",
-        ),
-    ],
-)
+PURCHASES, PROFILES, CHANGES = (Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES)
+# By name: the damage, and what is found: rows here and rebuilt, of these too many, missing and other, where, and whose.
+DAMAGES: dict[str, tuple[Table, Callable[[Rows], Rows | None], tuple[Any, ...]]] = {
+    "a value in silver": (PURCHASES, set_("purchase_id", "P-4", amount=WRONG), (5, 5, 0, 0, 1, {"amount": 1}, ["P-4"])),
+    "a purchase is missing": (PURCHASES, without("purchase_id", "P-4"), (4, 5, 0, 1, 0, {}, ["P-4"])),
+    "a purchase that nobody made": (
+        PURCHASES,
+        added("purchase_id", "P-4", purchase_id="P-X"),
+        (6, 5, 1, 0, 0, {}, ["P-X"]),
+    ),
+    "a purchase twice": (PURCHASES, added("purchase_id", "P-4"), (6, 5, 1, 0, 0, {}, ["P-4"])),
+    "a purchase of nobody": (
+        PURCHASES,
+        set_("purchase_id", "P-4", customer_id=None),
+        (5, 5, 0, 0, 1, {"customer_id": 1}, ["P-4"]),
+    ),
+    "a profile": (
+        PROFILES,
+        set_("customer_id", "C-5", address="Nowhere"),
+        (3, 3, 0, 0, 1, {"address": 1}, ["C-5"]),
+    ),
+    "values in gold": (
+        CHANGES,
+        set_("customer_id", "C-2", purchase_count=7, total_amount=WRONG),
+        (3, 3, 0, 0, 1, {"purchase_count": 1, "total_amount": 1}, ["C-2"]),
+    ),
+    "a row of gold is missing": (CHANGES, without("customer_id", "C-5"), (2, 3, 0, 1, 0, {}, ["C-5"])),
+    "a row of somebody who is gone": (
+        CHANGES,
+        lambda rows: [row for row in rows if not row["is_gone"]],
+        (4, 3, 1, 0, 0, {}, ["C-4"]),
+    ),
+    "a row of somebody whom bronze does not know": (
+        CHANGES,
+        added("customer_id", "C-5", customer_id="C-X"),
+        (4, 3, 1, 0, 0, {}, ["C-X"]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("table", "damage", "found"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_damage_is_found_and_named(
     spark: SparkSession,
     settings: Settings,
     table: Table,
     damage: Callable[[Rows], Rows | None],
-    expected: Compared,
+    found: tuple[Any, ...],
 ) -> None:
     rewrite(settings.lake, table, damage)
     done = rebuild_in(spark, settings, EVERYBODY)
-    assert of(done, expected.table) == expected
+    assert of(done, table.label) == Compared(table.label, *found)
     assert done.differences == 1
 
 
@@ -192,16 +158,12 @@ def test_some_customers_are_rebuilt_alone(spark: SparkSession, settings: Setting
     assert of(done, "gold.activity_changes").examples == ["C-1"]
 
 
-def test_another_customers_record_of_the_same_purchase_counts(
-    spark: SparkSession, empty_lake: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(empty_lake, tmp_path / "lake")
-    settings = Settings(lake=str(tmp_path / "lake"), run_dir=tmp_path / "run")
-    pipeline = QuickPipeline(spark, settings)
+def test_another_customers_record_of_the_same_purchase_counts(spark: SparkSession, empty: Settings) -> None:
+    pipeline = QuickPipeline(spark, empty)
     pipeline.send(profile("C-1"), profile("C-2"), purchase("P-1", "C-1"), purchase("P-1", "C-2"))
     pipeline.run()
 
-    done = rebuild_in(spark, settings, Choice(customers=("C-2",)))
+    done = rebuild_in(spark, empty, Choice(customers=("C-2",)))
 
     assert done.differences == 0
     assert of(done, "silver.purchases").rebuilt == 0  # the first record counts, and it is of C-1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
-from customer_activity.settings import Settings
+from support.pipeline import copied_lake
 from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, Record, profile, purchase, tombstone
 from support.streams import Query
@@ -73,9 +72,7 @@ def test_the_view_equals_the_model_after_every_batch(
     spark: SparkSession, empty_lake: Path, history: list[tuple[list[tuple[Any, ...]], list[tuple[str, Query]]]]
 ) -> None:
     with TemporaryDirectory() as folder:
-        lake = Path(folder) / "lake"
-        shutil.copytree(empty_lake, lake)
-        pipeline, model = QuickPipeline(spark, Settings(lake=str(lake))), Model()
+        pipeline, model = QuickPipeline(spark, copied_lake(empty_lake, Path(folder))), Model()
         for steps, crashes in history:
             for step in steps:
                 pipeline.send(record(step, NOW_MS + len(pipeline.log.entries)))

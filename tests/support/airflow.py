@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
@@ -20,6 +20,18 @@ from customer_activity.supervision.driver import Driver, State
 STREAM_DAG = "customer_activity_stream"  # of the default pipeline
 TASK = "driver"
 T = TypeVar("T")
+
+
+def settings_in(folder: Path, address: str, port: int, **own: Any) -> Settings:
+    """Return settings of a deployment whose files are in a folder, with its broker's address and Airflow's port."""
+    places: dict[str, Any] = {
+        "lake": str(folder / "lake"),
+        "run_dir": folder / "run",
+        "quality_docs": str(folder / "quality"),
+        "broker_dir": folder / "kafka",
+        "airflow_dir": folder / "airflow",
+    }
+    return Settings(kafka_bootstrap_servers=address, kafka_config=None, airflow_port=port, **places | own)
 
 
 class Deployment:
@@ -58,9 +70,13 @@ class Deployment:
         with local_airflow.client(self.settings) as api:
             return dict(api.post(f"/api/v2{path}", json=body).raise_for_status().json())
 
-    def pause(self, *, is_paused: bool) -> None:
+    def patch(self, path: str, body: dict[str, Any]) -> None:
         with local_airflow.client(self.settings) as api:
-            api.patch(f"/api/v2/dags/{self.stream_dag}", json={"is_paused": is_paused}).raise_for_status()
+            api.patch(f"/api/v2{path}", json=body).raise_for_status()
+
+    def pause(self, dag: str | None = None, *, is_paused: bool) -> None:
+        """Pause a DAG, the stream's when none is named, or let it go on."""
+        self.patch(f"/dags/{dag or self.stream_dag}", {"is_paused": is_paused})
 
     def task(self) -> dict[str, Any]:
         """The stream's task in its newest run."""
@@ -80,14 +96,20 @@ class Deployment:
 
         def look() -> dict[str, Any]:
             assert self.runs(dag) > after
-            run = self.newest_run(dag)
-            assert run["state"] in ("success", "failed")
-            return run
+            return _ended(self.newest_run(dag))
 
         return until(look, seconds)
 
     def driver(self) -> Driver:
         return driver.observe(self.settings)
+
+    def has_stopped(self, seconds: float = 120) -> None:
+        """Wait until its driver has stopped gracefully."""
+
+        def look() -> None:
+            assert self.driver().state is State.STOPPED
+
+        until(look, seconds)
 
     def is_streaming(self, *, but: int | None = None, seconds: float = 180) -> Driver:
         """Wait until the task is deferred and its driver is well, and watched: whoever marks the task stops it then.
@@ -107,16 +129,9 @@ class Deployment:
 
     def run(self, dag: str, *, conf: dict[str, Any] | None = None, seconds: float = 240) -> dict[str, Any]:
         """Run another DAG once, with what its form asks for, and return how its run ended."""
-        with local_airflow.client(self.settings) as api:
-            api.patch(f"/api/v2/dags/{dag}", json={"is_paused": False}).raise_for_status()
+        self.pause(dag, is_paused=False)
         begun = self.post(f"/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf or {}})
-
-        def look() -> dict[str, Any]:
-            run = self.get(f"/dags/{dag}/dagRuns/{begun['dag_run_id']}")
-            assert run["state"] in ("success", "failed")
-            return run
-
-        return until(look, seconds)
+        return until(lambda: _ended(self.get(f"/dags/{dag}/dagRuns/{begun['dag_run_id']}")), seconds)
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
         """A task's log, as its page shows it."""
@@ -143,6 +158,11 @@ class Deployment:
         return {process.pid for process in self.commands("stream")}
 
 
+def _ended(run: dict[str, Any]) -> dict[str, Any]:
+    assert run["state"] in ("success", "failed")
+    return run
+
+
 def line(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
@@ -158,13 +178,17 @@ def kill(*victims: psutil.Process) -> None:
     psutil.wait_procs(victims, timeout=30)
 
 
+def kill_driver(deployment: Deployment) -> int:
+    """Kill a deployment's driver with all that it has started; return its number."""
+    pid = deployment.driver().pid
+    assert pid is not None
+    kill(*processes.family(pid))
+    return pid
+
+
 def until(look: Callable[[], T], seconds: float) -> T:
     """Return what a look returns that does not fail."""
     for attempt in Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True):
         with attempt:
             return look()
     raise AssertionError("never looked")
-
-
-def seconds_since(started: float) -> float:
-    return round(time.monotonic() - started, 1)

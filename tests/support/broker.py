@@ -6,18 +6,34 @@ import json
 import threading
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from customer_activity import application
 from customer_activity.catalog import Table, table_path
-from customer_activity.kafka import clients
+from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
 from support.records import PROFILES, Record
 from support.streams import Query
+
+
+def own_topics() -> dict[str, Any]:
+    """Return settings that name topics of one's own."""
+    test = uuid4().hex[:8]
+    return {f"{name}_topic": f"{name}-{test}" for name in ("purchase", "profile", "view", "progress")}
+
+
+def create_topic(settings: Settings, name: str, partitions: int, **config: str) -> None:
+    """Create a topic with Kafka's defaults and some settings, whose dots are underscores here; wait for it."""
+    admin = clients.admin(settings)
+    topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    admin.create_topics([topic])[name].result(20)
+    topics.wait_until_usable(admin, [name])
 
 
 @cache

@@ -79,164 +79,101 @@ def other_place(purchase_id: str) -> tuple[int, int]:
     return repeats[1][1], repeats[1][2]
 
 
-DAMAGES: dict[str, tuple[Table, Callable[[Rows], Rows | None], str]] = {
-    "a purchase dropped": (Table.PURCHASES, without("purchase_id", "P-4"), "landed_purchases_are_counted"),
-    "a purchase doubled": (Table.PURCHASES, added("purchase_id", "P-4"), "purchases_count_once"),
-    "an amount changed": (
-        Table.PURCHASES,
-        set_("purchase_id", "P-4", amount=Decimal("4.01")),
-        "purchases_are_as_they_landed",
-    ),
-    "a purchase made up": (
-        Table.PURCHASES,
-        added("purchase_id", "P-4", purchase_id="P-X"),
-        "purchases_are_as_they_landed",
-    ),
-    "an amount below zero": (
-        Table.PURCHASES,
-        set_("purchase_id", "P-4", amount=Decimal("-1.00")),
-        "amounts_are_in_range",
-    ),
-    "a wrong currency": (Table.PURCHASES, set_("purchase_id", "P-4", currency="USD"), "purchases_are_in_the_currency"),
-    "a null id": (Table.PURCHASES, set_("purchase_id", "P-4", purchase_id=None), "purchases_have_ids"),
-    "a null customer": (Table.PURCHASES, set_("purchase_id", "P-4", customer_id=None), "purchases_have_customers"),
-    "a purchase of tomorrow": (
-        Table.PURCHASES,
-        later("occurred_at", timedelta(days=20_000)),
-        "no_purchase_is_of_the_future",
-    ),
-    "a repeat counts": (Table.PURCHASES, repeat_counts, "the_first_record_counts"),
-    "an offset gap": (Table.PURCHASE_EVENTS, without("purchase_id", "P-4"), "bronze_has_what_the_topics_have"),
-    "a record landed twice": (Table.PURCHASE_EVENTS, added("purchase_id", "P-4"), "purchase_events_land_once"),
-    "a record Kafka never had": (
-        Table.PURCHASE_EVENTS,
-        added("purchase_id", "P-4", offset=9_999),
-        "bronze_has_nothing_else",
-    ),
-    "a record of another topic": (
-        Table.PURCHASE_EVENTS,
-        set_("purchase_id", "P-4", topic="elsewhere"),
-        "purchase_events_are_of_the_topic",
-    ),
-    "a record without an id": (
-        Table.PURCHASE_EVENTS,
-        set_("purchase_id", "P-4", purchase_id=None),
-        "purchase_events_have_ids",
-    ),
-    "a record without coordinates": (
-        Table.PURCHASE_EVENTS,
-        set_("purchase_id", "P-4", offset=None),
-        "purchase_events_keep_their_coordinates",
-    ),
-    "a profile landed twice": (Table.PROFILE_EVENTS, added("customer_id", "C-2"), "profile_events_land_once"),
-    "a profile of another topic": (
-        Table.PROFILE_EVENTS,
-        set_("customer_id", "C-2", topic="elsewhere"),
-        "profile_events_are_of_the_topic",
-    ),
-    "a profile of nobody": (
-        Table.PROFILE_EVENTS,
-        set_("customer_id", "C-2", customer_id=None),
-        "profile_events_have_customers",
-    ),
-    "a tombstone with content": (
-        Table.PROFILE_EVENTS,
-        set_("customer_id", "C-2", is_tombstone=True),
-        "tombstones_say_nothing",
-    ),
-    "an unknown reason": (Table.QUARANTINE, set_("reason", "not_json", reason="bad"), "quarantine_has_known_reasons"),
-    "a refused record twice": (Table.QUARANTINE, added("reason", "not_json"), "refused_records_land_once"),
-    "accepted and refused": (
-        Table.QUARANTINE,
-        added("reason", "conflicting_duplicate", reason="not_json"),
-        "refused_records_are_not_accepted",
-    ),
-    "a conflict with nothing": (
-        Table.QUARANTINE,
-        set_("reason", "conflicting_duplicate", offset=9_999),
-        "conflicting_repeats_have_landed",
-    ),
-    "a late profile ignored": (
-        Table.PROFILE_CHANGES,
-        without("address", "2 New Street"),
-        "the_newest_profile_is_current",
-    ),
-    "a tombstone ignored": (Table.PROFILE_CHANGES, without("is_tombstone", True), "the_newest_profile_is_current"),
-    "a profile change rewritten": (
-        Table.PROFILE_CHANGES,
-        set_("customer_id", "C-2", address="Elsewhere 3"),
-        "profile_changes_are_as_they_landed",
-    ),
-    "a profile change of nobody": (
-        Table.PROFILE_CHANGES,
-        set_("customer_id", "C-2", customer_id=None),
-        "profile_changes_have_customers",
-    ),
-    "a summary too small": (
-        Table.SUMMARIES,
-        set_("customer_id", "C-1", total_amount=Decimal("4.00")),
-        "summaries_add_up",
-    ),
-    "a summary missing": (Table.SUMMARIES, without("customer_id", "C-3"), "summaries_add_up"),
-    "a summary of nothing": (
-        Table.SUMMARIES,
-        set_("customer_id", "C-3", purchase_count=0),
-        "summaries_count_something",
-    ),
-    "two summaries": (Table.SUMMARIES, added("customer_id", "C-1"), "one_summary_a_customer"),
-    "last before first": (
-        Table.SUMMARIES,
-        later("first_purchase_at", timedelta(days=1)),
-        "last_purchase_is_not_before_the_first",
-    ),
-    "a profile stale": (
-        Table.PROFILES,
-        set_("customer_id", "C-1", address="1 Old Street"),
-        "profiles_follow_their_changes",
-    ),
-    "a profile missing": (Table.PROFILES, without("customer_id", "C-2"), "profiles_follow_their_changes"),
-    "two profiles": (Table.PROFILES, added("customer_id", "C-2"), "one_profile_a_customer"),
-    "a profile without a name": (Table.PROFILES, set_("customer_id", "C-2", name=None), "profiles_have_names"),
-    "a change of gold rewritten": (
-        Table.ACTIVITY_CHANGES,
-        set_("customer_id", "C-2", total_amount=Decimal("9.99")),
-        "gold_is_silver_joined",
-    ),
-    "sums that differ": (Table.ACTIVITY_CHANGES, set_("customer_id", "C-2", purchase_count=7), "gold_sums_are_silvers"),
-    "a change of gold missing": (Table.ACTIVITY_CHANGES, without("customer_id", "C-5"), "gold_is_silver_joined"),
-    "a change of nobody": (
-        Table.ACTIVITY_CHANGES,
-        set_("customer_id", "C-5", customer_id=None),
-        "changes_have_customers",
-    ),
-    "a change without a version": (
-        Table.ACTIVITY_CHANGES,
-        set_("customer_id", "C-5", view_version=0),
-        "changes_have_versions",
-    ),
-    "one version twice": (Table.ACTIVITY_CHANGES, added("customer_id", "C-5"), "versions_are_a_customers_own"),
-    "a gold row stale": (Table.ACTIVITY, set_("customer_id", "C-1", purchase_count=1), "rows_follow_their_changes"),
-    "a gold row missing": (Table.ACTIVITY, without("customer_id", "C-2"), "rows_follow_their_changes"),
-    "a gold row too many": (
-        Table.ACTIVITY,
-        added("customer_id", "C-2", customer_id="C-X"),
-        "rows_follow_their_changes",
-    ),
-    "a gold row twice": (Table.ACTIVITY, added("customer_id", "C-2"), "one_row_a_customer"),
-    "a gold row of nobody": (Table.ACTIVITY, set_("customer_id", "C-2", customer_id=None), "rows_have_customers"),
-    "a total below zero": (
-        Table.ACTIVITY,
-        set_("customer_id", "C-2", total_amount=Decimal("-1.00")),
-        "totals_are_not_negative",
-    ),
-    "a total in dollars": (Table.ACTIVITY, set_("customer_id", "C-2", currency="USD"), "totals_are_in_the_currency"),
-    "a total of nothing": (
-        Table.ACTIVITY,
-        set_("customer_id", "C-5", total_amount=Decimal("1.00")),
-        "no_purchase_no_total",
-    ),
-    "fewer rows than were counted": (Table.PURCHASES, without("purchase_id", "P-1"), "tables_have_what_was_counted"),
+Damage = Callable[[Rows], Rows | None]
+DAMAGES_OF: dict[Table, dict[str, tuple[Damage, str]]] = {
+    Table.PURCHASES: {
+        "a purchase dropped": (without("purchase_id", "P-4"), "landed_purchases_are_counted"),
+        "a purchase doubled": (added("purchase_id", "P-4"), "purchases_count_once"),
+        "an amount changed": (set_("purchase_id", "P-4", amount=Decimal("4.01")), "purchases_are_as_they_landed"),
+        "a purchase made up": (added("purchase_id", "P-4", purchase_id="P-X"), "purchases_are_as_they_landed"),
+        "an amount below zero": (set_("purchase_id", "P-4", amount=Decimal("-1.00")), "amounts_are_in_range"),
+        "a wrong currency": (set_("purchase_id", "P-4", currency="USD"), "purchases_are_in_the_currency"),
+        "a null id": (set_("purchase_id", "P-4", purchase_id=None), "purchases_have_ids"),
+        "a null customer": (set_("purchase_id", "P-4", customer_id=None), "purchases_have_customers"),
+        "a purchase of tomorrow": (later("occurred_at", timedelta(days=20_000)), "no_purchase_is_of_the_future"),
+        "a repeat counts": (repeat_counts, "the_first_record_counts"),
+        "fewer rows than were counted": (without("purchase_id", "P-1"), "tables_have_what_was_counted"),
+    },
+    Table.PURCHASE_EVENTS: {
+        "an offset gap": (without("purchase_id", "P-4"), "bronze_has_what_the_topics_have"),
+        "a record landed twice": (added("purchase_id", "P-4"), "purchase_events_land_once"),
+        "a record Kafka never had": (added("purchase_id", "P-4", offset=9_999), "bronze_has_nothing_else"),
+        "a record of another topic": (
+            set_("purchase_id", "P-4", topic="elsewhere"),
+            "purchase_events_are_of_the_topic",
+        ),
+        "a record without an id": (set_("purchase_id", "P-4", purchase_id=None), "purchase_events_have_ids"),
+        "a record without coordinates": (
+            set_("purchase_id", "P-4", offset=None),
+            "purchase_events_keep_their_coordinates",
+        ),
+    },
+    Table.PROFILE_EVENTS: {
+        "a profile landed twice": (added("customer_id", "C-2"), "profile_events_land_once"),
+        "a profile of another topic": (
+            set_("customer_id", "C-2", topic="elsewhere"),
+            "profile_events_are_of_the_topic",
+        ),
+        "a profile of nobody": (set_("customer_id", "C-2", customer_id=None), "profile_events_have_customers"),
+        "a tombstone with content": (set_("customer_id", "C-2", is_tombstone=True), "tombstones_say_nothing"),
+    },
+    Table.QUARANTINE: {
+        "an unknown reason": (set_("reason", "not_json", reason="bad"), "quarantine_has_known_reasons"),
+        "a refused record twice": (added("reason", "not_json"), "refused_records_land_once"),
+        "accepted and refused": (
+            added("reason", "conflicting_duplicate", reason="not_json"),
+            "refused_records_are_not_accepted",
+        ),
+        "a conflict with nothing": (
+            set_("reason", "conflicting_duplicate", offset=9_999),
+            "conflicting_repeats_have_landed",
+        ),
+    },
+    Table.PROFILE_CHANGES: {
+        "a late profile ignored": (without("address", "2 New Street"), "the_newest_profile_is_current"),
+        "a tombstone ignored": (without("is_tombstone", True), "the_newest_profile_is_current"),
+        "a profile change rewritten": (
+            set_("customer_id", "C-2", address="Elsewhere 3"),
+            "profile_changes_are_as_they_landed",
+        ),
+        "a profile change of nobody": (set_("customer_id", "C-2", customer_id=None), "profile_changes_have_customers"),
+    },
+    Table.SUMMARIES: {
+        "a summary too small": (set_("customer_id", "C-1", total_amount=Decimal("4.00")), "summaries_add_up"),
+        "a summary missing": (without("customer_id", "C-3"), "summaries_add_up"),
+        "a summary of nothing": (set_("customer_id", "C-3", purchase_count=0), "summaries_count_something"),
+        "two summaries": (added("customer_id", "C-1"), "one_summary_a_customer"),
+        "last before first": (later("first_purchase_at", timedelta(days=1)), "last_purchase_is_not_before_the_first"),
+    },
+    Table.PROFILES: {
+        "a profile stale": (set_("customer_id", "C-1", address="1 Old Street"), "profiles_follow_their_changes"),
+        "a profile missing": (without("customer_id", "C-2"), "profiles_follow_their_changes"),
+        "two profiles": (added("customer_id", "C-2"), "one_profile_a_customer"),
+        "a profile without a name": (set_("customer_id", "C-2", name=None), "profiles_have_names"),
+    },
+    Table.ACTIVITY_CHANGES: {
+        "a change of gold rewritten": (
+            set_("customer_id", "C-2", total_amount=Decimal("9.99")),
+            "gold_is_silver_joined",
+        ),
+        "sums that differ": (set_("customer_id", "C-2", purchase_count=7), "gold_sums_are_silvers"),
+        "a change of gold missing": (without("customer_id", "C-5"), "gold_is_silver_joined"),
+        "a change of nobody": (set_("customer_id", "C-5", customer_id=None), "changes_have_customers"),
+        "a change without a version": (set_("customer_id", "C-5", view_version=0), "changes_have_versions"),
+        "one version twice": (added("customer_id", "C-5"), "versions_are_a_customers_own"),
+    },
+    Table.ACTIVITY: {
+        "a gold row stale": (set_("customer_id", "C-1", purchase_count=1), "rows_follow_their_changes"),
+        "a gold row missing": (without("customer_id", "C-2"), "rows_follow_their_changes"),
+        "a gold row too many": (added("customer_id", "C-2", customer_id="C-X"), "rows_follow_their_changes"),
+        "a gold row twice": (added("customer_id", "C-2"), "one_row_a_customer"),
+        "a gold row of nobody": (set_("customer_id", "C-2", customer_id=None), "rows_have_customers"),
+        "a total below zero": (set_("customer_id", "C-2", total_amount=Decimal("-1.00")), "totals_are_not_negative"),
+        "a total in dollars": (set_("customer_id", "C-2", currency="USD"), "totals_are_in_the_currency"),
+        "a total of nothing": (set_("customer_id", "C-5", total_amount=Decimal("1.00")), "no_purchase_no_total"),
+    },
 }
+DAMAGES = {name: (table, *case) for table, cases in DAMAGES_OF.items() for name, case in cases.items()}
 
 
 def missing(topics: Topics) -> None:

@@ -21,112 +21,104 @@ def _sent(*records: Record, partition: int | None = None) -> Send:
     return Send(tuple(Sent(record, partition) for record in records))
 
 
-BAD = Send((Sent(purchase("P-\x00"), None, Reason.OUT_OF_RANGE),))
+def _refused(record: Record, reason: Reason = Reason.OUT_OF_RANGE) -> Sent:
+    return Sent(record, None, reason)
+
+
+def to_gold(*records: Record, partition: int | None = None) -> tuple[Step, ...]:
+    """Send records, and take them up to gold."""
+    return _sent(*records, partition=partition), TO_GOLD
+
+
+def to_silver(*records: Record, partition: int | None = None) -> tuple[Step, ...]:
+    """Send records, and take them up to silver."""
+    return _sent(*records, partition=partition), TO_SILVER
+
+
+def to_everybody(*records: Record) -> tuple[Step, ...]:
+    """Send records, and have every query take what is there."""
+    return _sent(*records), *EVERYBODY
+
+
+BAD = Send((_refused(purchase("P-\x00")),))
+BAD_IDS = Send((_refused(purchase("P-\x00")), _refused(profile("C-\x00"))))
 
 FOUND: dict[str, list[Step]] = {
     "a profile comes alone after purchases that gold read and the index lost": [
-        _sent(purchase("P-1"), purchase("P-2"), purchase("P-3")),
-        TO_GOLD,
+        *to_gold(purchase("P-1"), purchase("P-2"), purchase("P-3")),
         Happening(Event.INDEX_LOST),
-        _sent(profile()),
-        TO_GOLD,
+        *to_gold(profile()),
     ],
     "a profile comes alone on a machine with an index of earlier": [
-        _sent(purchase("P-1")),
-        TO_GOLD,
+        *to_gold(purchase("P-1")),
         Happening(Event.RESTARTED),
-        _sent(purchase("P-2")),
-        TO_GOLD,
+        *to_gold(purchase("P-2")),
         Happening(Event.INDEX_OLD),
-        _sent(profile()),
-        TO_GOLD,
+        *to_gold(profile()),
     ],
     "two of the greatest amounts": [
-        _sent(profile(), purchase("P-1", amount="1.00")),
-        TO_GOLD,
-        _sent(purchase("H-1", amount=HUGE), purchase("H-2", amount=HUGE)),
-        TO_GOLD,
-        _sent(profile(updated=2_000, address="New")),
-        TO_GOLD,
+        *to_gold(profile(), purchase("P-1", amount="1.00")),
+        *to_gold(purchase("H-1", amount=HUGE), purchase("H-2", amount=HUGE)),
+        *to_gold(profile(updated=2_000, address="New")),
         _sent(tombstone(), profile(updated=3_000)),
     ],
     "a profile ends and comes back at once, its total out of range": [
-        _sent(profile(), purchase("H-1", amount=HUGE)),
-        TO_GOLD,
-        _sent(purchase("H-2", amount=HUGE)),
-        TO_GOLD,
-        _sent(tombstone(), profile(updated=2_000, address="New")),
-        *EVERYBODY,
+        *to_gold(profile(), purchase("H-1", amount=HUGE)),
+        *to_gold(purchase("H-2", amount=HUGE)),
+        *to_everybody(tombstone(), profile(updated=2_000, address="New")),
         _sent(purchase("P-1"), profile(updated=3_000, address="Newer")),
     ],
     "a profile ends and comes back as its total leaves the range": [
-        _sent(profile(), purchase("H-1", amount=HUGE)),
-        TO_GOLD,
-        _sent(tombstone()),
-        TO_SILVER,
-        _sent(profile(updated=2_000, address="New"), purchase("H-2", amount=HUGE)),
-        *EVERYBODY,
+        *to_gold(profile(), purchase("H-1", amount=HUGE)),
+        *to_silver(tombstone()),
+        *to_everybody(profile(updated=2_000, address="New"), purchase("H-2", amount=HUGE)),
     ],
     "nineteen of the greatest amounts at once": [
-        _sent(profile(), *(purchase(f"H-{number}", amount=HUGE) for number in range(19))),
-        TO_GOLD,
+        *to_gold(profile(), *(purchase(f"H-{number}", amount=HUGE) for number in range(19))),
         Happening(Event.INDEX_LOST),
         _sent(purchase("P-1", amount="1.00")),
     ],
     "an id with U+0000 is sent again": [
-        Send((Sent(purchase("P-\x00"), None, Reason.OUT_OF_RANGE), Sent(profile("C-\x00"), None, Reason.OUT_OF_RANGE))),
+        BAD_IDS,
         TO_GOLD,
-        Send((Sent(purchase("P-\x00"), None, Reason.OUT_OF_RANGE), Sent(profile("C-\x00"), None, Reason.OUT_OF_RANGE))),
+        BAD_IDS,
         TO_GOLD,
     ],
     "a vacuumed table whose index is of earlier": [
-        _sent(purchase("P-1"), profile()),
-        *EVERYBODY,
+        *to_everybody(purchase("P-1"), profile()),
         Happening(Event.RESTARTED),
-        _sent(purchase("P-2")),
-        *EVERYBODY,
-        _sent(purchase("P-3")),
-        *EVERYBODY,
-        _sent(purchase("P-4")),
-        *EVERYBODY,
+        *to_everybody(purchase("P-2")),
+        *to_everybody(purchase("P-3")),
+        *to_everybody(purchase("P-4")),
         Happening(Event.VACUUMED, OF_PURCHASES),
         Happening(Event.INDEX_OLD),
-        _sent(purchase("P-3"), purchase("P-5")),
-        *EVERYBODY,
+        *to_everybody(purchase("P-3"), purchase("P-5")),
     ],
     "a key on another partition says something newer": [
-        _sent(profile(updated=1_000, address="Old"), partition=1),
-        TO_GOLD,
-        _sent(profile(updated=1_000, address="New"), partition=0),
-        TO_GOLD,
+        *to_gold(profile(updated=1_000, address="Old"), partition=1),
+        *to_gold(profile(updated=1_000, address="New"), partition=0),
     ],
     "a key on another partition, both read at once": [
-        _sent(profile(updated=1_000, address="Old"), partition=1),
-        TO_SILVER,
-        _sent(profile(updated=2_000, address="New"), partition=0),
-        TO_SILVER,
+        *to_silver(profile(updated=1_000, address="Old"), partition=1),
+        *to_silver(profile(updated=2_000, address="New"), partition=0),
         TO_GOLD,
     ],
     "a purchase on another partition says something else": [
         _sent(purchase("P-1", amount="1.00"), partition=1),
         Take(Query.BRONZE),
-        _sent(purchase("P-1", amount="2.00"), partition=0),
-        TO_GOLD,
+        *to_gold(purchase("P-1", amount="2.00"), partition=0),
     ],
     "a producer's clock is ahead": [
         Send((Sent(profile(updated=AHEAD_MS, sent=AHEAD_MS), None, Reason.TIMESTAMP_IN_FUTURE),)),
         TO_GOLD,
-        _sent(profile(updated=1_000)),
-        TO_GOLD,
+        *to_gold(profile(updated=1_000)),
     ],
     "somebody deletes a purchase": [
-        _sent(profile(), purchase("P-1"), purchase("P-2")),
-        TO_GOLD,
+        *to_gold(profile(), purchase("P-1"), purchase("P-2")),
         Happening(Event.FOREIGN_COMMIT, PURCHASES_DELETED),
     ],
     "somebody changes a purchase": [
-        _sent(profile(), purchase("P-1"), purchase("P-2")),
-        TO_GOLD,
+        *to_gold(profile(), purchase("P-1"), purchase("P-2")),
         Happening(Event.FOREIGN_COMMIT, PURCHASES_CHANGED),
     ],
     "somebody inserts a purchase while gold is down": [
@@ -134,24 +126,19 @@ FOUND: dict[str, list[Step]] = {
         Crash(Place(Query.GOLD, FailPoint.COMMITTED), (), (Happening(Event.FOREIGN_COMMIT, PURCHASES_INSERTED),)),
     ],
     "silver's purchases are put back from a backup": [
-        _sent(profile(), purchase("P-1")),
-        *EVERYBODY,
-        _sent(purchase("P-2")),
-        *EVERYBODY,
+        *to_everybody(profile(), purchase("P-1")),
+        *to_everybody(purchase("P-2")),
         Happening(Event.LAYER_BACK, OF_PURCHASES),
         _sent(purchase("P-3")),
     ],
     "gold's changes are put back from a backup": [
-        _sent(profile(), purchase("P-1")),
-        *EVERYBODY,
-        _sent(purchase("P-2")),
-        *EVERYBODY,
+        *to_everybody(profile(), purchase("P-1")),
+        *to_everybody(purchase("P-2")),
         Happening(Event.LAYER_BACK, OF_GOLD),
         _sent(purchase("P-3")),
     ],
     "gold's changes are put back to nothing, and nobody has read what is gone": [
-        _sent(profile(), purchase("P-1")),
-        TO_GOLD,
+        *to_gold(profile(), purchase("P-1")),
         Happening(Event.LAYER_BACK, OF_GOLD),
     ],
     "an index that is lost already is lost again, and its machine changed": [
@@ -162,16 +149,13 @@ FOUND: dict[str, list[Step]] = {
         ),
     ],
     "a batch of current profiles is the end of one that was never among them": [
-        _sent(profile()),
-        TO_SILVER,
-        _sent(tombstone()),
-        TO_SILVER,
+        *to_silver(profile()),
+        *to_silver(tombstone()),
         Take(Query.PROFILES),
         Happening(Event.RESTARTED),
     ],
     "quarantine's log has what gold put there no longer": [
-        _sent(profile(), purchase("H-1", amount=HUGE), purchase("H-2", amount=HUGE)),
-        TO_GOLD,
+        *to_gold(profile(), purchase("H-1", amount=HUGE), purchase("H-2", amount=HUGE)),
         BAD,
         Take(Query.BRONZE),
         Happening(Event.LOG_SHORTENED, OF_QUARANTINE),
@@ -180,8 +164,7 @@ FOUND: dict[str, list[Step]] = {
         Happening(Event.LOG_SHORTENED, OF_QUARANTINE),
     ],
     "bronze's purchases are put back, and silver has not read what is gone": [
-        _sent(profile(), purchase("P-1")),
-        TO_SILVER,
+        *to_silver(profile(), purchase("P-1")),
         _sent(profile("C-2"), purchase("P-2", "C-2")),
         Take(Query.BRONZE),
         Happening(Event.LAYER_BACK, OF_PURCHASE_EVENTS),

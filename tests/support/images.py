@@ -1,7 +1,7 @@
 """infra/images/Dockerfile as data: what each image has of the project's files, and the commands that install the rest.
 
 There is no engine where the tests run. So that a file which a build needs and nobody copies is found all the same,
-copies are followed here as an engine carries them out, and a stage can be laid out in a folder and its commands run.
+copies are followed here as an engine carries them out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 import shlex
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,13 +89,6 @@ def missing(name: str) -> dict[str, set[str]]:
                 elif file.endswith(".sh"):
                     callers[file] = (PROJECT / file).read_text(encoding="utf-8")
     return lacking
-
-
-def lay_out(name: str, folder: Path) -> None:
-    """Put the files that an image has of the project into a folder, as HOME."""
-    for file in files(name):
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(PROJECT / file, folder / file)
 
 
 def sources(step: Step) -> tuple[str | None, list[str], str]:

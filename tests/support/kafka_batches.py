@@ -29,7 +29,6 @@ KAFKA_SCHEMA = pa.schema(
         "offset": pa.int64(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "timestampType": pa.int32(),
-        # Spark names the inner field so.
         "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     }
 )

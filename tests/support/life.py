@@ -17,9 +17,9 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.errors import TerminalError
-from customer_activity.lake.failpoints import FailPoint
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
+from support.dying import Died, dies
 from support.expected import Expected, History, Kind, Landed, expected, meets
 from support.lives import BEFORE, NEXT, PATH, TABLES, Crash, Event, Happening, Place, Send, Step, Take
 from support.living import LivingPipeline, full_disk
@@ -30,16 +30,8 @@ from support.without_jvm import NoSpark
 from support.witness import Witness, without
 from support.worlds import Sent
 
-BRONZE = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
-LEDGERS = (*PATH, Table.QUARANTINE)
-TOTAL_OUT_OF_RANGE = "total_out_of_range"
 BESIDE = (Event.COMPACTED, Event.VACUUMED, Event.LOG_SHORTENED, Event.GATE_SHUT)  # may happen while a driver runs
 STEPS_OFF = 4  # for which a query or the gate is off
-SIDES = (Table.PURCHASES, Table.PROFILE_CHANGES)
-
-
-class Died(Exception):
-    """Raised at a fail point, as if the process had ended there."""
 
 
 class Life:
@@ -102,7 +94,7 @@ class Life:
             self.witness.sent[entry[:3]] = sent
             self.kinds[entry[:3]] = self.history.kinds(sent, entry[1])
 
-    def take(self, query: Query, failpoint: Callable[[FailPoint], None] | None = None) -> None:
+    def take(self, query: Query, failpoint: Callable[[str], None] | None = None) -> None:
         """Let a query take what is there, the batch that its last driver did not end first."""
         if self.off[query] or (query == Query.PUBLISH and self.gate_shut):
             return
@@ -139,16 +131,8 @@ class Life:
             gate.update(self.lake, ["rule"], {})
         self.off[place.query] = 0
         self.finish(place.query)
-        left = place.times
-
-        def failpoint(at: FailPoint) -> None:
-            nonlocal left
-            left -= at is place.point
-            if at is place.point and left == 0:
-                raise Died
-
         try:
-            self.take(place.query, failpoint)
+            self.take(place.query, dies(place.point, times=place.times))
         except Died:
             kinds = frozenset[Kind]().union(*self.at_work[place.query])
         self.pipeline.stop()
@@ -163,13 +147,13 @@ class Life:
         self.witness.keep_books()
         event, number = happening
         table = TABLES[number % len(TABLES)]
-        acts: dict[Event, Callable[[], None]] = {
+        acts: dict[Event, Callable[[], object]] = {
             Event.RESTARTED: lambda: self.restart(keep=True),
             Event.INDEX_LOST: lambda: self.restart(lost=True),
             Event.INDEX_OLD: lambda: self.restart(old=True),
-            Event.MACHINE_CHANGED: lambda: self.move(number % 3),
+            Event.MACHINE_CHANGED: lambda: self.pipeline.on_machine(number % 3),
             Event.LAYER_BACK: lambda: self.put_back(table, 1 + number % 2),
-            Event.COMPACTED: lambda: self.compact(table),
+            Event.COMPACTED: lambda: maintenance.compact(self.lake, table),
             Event.VACUUMED: lambda: self.vacuum(table),
             Event.LOG_SHORTENED: lambda: self.shorten(table),
             Event.FOREIGN_COMMIT: lambda: self.meddle(PATH[number % len(PATH)], number % 3),
@@ -189,14 +173,6 @@ class Life:
         if keep and indexes.exists():
             shutil.rmtree(self.old_index, ignore_errors=True)
             shutil.copytree(indexes, self.old_index)
-
-    def move(self, machine: int) -> None:
-        """Have the next driver run on another machine: with no index, or with the one that it had when it ran last."""
-        self.pipeline.on_machine(machine)
-
-    def compact(self, table: Table) -> None:
-        """Rewrite small files as one."""
-        maintenance.compact(self.lake, table)
 
     def vacuum(self, table: Table) -> None:
         """Remove at once what was replaced, as far as the readers let it."""
@@ -239,11 +215,8 @@ class Life:
             is_other = self.vacuumed.get(table, -1) < 0 and self.pipeline.put_back(table, commits)
             if not is_other:
                 return
-            try:
-                self.pipeline.restart()
-                self.everything()
-            except TerminalError as refusal:
-                _expect_named(table, refusal)
+            if refused := self._refused():
+                assert table.label in refused, f"{refused} does not name {table.label}"
                 undo()
                 return
         self.pipeline.stop()
@@ -254,15 +227,19 @@ class Life:
         with self._saved() as undo:
             if not _changed_by_somebody(DeltaTable(table_path(self.lake, table)), how):
                 return
-            refused = ""
-            try:
-                self.pipeline.restart()
-                self.everything()
-            except TerminalError as refusal:
-                refused = str(refusal)
+            refused = self._refused()
             what = f"somebody's {('DELETE', 'UPDATE', 'INSERT')[how]} of {table.label}"
             assert table.label in refused, f"{what} passed, or was refused by another name: {refused}"
             undo()
+
+    def _refused(self) -> str:
+        """Start, and let everything through; return why that is refused, nothing where it is not."""
+        try:
+            self.pipeline.restart()
+            self.everything()
+        except TerminalError as refusal:
+            return str(refusal)
+        return ""
 
     @contextmanager
     def _saved(self) -> Iterator[Callable[[], None]]:
@@ -320,10 +297,6 @@ class Life:
         assert without(self.witness.changes_of_gold(), wanted.frozen) == after.view
         assert sorted(customer for customer, _ in self.pipeline.view.records[before:]) == concerned
         assert all(after.view[customer] != wanted.view[customer] for customer in concerned)
-
-
-def _expect_named(table: Table, refusal: TerminalError) -> None:
-    assert table.label in str(refusal), f"{refusal} does not name {table.label}"
 
 
 def _changed_by_somebody(table: DeltaTable, how: int) -> bool:

@@ -24,7 +24,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.lake import delta, jvm
-from customer_activity.lake.failpoints import FailPoint, nowhere
+from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
 from customer_activity.lake.numbering import Numbering
 from customer_activity.operations import recovery
@@ -96,12 +96,8 @@ class LivingPipeline(QuickPipeline):
         self.ids = self.known_ids
         self.numbering = Numbering(self.settings.lake)
 
-    def _write(self, query: str, batch: MicroBatch) -> None:
-        if query != Query.BRONZE:
-            super()._write(query, batch)
-            return
-        batch.ranges = {"every topic": {0: (0, self.fetched.rows.num_rows)}}
-        self._land(self.unread, batch, self.numbering, self.fetched)
+    def _numbering(self) -> Numbering:
+        return self.numbering
 
     def stop(self) -> None:
         """End as a driver does when it is killed."""
@@ -114,24 +110,12 @@ class LivingPipeline(QuickPipeline):
         else:
             self.spark.forget_logs()
 
-    def hop(self, query: str, failpoint: Callable[[FailPoint], None] = nowhere) -> MicroBatch:
-        """Let one hop take what is there; its checkpoint tells of it as Spark's does."""
-        batch = MicroBatch(query, "generation-1", len(self.batches[query]), failpoint=failpoint)
-        self.batches[query].append(batch)
-        self.last_input[query] = self._input(query)
-        batch.versions = self._versions(query)
-        before = self.batches[query][-2].cut["end"] if batch.batch_id else None
-        batch.cut = {"begin": before, "end": self._end(query)}
-        self._note(batch, is_committed=False)
-        self._work(query, batch)
-        return batch
-
     def repeat(self, query: str, *, loses_indexes: bool = False) -> MicroBatch:
         """Give a hop its last batch again; its driver has started anew."""
-        last = self.batches[query][-1]
-        again = MicroBatch(query, last.generation, last.batch_id, versions=last.versions, cut=last.cut)
-        self._work(query, again)
-        return again
+        return self._again(query)
+
+    def _plan(self, batch: MicroBatch) -> None:
+        self._note(batch, is_committed=False)
 
     def _work(self, query: str, batch: MicroBatch) -> None:
         batch.failpoint(FailPoint.PLANNED)

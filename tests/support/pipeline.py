@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,26 +30,19 @@ from customer_activity.streams.bronze import stream as bronze
 from customer_activity.streams.bronze.bad_share import BadShareGuard
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.registry import ALL, STREAMS
+from support.kafka_batches import KAFKA_SCHEMA
 from support.records import Log, Record
 from support.streams import Query
 
 Work = Callable[[DataFrame, MicroBatch], None]
 
-KAFKA_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
-
-
 SOURCES = {stream.spec.name: stream.spec.sources for stream in ALL}  # of change feeds
+
+
+def copied_lake(lake: Path, folder: Path, **settings: Any) -> Settings:
+    """Copy a lake into a folder of one's own; return settings of that."""
+    shutil.copytree(lake, folder / "lake")
+    return Settings(lake=str(folder / "lake"), run_dir=folder / "run", **settings)
 
 
 def kafka_rows(entries: Iterable[tuple[str, int, int, Record]]) -> pa.Table:
@@ -160,27 +154,41 @@ class Pipeline:
         batch.versions = self._versions(query)
         before = self.batches[query][-2].cut["end"] if batch.batch_id else None
         batch.cut = {"begin": before, "end": self._end(query)}
-        self._write(query, batch)
+        self._plan(batch)
+        self._work(query, batch)
         return batch
 
     def repeat(self, query: str, *, loses_indexes: bool = False) -> MicroBatch:
         """Give a hop its last batch again, as after a crash before the checkpoint was written."""
         self.restart(loses_indexes=loses_indexes)
+        return self._again(query)
+
+    def _again(self, query: str) -> MicroBatch:
         last = self.batches[query][-1]
         again = MicroBatch(query, last.generation, last.batch_id, versions=last.versions, cut=last.cut)
-        self._write(query, again)
+        self._work(query, again)
         return again
+
+    def _plan(self, batch: MicroBatch) -> None:
+        """Do what is done before a new batch; nothing, where there is no checkpoint."""
+
+    def _work(self, query: str, batch: MicroBatch) -> None:
+        """Do all of a batch."""
+        self._write(query, batch)
 
     def _write(self, query: str, batch: MicroBatch) -> None:
         frame = self.last_input[query]
         if query == Query.BRONZE:
-            self._land(frame, batch, Numbering(self.settings.lake))
+            self._land(frame, batch)
         else:
             self.work(query)(frame, batch)
 
-    def _land(self, frame: DataFrame, batch: MicroBatch, numbering: Numbering, fetcher: Any = None) -> None:
+    def _numbering(self) -> Numbering:
+        return Numbering(self.settings.lake)
+
+    def _land(self, frame: DataFrame, batch: MicroBatch, fetcher: Any = None) -> None:
         steps = bronze.step(
-            frame, batch, settings=self.settings, guard=self.guard, numbering=numbering, fetcher=fetcher
+            frame, batch, settings=self.settings, guard=self.guard, numbering=self._numbering(), fetcher=fetcher
         )
         Writer(bronze.SPEC, self.spark, self.settings.lake).make_all(steps, batch)
 

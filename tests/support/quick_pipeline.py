@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.lake.microbatch import MicroBatch
-from customer_activity.lake.numbering import Numbering
 from support.pipeline import SOURCES, Pipeline, kafka_rows
 from support.streams import Query
 
@@ -58,7 +57,7 @@ class QuickPipeline(Pipeline):
             super()._write(query, batch)
             return
         batch.ranges = {"every topic": {0: (0, self.fetched.rows.num_rows)}}
-        self._land(self.unread, batch, Numbering(self.settings.lake), self.fetched)
+        self._land(self.unread, batch, self.fetched)
 
     def rows(self, table: Table, *columns: str) -> list[dict[str, Any]]:
         """Return a table's rows, some columns of them, in order."""

@@ -96,12 +96,8 @@ class SecuredBroker:
         """Make the topics of settings and give each role to the user of its name."""
         admin = settings.model_copy(update={"kafka_config": self.settings.kafka_config})
         topics.check(admin, create=True)
-        for role, user in (
-            ("pipeline", "pipeline"),
-            ("traffic", "traffic"),
-            ("reader", "reader"),
-            ("consumer", "portal"),
-        ):
+        users = {"pipeline": "pipeline", "traffic": "traffic", "reader": "reader", "consumer": "portal"}
+        for role, user in users.items():
             acls.grant(admin, acls.declared(admin, role, user), user)
 
 

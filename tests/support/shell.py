@@ -21,12 +21,18 @@ from customer_activity.settings import PREFIX, Settings
 END = "\x1e"
 
 
+def environment(settings: Settings, **variables: str) -> dict[str, str]:
+    """Return what a process needs to work with these settings and no others, and to import what the tests do."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "AWS_"))}
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**inherited, **settings.environment(), **variables, "PYTHONPATH": path}
+
+
 class Shell:
     """The process; `errors` is the file that its standard error goes to."""
 
     def __init__(self, settings: Settings, variables: dict[str, str], errors: Path) -> None:
         """Start it with these settings, and with variables that are none of ours."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "AWS_"))}
         self.errors: IO[bytes] = errors.open("wb")
         self.process = subprocess.Popen(
             [sys.executable, __file__],
@@ -34,12 +40,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env={
-                **inherited,
-                **settings.environment(),
-                **variables,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            },
+            env=environment(settings, **variables),
         )
 
     def begin(self, *arguments: str) -> None:

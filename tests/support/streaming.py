@@ -6,7 +6,6 @@ Only the topics are missing: the view is a list, and publish a batch whenever a 
 from __future__ import annotations
 
 import copy
-import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pyspark.sql import SparkSession
 from customer_activity import application
 from customer_activity.catalog import Table
 from customer_activity.lake import delta
+from support.pipeline import copied_lake
 from support.quick_pipeline import QuickPipeline
 from support.records import Record
 from support.streams import Query
@@ -51,9 +51,8 @@ class StreamingPipeline(QuickPipeline):
 
     def copied(self, spark: SparkSession, folder: Path) -> StreamingPipeline:
         """Return one like this on a lake of its own."""
-        shutil.copytree(self.settings.lake, folder / "lake")
-        changes = {"lake": str(folder / "lake"), "run_dir": folder / "run", "quality_docs": str(folder / "docs")}
-        other = StreamingPipeline(spark, self.settings.model_copy(update=changes))
+        kept = {"quality_docs": str(folder / "docs"), "max_bad_share": self.settings.max_bad_share}
+        other = StreamingPipeline(spark, copied_lake(Path(self.settings.lake), folder, **kept))
         for name in REMEMBERED:
             setattr(other, name, copy.deepcopy(getattr(self, name)))
         return other

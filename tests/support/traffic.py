@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from customer_activity.streams.bronze.parsing import parse_batch
 from jsonschema import Draft202012Validator
 
 from customer_activity import catalog
+from customer_activity.contracts.parsing import parse_batch
 from customer_activity.demo.traffic import generator, mixing
 from customer_activity.demo.traffic.generator import GeneratorOptions
 from customer_activity.demo.traffic.mixing import Disturbance

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -47,6 +48,15 @@ from support.world_rows import (
     stamp,
     summary,
 )
+
+BRONZE_COUNTS = {
+    PURCHASES: {"read": 6, "accepted": 5, "quarantined": 1},
+    PROFILES: {"read": 7, "accepted": 7},
+}
+SILVER_COUNTS = {
+    PURCHASES: {"accepted": 3, "quarantined": 1, "duplicate": 1},
+    PROFILES: {"accepted": 5, "duplicate": 1, "stale": 1},
+}
 
 
 def commit(query: str, batch_id: int, counts: Mapping[str, Mapping[str, int]], **more: Any) -> Row:
@@ -105,35 +115,15 @@ class World:
     )
     commits: dict[Table, list[Row]] = field(
         default_factory=lambda: {
-            Table.PURCHASE_EVENTS: [
-                commit(
-                    "bronze",
-                    0,
-                    {PURCHASES: {"read": 6, "accepted": 5, "quarantined": 1}, PROFILES: {"read": 7, "accepted": 7}},
-                )
-            ],
+            Table.PURCHASE_EVENTS: [commit("bronze", 0, deepcopy(BRONZE_COUNTS))],
             Table.PROFILE_EVENTS: [
-                commit(
-                    "bronze",
-                    0,
-                    {PURCHASES: {"read": 6, "accepted": 5, "quarantined": 1}, PROFILES: {"read": 7, "accepted": 7}},
-                ),
+                commit("bronze", 0, deepcopy(BRONZE_COUNTS)),
                 commit("bronze", 1, {PROFILES: {"read": 1, "quarantined": 1}}),
             ],
-            Table.QUARANTINE: [commit("silver", 0, {PURCHASES: {"accepted": 3, "quarantined": 1, "duplicate": 1}})],
-            Table.PURCHASES: [
-                commit("silver", 0, {PURCHASES: {"accepted": 3}})
-            ],  # counts grow while the batch is written
-            Table.PROFILE_CHANGES: [
-                commit(
-                    "silver",
-                    0,
-                    {
-                        PURCHASES: {"accepted": 3, "quarantined": 1, "duplicate": 1},
-                        PROFILES: {"accepted": 5, "duplicate": 1, "stale": 1},
-                    },
-                )
-            ],
+            # Counts grow while the batch is written.
+            Table.PURCHASES: [commit("silver", 0, {PURCHASES: {"accepted": 3}})],
+            Table.QUARANTINE: [commit("silver", 0, {PURCHASES: dict(SILVER_COUNTS[PURCHASES])})],
+            Table.PROFILE_CHANGES: [commit("silver", 0, deepcopy(SILVER_COUNTS))],
         }
     )
     kafka: dict[str, dict[int, list[RawRecord]]] = field(

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
-
+from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.verification.records import Headers, RawRecord
 
 NOW = 1_700_000_000_000  # Kafka timestamp of most records, milliseconds
@@ -205,35 +205,4 @@ def published(row: Row, **changes: Any) -> tuple[bytes, bytes]:
     return row["customer_id"].encode(), document(**fields | changes)
 
 
-RAW = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "kafka_timestamp": pa.timestamp("us", "UTC"),
-    "ingested_at": pa.timestamp("us", "UTC"),
-    "quarantined_at": pa.timestamp("us", "UTC"),
-    "landing": pa.int64(),
-}
-TYPES = RAW | {
-    "amount": pa.decimal128(18, 2),
-    "total_amount": pa.decimal128(18, 2),
-    "purchase_count": pa.int64(),
-    "view_version": pa.int64(),
-    "is_tombstone": pa.bool_(),
-    "is_gone": pa.bool_(),
-    **dict.fromkeys(
-        [
-            "occurred_at",
-            "updated_at",
-            "profile_updated_at",
-            "first_purchase_at",
-            "last_purchase_at",
-            "last_kafka_timestamp",
-            "as_of",
-        ],
-        pa.timestamp("us", "UTC"),
-    ),
-}
+TYPES = {field.name: field.type for table in Table for field in arrow_schema(table)}

@@ -273,9 +273,8 @@ class Everything:
 
     def _on_either_side(self, customer: str, padding: str = "", headers: Headers = ()) -> list[list[Record]]:
         """Return two stories: a profile of a customer, and a purchase."""
-        more: dict[str, Any] = (
-            {self.random.choice(("note", "address")): padding} if padding else {}
-        )  # unknown, or in the view, too
+        said = self.random.choice(("note", "address")) if padding else ""  # unknown, or in the view, too
+        more: dict[str, Any] = {said: padding} if padding else {}
         bought: dict[str, Any] = {"note": padding} if padding else {}
         sides = profile(customer, self.number, **more), purchase(f"S-{customer}-{self.number}", customer, **bought)
         return [[replace(side, headers=headers)] for side in sides]
