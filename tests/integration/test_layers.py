@@ -47,7 +47,7 @@ def recover(*queries: Query) -> Remedy:
 
 def rebuild(spark: SparkSession, settings: Settings) -> None:
     """Do `activity rebuild --apply`, in the session that there is."""
-    assert apply_in(spark, settings).correction
+    apply_in(spark, settings)
 
 
 def stream(*queries: Query) -> Remedy:
@@ -98,11 +98,11 @@ PUT_BACK: dict[str, tuple[Sequence[str], str | None, Sequence[Remedy]]] = {
     "silver.purchases": (places([Table.PURCHASES]), "silver: silver.purchases lacks", [rebuild]),
     "profile_changes": (places([Table.PROFILE_CHANGES]), "silver: .*changes lacks", [rebuild]),
     "silver, its checkpoint": (places(SILVER, [Query.SILVER]), "gold has read silver", [rebuild]),
-    "silver, gold, current rows": (places(SILVER + GOLD + CURRENT), "lacks", [rebuild]),
+    "silver, gold, current rows": (places(SILVER + GOLD + CURRENT), "lacks", [rebuild, resynced]),
     "silver, gold, their checkpoints, current rows": (
         places(SILVER + GOLD + CURRENT, [Query.SILVER, Query.GOLD]),
         "has read .* it was restored",
-        [rebuild],
+        [rebuild, resynced],
     ),
     "bronze": (
         places(BRONZE),
