@@ -45,7 +45,7 @@ NAMED = "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizatio
             id="entries of a log are gone, which Delta tells in words that Kafka's connector has, too",
         ),
         pytest.param(NO_RIGHT, KafkaRefused, NAMED, id="Kafka lacks a right for it"),
-        pytest.param(NO_USER, KafkaRefused, "cannot be signed in to", id="Kafka does not know it any more"),
+        pytest.param(NO_USER, KafkaRefused, "does not let this client sign in", id="Kafka does not know it any more"),
         pytest.param("something else\n at a line", TransientError, "summaries stopped: something else", id="Spark's"),
     ],
 )

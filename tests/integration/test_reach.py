@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from customer_activity.catalog import Table
-from customer_activity.engine.session import PACKAGE_ROOT
 from customer_activity.errors import EXIT_TERMINAL
 from customer_activity.lake import microbatch
-from customer_activity.settings import Settings
+from customer_activity.settings import PACKAGE, Settings
 from support import cluster
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
@@ -59,7 +58,7 @@ def test_executors_that_do_not_see_the_lake_are_refused_at_start(settings: Setti
 
 @pytest.mark.nightly
 def test_executors_without_the_code_are_refused_at_start(settings: Settings, tmp_path: Path) -> None:
-    with cluster.running(tmp_path, hidden=[PACKAGE_ROOT]) as found:
+    with cluster.running(tmp_path, hidden=[PACKAGE.parent]) as found:
         done = drained(settings, found.address)
     assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
     assert "executors do not find the pipeline's code" in done.stderr

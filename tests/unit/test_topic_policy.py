@@ -59,8 +59,8 @@ JUDGED: dict[str, dict[str, tuple[dict[str, str], str, str]]] = {
             "",
         ),
         "can just be written": ({**COMPACTED, "min.insync.replicas": "2"}, "", ""),
-        "no room": ({**COMPACTED, "max.message.bytes": "999"}, "a row needs 4,096", ""),
-        "unclean": ({**COMPACTED, "unclean.leader.election.enable": "true"}, "", "may be lost with a broker"),
+        "no room": ({**COMPACTED, "max.message.bytes": "999"}, "a row may need 4,096", ""),
+        "unclean": ({**COMPACTED, "unclean.leader.election.enable": "true"}, "", "may be lost when a broker fails"),
     },
     PROGRESS_ROLE: {
         "as the file says": ({"cleanup.policy": "compact"}, "", ""),

@@ -20,12 +20,11 @@ import pyarrow as pa
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import session
 from customer_activity.engine.observability import log
 from customer_activity.errors import EnvironmentFault, SettingsError
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile
-from customer_activity.settings import Settings
+from customer_activity.settings import PACKAGE, Settings
 from customer_activity.storage.filesystem import filesystem, read_whole, write_whole
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def _asked(spark: SparkSession, lake: str, name: str) -> list[str]:
             if f"No module named '{__name__.partition('.')[0]}" not in str(error):
                 raise
             raise EnvironmentFault(
-                f"executors do not find the pipeline's code in {session.PACKAGE_ROOT}, or that of another release",
+                f"executors do not find the pipeline's code in {PACKAGE.parent}, or that of another release",
                 remedy="install this release on every machine that runs executors, or run the driver's image there",
             ) from None
         for answer in answers.to_pylist():

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.errors import EnvironmentFault, TransientError
 from customer_activity.lake import jvm
-from customer_activity.settings import TO_GET_JARS, Settings
+from customer_activity.settings import PACKAGE, TO_GET_JARS, Settings
 from customer_activity.storage import s3
 
 JAVA_ENDED = "JAVA_GATEWAY_EXITED"  # what pyspark calls it when Java ends before it answers
@@ -106,7 +106,6 @@ OPTIMISE_LATER = (
 # An archive that set-up made of the classes as a JVM has them in memory, read and verified already. A JVM leaves one
 # of other jars alone; being told so at every start helps nobody.
 CLASS_ARCHIVE_OPTIONS = " -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
-PACKAGE_ROOT = Path(__file__).parents[2]
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
@@ -243,7 +242,7 @@ def _options(settings: Settings) -> dict[str, str]:
         **(s3_options(settings) if settings.is_on_s3 else {}),
         **classpath(settings),
         # Python workers import the contracts' parser: from this very checkout, installed or not.
-        "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),
+        "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent),
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": jvm_options(settings),
         **(LOOPBACK if settings.spark_master.startswith("local") else {}),
