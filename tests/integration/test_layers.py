@@ -102,7 +102,7 @@ PUT_BACK: dict[str, tuple[Sequence[str], str | None, Sequence[Remedy]]] = {
     "silver, gold, their checkpoints, current rows": (
         places(SILVER + GOLD + CURRENT, [Query.SILVER, Query.GOLD]),
         "has read .* it was restored",
-        [rebuild, resynced],
+        [rebuild, recover(Query.SUMMARIES, Query.PROFILES, Query.ACTIVITY), resynced],
     ),
     "bronze": (
         places(BRONZE),
