@@ -112,10 +112,10 @@ def host(
         check = partial(look_around, settings, stopping, lease, attended)
         keep_private(settings.index_dir)
         delta.ensure_tables(settings.lake)
-        reach.check(spark, settings)
         recovery.check_agreement(settings.lake, queries)
         if topology.landing().name in queries:
             loss.check(settings)
+            reach.check(spark, settings, stopping, check)  # its large batches are executors' work
         context = Context(spark, settings, {table: delta.table_id(settings.lake, table) for table in Table}, resources)
 
         def prepared(

@@ -1,23 +1,30 @@
-"""Files that executors say they have written are committed when the driver sees them whole, and not before."""
+"""Executors elsewhere: who does not see the lake is told from who could not look, and nothing of theirs is lost."""
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import reach
-from customer_activity.errors import SettingsError
+from customer_activity.errors import ActivityError, EnvironmentFault, LeaseLost, SettingsError, TransientError
 from customer_activity.lake.datafiles import DataFile
+from customer_activity.settings import Settings
+from customer_activity.storage import marker
 
 WRITTEN = {Table.PURCHASE_EVENTS: [DataFile("a.parquet", 3, 1, "{}"), DataFile("b.parquet", 5, 1, "{}")]}
 
 
-def with_master(master: str) -> Any:
-    return SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Settings:
+    return Settings(lake=str(tmp_path / "lake"), spark_master="spark://master:7077")
 
 
 @pytest.mark.parametrize(
@@ -30,16 +37,124 @@ def with_master(master: str) -> Any:
     ],
 )
 def test_a_file_that_the_driver_does_not_see_is_not_committed(
-    tmp_path: Path, there: dict[str, int], missing: str | None
+    elsewhere: Settings, there: dict[str, int], missing: str | None
 ) -> None:
-    folder = Path(table_path(str(tmp_path), Table.PURCHASE_EVENTS))
+    folder = Path(table_path(elsewhere.lake, Table.PURCHASE_EVENTS))
     folder.mkdir(parents=True)
     for name, size in there.items():
         (folder / name).write_bytes(b"x" * size)
-    elsewhere = with_master("spark://master:7077")
     if missing is None:
-        reach.require_here(elsewhere, str(tmp_path), WRITTEN)
+        reach.require_here(elsewhere, WRITTEN)
         return
-    with pytest.raises(SettingsError, match=f"an executor has written {missing}, .*\n.*in a bucket"):
-        reach.require_here(elsewhere, str(tmp_path), WRITTEN)
-    reach.require_here(with_master("local[2]"), str(tmp_path), WRITTEN)  # threads of the driver: nothing is asked
+    with pytest.raises(SettingsError, match=f"an executor has written {missing}, .*\\n.*in a bucket"):
+        reach.require_here(elsewhere, WRITTEN)
+    reach.require_here(elsewhere.model_copy(update={"spark_master": "local[2]"}), WRITTEN)  # threads of the driver
+
+
+class Context:
+    """Stands for a Spark context whose executors answer as they are told to, or never."""
+
+    defaultParallelism = 1  # noqa: N815 - as Spark calls it
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.cancelled = answer, threading.Event()
+
+    def setJobGroup(self, *_: object, **__: object) -> None:  # noqa: N802
+        pass
+
+    def cancelJobGroup(self, _: str) -> None:  # noqa: N802
+        self.cancelled.set()
+
+    def mapInArrow(self, *_: object) -> Context:  # noqa: N802
+        return self
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        if self.answer is None:
+            assert self.cancelled.wait(30)
+            raise PythonException("cancelled")
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return pa.Table.from_pylist([{"executor": "h 1", "host": "h", "found": self.answer}], marker.ANSWER)
+
+
+def session(answer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    context = Context(answer)
+    monkeypatch.setattr("customer_activity.lake.jvm.executors", lambda _: 1)
+    return SimpleNamespace(sparkContext=context, range=lambda *_: context)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        pytest.param(marker.SEES, None, "", id="it sees the lake"),
+        pytest.param(marker.BLIND, SettingsError, "executors on h do not see the lake", id="it sees another one"),
+        pytest.param("TimeoutError", TransientError, "could not look at the lake .*TimeoutError", id="storage is away"),
+        pytest.param(PythonException("No module named 'deltalake'"), EnvironmentFault, "cannot run", id="no package"),
+        pytest.param(PythonException("[PYTHON_VERSION_MISMATCH]"), EnvironmentFault, "cannot run", id="other Python"),
+        pytest.param(PythonException("executor lost"), TransientError, "could not ask", id="it was lost"),
+    ],
+)
+def test_what_an_executor_answers_is_told(
+    elsewhere: Settings, monkeypatch: pytest.MonkeyPatch, answer: Any, error: type[ActivityError] | None, words: str
+) -> None:
+    spark = session(answer, monkeypatch)
+    if error is None:
+        reach.check(spark, elsewhere, threading.Event(), lambda: None)
+    else:
+        with pytest.raises(error, match=words):
+            reach.check(spark, elsewhere, threading.Event(), lambda: None)
+    assert not Path(elsewhere.lake, marker.FOLDER).exists()
+
+
+@pytest.mark.parametrize("ends", ["it is told to stop", "the time is over", "its lease is lost"])
+def test_a_driver_does_not_wait_for_executors_that_never_come(
+    elsewhere: Settings, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    spark, stopping = session(None, monkeypatch), threading.Event()
+    monkeypatch.setattr(reach, "ANSWER_SECONDS", 0.3 if ends == "the time is over" else 1e9)
+    asked_at = time.monotonic()
+
+    def look_around() -> None:
+        if time.monotonic() - asked_at > 0.3:
+            if ends == "its lease is lost":
+                raise LeaseLost("another driver has taken over")
+            stopping.set()
+
+    if ends == "its lease is lost":
+        with pytest.raises(LeaseLost):
+            reach.check(spark, elsewhere, stopping, look_around)
+    else:
+        reach.check(spark, elsewhere, stopping, look_around)
+    assert spark.sparkContext.cancelled.is_set()
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        pytest.param(None, marker.SEES, id="the marker is there"),
+        pytest.param(FileNotFoundError(), marker.BLIND, id="there is none"),
+        pytest.param(PermissionError(), marker.BLIND, id="it may not read"),
+        pytest.param(OSError("AWS Error ACCESS_DENIED during GetObject"), marker.BLIND, id="S3 does not let it in"),
+        pytest.param(OSError("AWS Error SLOW_DOWN"), "OSError", id="S3 is busy"),
+    ],
+)
+def test_an_executor_tells_what_it_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError | None, found: str
+) -> None:
+    monkeypatch.setattr(marker, "HOLD_SECONDS", 0)
+    lake = str(tmp_path)
+    marker.leave(lake)
+    name = marker.leave(lake)
+    assert [path.name for path in (tmp_path / marker.FOLDER).iterdir()] == [name]  # a former one is gone
+
+    def fail(_: str) -> bytes | None:
+        if isinstance(error, FileNotFoundError):
+            return None
+        raise error  # type: ignore[misc]
+
+    if error is not None:
+        monkeypatch.setattr(marker, "read_whole", fail)
+    (answer,) = marker.look(lake, name, [])
+    assert answer.column("found").to_pylist() == [found]
+    marker.take_away(lake)
+    marker.take_away(lake)

@@ -20,3 +20,11 @@ def test_unit_tests_import_no_spark() -> None:
     done = subprocess.run([sys.executable, "-c", COLLECT], cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert done.stdout.splitlines()[-1].split() == ["heavy:"]
+
+
+def test_what_executors_import_to_land_is_light() -> None:
+    """Each of Spark's Python workers imports it, and an executor needs no package that it does not use."""
+    told = "import sys; from customer_activity.storage import marker; "
+    told += "from customer_activity.streams.bronze import landing; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert not {"deltalake", "pydantic", "confluent_kafka", "duckdb", "pyspark"}.intersection(done.stdout.split())

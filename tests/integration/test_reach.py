@@ -61,5 +61,5 @@ def test_executors_without_the_code_are_refused_at_start(settings: Settings, tmp
     with cluster.running(tmp_path, hidden=[PACKAGE.parent]) as found:
         done = drained(settings, found.address)
     assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
-    assert "executors do not find the pipeline's code" in done.stderr
+    assert "executors cannot run the pipeline's code" in done.stderr
     assert "Traceback" not in done.stderr

@@ -22,7 +22,7 @@ def resync(
 
     able = {name: stream for name, stream in STREAMS.items() if isinstance(stream, Resyncable)}
     if query not in able:
-        raise typer.BadParameter(f"{query} is none of {', '.join(able)}")
+        raise typer.BadParameter(f"{query!r} is not one of {', '.join(able)}", param_hint="STREAM")
     done = able[query].resync(console.settings_of(ctx), reason)
     if json:
         console.print_json(done._asdict())

@@ -72,7 +72,7 @@ def verify(
 def others() -> list[Declared]:
     """Return the tables that the verifier does not know by itself, with what their streams say that they must hold."""
     return [
-        Declared(write.target, write.key, write.expected)
+        Declared(write.target, (*write.key, *write.order), write.expected)
         for spec in topology.specs()
         for write in spec.writes
         if isinstance(write.target, catalog.Table) and write.target not in KNOWN

@@ -8,123 +8,135 @@ come later.
 
 from __future__ import annotations
 
-import os
-import socket
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import TYPE_CHECKING
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine.observability import log
-from customer_activity.errors import EnvironmentFault, SettingsError
+from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.settings import PACKAGE, Settings
-from customer_activity.storage.filesystem import filesystem, read_whole, write_whole
+from customer_activity.storage import marker
+from customer_activity.storage.filesystem import filesystem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOLDER = "_reach"
-EXECUTOR_SECONDS = 30.0  # until one has come; without any the driver does what is small by itself
-HOLD_SECONDS = 0.2  # of a task: no executor takes another one's
+ANSWER_SECONDS = 60.0  # for executors to come and to answer; without any the driver does what is small by itself
+WATCH_SECONDS = 0.2
 ROUNDS = 5  # of questions until every executor has answered
-ANSWER = pa.schema([("executor", pa.string()), ("host", pa.string()), ("sees", pa.bool_())])
+JOBS = "reach"
+UNABLE = ("No module named", "PYTHON_VERSION_MISMATCH")  # in what a Python worker ends with
 REMEDY = "have the lake where all of them reach it: in a bucket, or in a folder that every machine has at this path"
 
 
-def check(spark: SparkSession, settings: Settings) -> None:
+def check(spark: SparkSession, settings: Settings, stopping: threading.Event, look_around: Callable[[], None]) -> None:
     """Make sure that every executor elsewhere sees the lake, and has the pipeline's code.
+
+    Args:
+        spark: the session.
+        settings: which lake and which master.
+        stopping: ends the check when it is set.
+        look_around: called while executors are waited for; what it raises ends the check.
 
     Raises:
         SettingsError: one sees another folder, or may not read this one.
         EnvironmentFault: one cannot run the code.
+        TransientError: Spark or storage failed meanwhile.
     """
     if settings.spark_master.startswith("local"):
         return
-    deadline = time.monotonic() + EXECUTOR_SECONDS
-    while not jvm.executors(spark):
-        if time.monotonic() > deadline:
-            log.warning("%s has given no executor yet: large batches wait for one", settings.spark_master)
-            return
-        time.sleep(HOLD_SECONDS)
-    name = uuid4().hex
-    files, folder = filesystem(f"{settings.lake}/{FOLDER}")
-    files.create_dir(folder)
-    write_whole(f"{settings.lake}/{FOLDER}/{name}", name.encode())
+    name = marker.leave(settings.lake)
     try:
-        hosts = _asked(spark, settings.lake, name)
+        answers = _answers(spark, settings.lake, name, stopping, look_around)
     finally:
-        files.delete_file(f"{folder}/{name}")
-    if hosts:
+        marker.take_away(settings.lake)
+    if answers is None:
+        if not stopping.is_set():
+            log.warning("%s has given no executor that answers: large batches wait for one", settings.spark_master)
+        return
+    if blind := sorted({answer["host"] for answer in answers if answer["found"] == marker.BLIND}):
         raise SettingsError(
-            f"the executors on {', '.join(hosts)} do not see the lake {settings.lake} as the driver does",
+            f"the executors on {', '.join(blind)} do not see the lake {settings.lake} as the driver does",
             remedy=REMEDY,
+        )
+    if failed := next((answer for answer in answers if answer["found"] != marker.SEES), None):
+        raise TransientError(
+            f"the executor on {failed['host']} could not look at the lake {settings.lake}: {failed['found']}",
+            remedy="try again; its log says more",
         )
 
 
-def _asked(spark: SparkSession, lake: str, name: str) -> list[str]:
-    """Return the hosts whose executors do not see a marker."""
-    from pyspark.errors import PythonException  # noqa: PLC0415 - whoever looks at the topology needs no Spark
+def _answers(
+    spark: SparkSession, lake: str, name: str, stopping: threading.Event, look_around: Callable[[], None]
+) -> list[dict[str, Any]] | None:
+    """Ask all executors; None where there is none in time, or the driver is to stop."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - whoever looks at the topology needs no Spark
 
-    answered: set[str] = set()
-    blind: set[str] = set()
-    for _ in range(ROUNDS):
-        tasks = max(spark.sparkContext.defaultParallelism, jvm.executors(spark))
+    deadline = time.monotonic() + ANSWER_SECONDS
+    with ThreadPoolExecutor(1, thread_name_prefix=JOBS) as pool:
+        asked = pool.submit(_ask, spark, lake, name)
         try:
-            answers = (
-                spark.range(0, tasks, 1, tasks)
-                .mapInArrow(partial(_look, lake, name), "executor string, host string, sees boolean")
-                .toArrow()
-            )
-        except PythonException as error:
-            if f"No module named '{__name__.partition('.')[0]}" not in str(error):
-                raise
+            while not asked.done():
+                wait([asked], WATCH_SECONDS)
+                look_around()
+                if stopping.is_set() or time.monotonic() > deadline:
+                    return None
+        finally:
+            while not asked.done():
+                spark.sparkContext.cancelJobGroup(JOBS)
+                wait([asked], WATCH_SECONDS)
+    try:
+        return asked.result()
+    except (PySparkException, jvm.java_error()) as error:
+        if any(words in str(error) for words in UNABLE):
             raise EnvironmentFault(
-                f"executors do not find the pipeline's code in {PACKAGE.parent}, or that of another release",
+                f"executors cannot run the pipeline's code, which they look for in {PACKAGE.parent}: a package or the "
+                "Python that it needs is missing, or it is that of another release",
                 remedy="install this release on every machine that runs executors, or run the driver's image there",
             ) from None
-        for answer in answers.to_pylist():
-            answered.add(answer["executor"])
-            if not answer["sees"]:
-                blind.add(answer["host"])
-        if len(answered) >= jvm.executors(spark):
-            break
-    return sorted(blind)
+        raise TransientError(
+            f"Spark could not ask its executors whether they see the lake ({type(error).__name__})",
+            remedy="see that the master has executors that stay; then try again",
+        ) from error
 
 
-def _look(lake: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Answer in an executor; its Python workers have one parent."""
-    for _ in batches:
-        pass
-    try:
-        sees = read_whole(f"{lake}/{FOLDER}/{name}") == name.encode()
-    except OSError:  # not let in, or nobody there
-        sees = False
-    time.sleep(HOLD_SECONDS)
-    host = socket.gethostname()
-    yield pa.RecordBatch.from_pylist([{"executor": f"{host} {os.getppid()}", "host": host, "sees": sees}], ANSWER)
+def _ask(spark: SparkSession, lake: str, name: str) -> list[dict[str, Any]]:
+    """Run tasks until each executor has answered, or has had the chance to."""
+    spark.sparkContext.setJobGroup(JOBS, "do executors see the lake", interruptOnCancel=True)
+    answers: list[dict[str, Any]] = []
+    for _ in range(ROUNDS):
+        tasks = max(spark.sparkContext.defaultParallelism, jvm.executors(spark))
+        looked = spark.range(0, tasks, 1, tasks).mapInArrow(partial(marker.look, lake, name), marker.ANSWER_DDL)
+        answers += looked.toArrow().to_pylist()
+        if len({answer["executor"] for answer in answers}) >= jvm.executors(spark):
+            return answers
+    log.warning("some executors were not asked whether they see the lake: others were quicker")
+    return answers
 
 
-def require_here(spark: SparkSession, lake: str, written: Mapping[Table, Sequence[DataFile]]) -> None:
+def require_here(settings: Settings, written: Mapping[Table, Sequence[DataFile]]) -> None:
     """Make sure that the driver sees what executors elsewhere have written, whole.
 
     Raises:
         SettingsError: it does not; nothing was committed.
     """
-    if str(spark.sparkContext.master).startswith("local"):
+    if settings.spark_master.startswith("local"):
         return
     for table, of_table in written.items():
-        files, folder = filesystem(table_path(lake, table))
+        files, folder = filesystem(table_path(settings.lake, table))
         found = files.get_file_info([f"{folder}/{file.path}" for file in of_table])
         for file, here in zip(of_table, found, strict=True):
             if here.type != fs.FileType.File or here.size != file.size:
                 raise SettingsError(
-                    f"{table.label}: an executor has written {file.path}, and the driver does not see it in {lake}",
+                    f"{table.label}: an executor has written {file.path}, and the driver does not see it in "
+                    f"{settings.lake}",
                     remedy=REMEDY,
                 )

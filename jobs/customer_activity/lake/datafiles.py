@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -136,6 +137,13 @@ def write_at_once(batches: Iterator[pa.RecordBatch], lake: str, table: Table) ->
     with ThreadPoolExecutor(cores, thread_name_prefix="write") as pool:
         files = [working.result() for working in [pool.submit(write) for _ in range(cores)]]
     return [file for file in files if file is not None]
+
+
+def stamped(rows: pa.Table, column: str, number: int, landed_at: datetime) -> pa.Table:
+    """Add to rows the number of their landing, and in a column when that was."""
+    at = pa.scalar(landed_at, pa.timestamp("us", tz="UTC"))
+    rows = rows.append_column(column, pa.repeat(at, rows.num_rows))
+    return rows.append_column("landing", pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows))
 
 
 def whole(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
@@ -78,13 +77,6 @@ class Numbering:
     def of_replay(self) -> Landing:
         """Return the landing of a replay that begins now."""
         return Landing(self.newest + 1, EPOCH + _now() * MILLISECOND)
-
-
-def stamped(rows: pa.Table, column: str, number: int, landed_at: datetime) -> pa.Table:
-    """Add to rows the number of their landing, and in a column when that was."""
-    at = pa.scalar(landed_at, pa.timestamp("us", tz="UTC"))
-    rows = rows.append_column(column, pa.repeat(at, rows.num_rows))
-    return rows.append_column(LANDING, pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows))
 
 
 def _now() -> int:

@@ -34,8 +34,9 @@ from customer_activity.contracts.parsing import parse_batch
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.lake import audit, delta, footers, named_operations
+from customer_activity.lake.datafiles import stamped
 from customer_activity.lake.microbatch import REMOVED, REPLAYED
-from customer_activity.lake.numbering import BY_RULES, LANDING, Landing, Numbering, stamped
+from customer_activity.lake.numbering import BY_RULES, LANDING, Landing, Numbering
 from customer_activity.lake.replacing import settle
 from customer_activity.lease import lease
 from customer_activity.quarantine.contents import PLACE, Selection, selected

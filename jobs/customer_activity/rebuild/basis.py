@@ -148,7 +148,13 @@ def _read(lake: str, edge: Edge, note: Mapping[str, Any]) -> int:
     """Return the version of a table that a stream had read last when it made the commit that has this note."""
     if edge.read.label in note and not deltalog.noted(note):  # gold of a release before
         return int(note[edge.read.label])
-    return read_by(note, {edge.read: delta.table_id(lake, edge.read)}).get(edge.read, NOTHING)
+    known = delta.table_id(lake, edge.read)
+    if (place := deltalog.noted(note).get(edge.read)) is not None and place.table_id != known:
+        raise TransientError(
+            f"{edge.stream} has read {edge.read.label} as it was before it was created again",
+            remedy="`activity status` says what does not fit; let the streams go on, then rebuild again",
+        )
+    return read_by(note, {edge.read: known}).get(edge.read, NOTHING)
 
 
 def _at(lake: str, table: Table, version: int) -> DeltaTable | None:

@@ -18,10 +18,8 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
 from customer_activity.contracts.parsing import parse_batch
-from customer_activity.engine import reach
 from customer_activity.lake import jvm
-from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
-from customer_activity.lake.numbering import stamped
+from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts, stamped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,7 +80,6 @@ def land_in_workers(records: DataFrame, landing: Landing, largest: int = 0) -> L
 
     Raises:
         NotForWorkers: some of the records have to come another way, and with them all.
-        SettingsError: the workers see another lake.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - whoever looks at the stream needs no Spark
 
@@ -102,9 +99,7 @@ def land_in_workers(records: DataFrame, landing: Landing, largest: int = 0) -> L
         raise
     if pc.any(reported.column("is_unreadable")).as_py():
         raise NotForWorkers("a header's name, or a Kafka timestamp, is not as Spark tells it")
-    landed = _collected(reported.to_batches())
-    reach.require_here(records.sparkSession, landing.lake, landed.files)
-    return landed
+    return _collected(reported.to_batches())
 
 
 # One row a file, and one row a count; the columns of the other kind are null. One row alone says that there are

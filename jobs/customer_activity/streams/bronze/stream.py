@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
+from customer_activity.engine import reach
 from customer_activity.engine.observability import log
 from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
 from customer_activity.kafka import clients
@@ -94,9 +95,8 @@ def step(
         batch.extra["topic_ids"] = topic_ids
     landing = numbering.of(batch)
     topics = settings.purchase_topic, settings.profile_topic
-    landed = _landed(
-        records, batch, Landing(settings.lake, *topics, settings.currency, landing.number, landing.landed_at), fetcher
-    )
+    how = Landing(settings.lake, *topics, settings.currency, landing.number, landing.landed_at)
+    landed = _landed(records, batch, how, fetcher, settings)
     for (topic, reason), count in landed.outcomes.items():
         batch.count(topic, READ, count)
         batch.count(topic, ACCEPTED if reason is None else QUARANTINED, count)
@@ -108,7 +108,9 @@ def step(
         yield Append(table, files=landed.files.get(table, []))
 
 
-def _landed(records: DataFrame, batch: MicroBatch, landing: Landing, fetcher: Fetcher | None) -> Landed:
+def _landed(
+    records: DataFrame, batch: MicroBatch, landing: Landing, fetcher: Fetcher | None, settings: Settings
+) -> Landed:
     """Land a batch's records the way that suits their number and size."""
     sizes = Sizes(0, 0)
     if fetcher is not None and batch.records is not None:
@@ -123,7 +125,9 @@ def _landed(records: DataFrame, batch: MicroBatch, landing: Landing, fetcher: Fe
         return _land_here(few.to_batches(), batch, landing)
     try:
         with batch.phase("compute"):
-            return land_in_workers(records, landing, sizes.largest)
+            landed = land_in_workers(records, landing, sizes.largest)
+            reach.require_here(settings, landed.files)
+            return landed
     except NotForWorkers as reason:
         if fetcher is None or batch.records is None:
             raise
