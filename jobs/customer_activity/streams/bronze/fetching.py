@@ -23,9 +23,9 @@ from customer_activity.settings import Settings
 
 POLL_SECONDS = 0.005  # the client waits for so many messages or so long, whatever it has by then
 MESSAGES_A_POLL = 2_000
-EXPECTED_BYTES = 65_536  # of a message, before one has come: so many are taken at once as fit a part
 SILENCE_SECONDS = 120.0  # as Spark's own consumer waits: a broker that was restarted has answered by then
 PART_BYTES = 16 << 20  # of keys and values: handed out when it is reached
+EXPECTED_BYTES = PART_BYTES  # of a message, before one has come: it is taken alone, and from then on as many as fit
 PART_RECORDS = 50_000
 AHEAD_BYTES = 16 << 20  # of records beyond a batch that came too early; with more, a later batch asks for them again
 SAMPLED_AT = (0.0, 0.5, 0.95)  # of each partition's part of a batch
