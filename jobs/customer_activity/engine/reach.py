@@ -53,6 +53,7 @@ def check(spark: SparkSession, settings: Settings, stopping: threading.Event, lo
     """
     if settings.spark_master.startswith("local"):
         return
+    log.info("asking the executors of %s whether they see the lake", settings.spark_master)
     name = marker.leave(settings.lake)
     try:
         answers = _answers(spark, settings.lake, name, stopping, look_around)
