@@ -115,7 +115,8 @@ def host(
         recovery.check_agreement(settings.lake, queries)
         if topology.landing().name in queries:
             loss.check(settings)
-            reach.check(spark, settings, stopping, check)  # its large batches are executors' work
+        if any(topology.spec(query).is_spread for query in queries):
+            reach.check(spark, settings, stopping, check)
         context = Context(spark, settings, {table: delta.table_id(settings.lake, table) for table in Table}, resources)
 
         def prepared(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -103,6 +103,11 @@ class Settings(BaseSettings):
         "local[*]",
         pattern=r"^(local(-cluster)?(\[.+\])?|yarn|(spark|k8s)://.+)$",
         description="Spark master to run on.",
+    )
+    placement: Literal["auto", "driver", "executors"] = Field(
+        "auto",
+        description="Where batches are worked on: small ones in the driver and large ones on Spark's executors, where "
+        "the master has some of its own; or always the one or the other.",
     )
     production: bool = Field(False, description="Refuse settings that are for drills (fault injection) only.")  # noqa: FBT003
     fail_points: bool = Field(

@@ -78,6 +78,7 @@ class Spec:
         promises: what holds whatever happens, in words.
         is_behind: whether it is behind the hot path: it merges into a table of current rows.
         is_gated: whether its batches wait while quality holds publishing.
+        is_spread: whether Spark's executors can do its batches, or a part of them.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Spec:
     promises: str
     is_behind: bool = False
     is_gated: bool = False
+    is_spread: bool = False
 
     @property
     def sources(self) -> list[Table]:

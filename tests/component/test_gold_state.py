@@ -19,9 +19,10 @@ from customer_activity.lake import delta, deltalog
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.state.local import LocalState
+from customer_activity.state.profile_records import newest
 from customer_activity.streams.gold import state as gold_state
 from customer_activity.streams.gold.state import change as changed
-from customer_activity.streams.gold.state import latest, summarised, totalled, with_an_end
+from customer_activity.streams.gold.state import summarised, totalled, with_an_end
 from support import tables
 from support.tables import append
 
@@ -279,10 +280,10 @@ def test_a_row_out_of_range_ends_with_its_profile_although_another_begins(
     largest = [bought(100 + number, amount="9999999999999999.99") for number in range(2)]
     huge = summarised(pa.Table.from_pylist(largest, arrow_schema(Table.PURCHASES)))
     if not is_at_once:
-        with changed(state, totalled([huge]), latest(nothing), [], to, list) as changes:
+        with changed(state, totalled([huge]), newest(nothing), [], to, list) as changes:
             assert ([*changes.rows], changes.beyond) == ([], ["C-1"])
     sums = totalled([huge] if is_at_once else [])
-    with changed(state, sums, latest(moves), with_an_end(moves), to, list) as changes:
+    with changed(state, sums, newest(moves), with_an_end(moves), to, list) as changes:
         ((gone,),) = changes.rows
     row = dict(zip(gold_state.ROW, gone, strict=True))
     assert [row[name] for name in ("customer_id", "name", "existed", "is_gone")] == ["C-1", None, True, True]

@@ -32,7 +32,7 @@ def test_nobody_else_reads_what_lies_beside_the_tables(settings: Settings, is_th
         Path(settings.lake, folder).mkdir(parents=True)
     delta.ensure_tables(settings.lake)
     found = {folder: rights(Path(settings.lake, folder)) for folder in PRIVATE_FOLDERS}
-    assert found == dict.fromkeys(("_index", "_checkpoints", "_history", "_audit", "_corrections"), 0o700)
+    assert found == dict.fromkeys(("_index", "_state", "_checkpoints", "_history", "_audit", "_corrections"), 0o700)
 
 
 def test_analysts_read_the_tables(settings: Settings) -> None:

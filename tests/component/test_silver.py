@@ -13,7 +13,7 @@ import pytest
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.state.profile_records import records
-from customer_activity.streams.silver import profiles, purchases, stream
+from customer_activity.streams.silver import order, profiles, purchases
 
 
 def at(second: int) -> datetime:
@@ -21,7 +21,7 @@ def at(second: int) -> datetime:
 
 
 def in_order(table: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
-    return stream.in_order(pa.Table.from_pylist(list(rows), schema=arrow_schema(table)))
+    return order.in_order(pa.Table.from_pylist(list(rows), schema=arrow_schema(table)))
 
 
 def bought(

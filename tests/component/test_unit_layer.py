@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from customer_activity.settings import PROJECT
 
 HEAVY = ("pyspark", "py4j", "delta", "moto", "great_expectations")
@@ -22,9 +24,18 @@ def test_unit_tests_import_no_spark() -> None:
     assert done.stdout.splitlines()[-1].split() == ["heavy:"]
 
 
-def test_what_executors_import_to_land_is_light() -> None:
+@pytest.mark.parametrize(
+    "module",
+    [
+        "storage.marker",
+        "streams.bronze.landing",
+        "streams.silver.tasks",
+        "streams.silver.profile_tasks",
+        "streams.gold.tasks",
+    ],
+)
+def test_what_executors_import_is_light(module: str) -> None:
     """Each of Spark's Python workers imports it, and an executor needs no package that it does not use."""
-    told = "import sys; from customer_activity.storage import marker; "
-    told += "from customer_activity.streams.bronze import landing; print(*sorted(sys.modules))"
+    told = f"import sys; import customer_activity.{module}; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert not {"deltalake", "pydantic", "confluent_kafka", "duckdb", "pyspark"}.intersection(done.stdout.split())

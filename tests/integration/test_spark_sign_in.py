@@ -53,7 +53,7 @@ def test_a_driver_on_one_machine_starts_with_the_same_settings(secret: Path, tmp
 
 
 def test_only_who_has_the_secret_can_have_something_run(spark_cluster: Cluster, secret: Path, tmp_path: Path) -> None:
-    address, worker = spark_cluster
+    address, (worker,), _ = spark_cluster
     (tmp_path / "empty").mkdir()
 
     line = [

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of this machine's own: a master and a worker, as processes."""
+"""A standalone Spark cluster of this machine's own: a master and workers, as processes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ MASTER, WORKER = (f"org.apache.spark.deploy.{name}" for name in ("master.Master"
 
 
 class Cluster(NamedTuple):
-    """A cluster that runs: its master's address, and its worker."""
+    """A cluster that runs: its master's address, its workers, and where Spark's settings are."""
 
     address: str
-    worker: psutil.Process
+    workers: list[psutil.Process]
+    conf: Path | None
 
 
 def environment(conf: Path | None = None) -> dict[str, str]:
@@ -35,33 +36,35 @@ def environment(conf: Path | None = None) -> dict[str, str]:
 
 
 @contextmanager
-def running(folder: Path, conf: Path | None = None, hidden: Sequence[Path] = ()) -> Iterator[Cluster]:
-    """Run a master and a worker of one core; logs and the worker's files go to a folder.
+def running(folder: Path, conf: Path | None = None, hidden: Sequence[Path] = (), workers: int = 1) -> Iterator[Cluster]:
+    """Run a master and workers of one core each; logs and the workers' files go to a folder.
 
     Args:
         folder: of logs.
         conf: with Spark's settings.
-        hidden: folders that are empty for the worker, as if it was another machine.
+        hidden: folders that are empty for the workers, as if they were other machines.
+        workers: how many.
     """
     address = f"spark://{addresses.free()}"
     port = address.rpartition(":")[2]
     common = ["--host", "127.0.0.1", "--webui-port", "0"]
     room = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
-    lines = {
-        "master": [str(SPARK_CLASS), MASTER, *common, "--port", port],
-        "worker": [str(SPARK_CLASS), WORKER, *common, *room, address],
-    }
+    worker = [str(SPARK_CLASS), WORKER, *common, *room, address]
     if hidden:
         mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(path))} && " for path in hidden)
-        own = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{mounts}exec "$@"', "sh"]
-        lines["worker"] = [*own, *lines["worker"]]
+        worker = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{mounts}exec "$@"', "sh", *worker]
+    lines = {
+        "master": [str(SPARK_CLASS), MASTER, *common, "--port", port],
+        **{f"worker-{number}": worker for number in range(workers)},
+    }
     with ExitStack() as stack:
         started = []
         for name, line in lines.items():
-            log = stack.enter_context((folder / f"{name}.log").open("wb"))
-            part = subprocess.Popen(line, env=environment(conf), stdout=log, stderr=log)
+            said = stack.enter_context((folder / f"{name}.log").open("wb"))
+            part = subprocess.Popen(line, env=environment(conf), stdout=said, stderr=said)
             started.append(part)
             stack.callback(part.wait, 30)
             stack.callback(part.terminate)
-        until(lambda: "Registering worker" in (folder / "master.log").read_text(encoding="utf-8"), 90)
-        yield Cluster(address, psutil.Process(started[1].pid))
+        log = folder / "master.log"
+        until(lambda: log.read_text(encoding="utf-8").count("Registering worker") == workers, 90)
+        yield Cluster(address, [psutil.Process(part.pid) for part in started[1:]], conf)

@@ -164,15 +164,16 @@ class Life:
         acts[event]()
 
     def restart(self, *, lost: bool = False, old: bool = False, keep: bool = False) -> None:
-        """Keep the indexes as they are, lose them, or put those of an earlier restart back."""
-        indexes = self.pipeline.settings.index_dir
-        if (lost or old) and indexes.exists():  # what happened before may have taken it
-            shutil.rmtree(indexes)
-        if old and self.old_index.exists():
-            shutil.copytree(self.old_index, indexes)
-        if keep and indexes.exists():
-            shutil.rmtree(self.old_index, ignore_errors=True)
-            shutil.copytree(indexes, self.old_index)
+        """Keep local state and sorted runs as they are, lose them, or put those of an earlier restart back."""
+        for folder in (self.pipeline.settings.index_dir, Path(self.lake, "_state")):
+            kept = self.old_index / folder.name
+            if (lost or old) and folder.exists():  # what happened before may have taken it
+                shutil.rmtree(folder)
+            if old and kept.exists():
+                shutil.copytree(kept, folder)
+            if keep and folder.exists():
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.copytree(folder, kept)
 
     def vacuum(self, table: Table) -> None:
         """Remove at once what was replaced, as far as the readers let it."""

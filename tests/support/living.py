@@ -31,7 +31,8 @@ from customer_activity.operations import recovery
 from support.quick_pipeline import QuickPipeline
 from support.streams import Query
 
-REMEMBERED = ("machine", "settings", "log", "view", "batches", "cursors", "versions", "sent", "fetched")
+PLACEMENTS = ("driver", "executors")  # of the drivers, in turn
+REMEMBERED = ("machine", "drivers", "settings", "log", "view", "batches", "cursors", "versions", "sent", "fetched")
 
 
 class Appended(NamedTuple):
@@ -86,9 +87,12 @@ class LivingPipeline(QuickPipeline):
     machine: int = 0
     numbering: Numbering = field(init=False)
     known_ids: dict[Table, str] = field(default_factory=dict)
+    drivers: int = 0
 
     def restart(self, *, loses_indexes: bool = False) -> None:
-        """Start as a driver does, which may be refused; the one before has ended."""
+        """Start as a driver does, which may be refused; the one before has ended. Batches are elsewhere than its."""
+        self.settings = self.settings.model_copy(update={"placement": PLACEMENTS[self.drivers % 2]})
+        self.drivers += 1
         self.forget_logs()
         recovery.check_agreement(self.settings.lake, list(Query))
         if not self.known_ids:

@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.streams.bronze.fetching import Sizes
+from customer_activity.streams.bronze.stream import LARGE_RECORD_BYTES
 from support.pipeline import SOURCES, Pipeline, kafka_rows
 from support.streams import Query
 
@@ -30,6 +32,10 @@ class Fetched:
         """Return them, as often as they are asked for."""
         found: list[pa.RecordBatch] = self.rows.to_batches()
         return found
+
+    def sample(self, _ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> Sizes:
+        """Have them come this way, wherever batches are worked on: there is no broker that Spark could read from."""
+        return Sizes(LARGE_RECORD_BYTES + 1, LARGE_RECORD_BYTES + 1)
 
 
 @dataclass

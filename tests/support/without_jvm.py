@@ -1,5 +1,7 @@
 """Commits without a JVM: in the place of Delta's transaction class one of a few lines, which writes the same entry.
 
+What executors do is done here, share after share, by the product's own tasks.
+
 The product's own `commits.commit` runs, with its fences and its look at transaction ids. What Delta does besides,
 conflicts between two writers and checksums, is for the tests that have Spark: a life has one writer.
 
@@ -11,15 +13,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.engine import executors
+from customer_activity.engine.executors import ByLane, InputGone, OnProgress, Reports, Task
 from customer_activity.lake import delta, jvm
 
 
@@ -88,11 +94,49 @@ def _table_id(lake: str, table: Table) -> str:
     return str(next(action["metaData"]["id"] for action in actions if "metaData" in action))
 
 
+def _run(_: NoSpark, shares: int, task: Task, _progress: OnProgress) -> Reports:
+    """Run a task for each share, one after the other."""
+    with _translated():
+        return [told for number in range(shares) for told in _told(task(_number(number)))]
+
+
+def _run_by_lane(_: NoSpark, shares: int, work: ByLane, _progress: OnProgress) -> Reports:
+    """Bring rows together by their lane, last rows first: Spark promises no order."""
+    with _translated():
+        found = [batch for number in range(shares) for batch in work.pack(_number(number))]
+        rows = pa.Table.from_batches(found, executors.PARCELS)
+        of_lane = (rows.filter(pc.equal(rows.column("lane"), lane)).to_batches() for lane in work.lanes)
+        return [told for batches in of_lane for told in _told(work.task(reversed(batches)))]
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputGone from error
+
+
+def _number(number: int) -> list[pa.RecordBatch]:
+    return [pa.record_batch({"id": pa.array([number], pa.int64())})]
+
+
+def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    return (json.loads(text) for batch in batches for text in batch.column("report").to_pylist())
+
+
 @contextmanager
 def without_jvm() -> Iterator[NoSpark]:
-    """Commit without a JVM; yields what stands in for the session."""
+    """Commit, and do executors' work, without a JVM; yields what stands in for the session."""
     with (
         patch.multiple(jvm, begin=_begin, last_version=_last_version, commit=_commit),
+        patch.multiple(
+            executors,
+            run=_run,
+            run_by_lane=_run_by_lane,
+            lanes=lambda _, count: list(range(count)),
+            parallelism=lambda _: 2,
+        ),
         patch.object(delta, "table_id", _table_id),
     ):
         yield NoSpark()

@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.checkpoints.resumption import Written
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine import placement
 from customer_activity.engine.stream import Context, Merge, Opened, Steps, Writer
 from customer_activity.lake import commits, delta, deltalog, feeds, footers
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import MicroBatch, number_of
+from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch, number_of
 from customer_activity.settings import Settings
 from customer_activity.topology import Spec
 
@@ -78,7 +79,9 @@ class _Worker:
     """Works on a stream's batches."""
 
     def __init__(self, stream: ChangeStream, context: Context) -> None:
-        spec = stream.spec
+        self.spec = spec = stream.spec
+        self.settings = context.settings
+        self.executors = partial(placement.executors_of, context.spark)
         self.lake = context.settings.lake
         self.columns = stream.columns
         self.ids = {table: context.ids[table] for table in spec.sources}
@@ -113,6 +116,10 @@ class _Worker:
         was_sure, self.is_sure = self.is_sure, False
         for part, of_part in batch.parts(feed.parts(stop=stop, of=self.of_refused)):
             if part.files:
+                if self.spec.is_spread:
+                    rows = sum(file.rows for file in part.files)
+                    is_small = part.is_small and rows <= SMALL_BATCH_ROWS
+                    of_part.placement = placement.decide(self.settings, rows, self.executors, is_small=is_small)
                 self._note(part, of_part)
                 self.writer.make_all(self.step(part, of_part), of_part)
                 for table in self.written.read:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from customer_activity import shown
+from customer_activity.lake.microbatch import Placement
 
 log = logging.getLogger("customer_activity")
 
@@ -85,6 +86,7 @@ class QueryStatus:
         batch_id: the last finished batch.
         batch_rows: rows in it.
         rows_per_second: of it.
+        placement: where it was worked on, and why; empty where its stream always works.
         batch_seconds: how long it took.
         last_batch_at: when it ended, UTC.
         rows_total: rows since the driver started.
@@ -103,6 +105,7 @@ class QueryStatus:
     batch_id: int | None = None
     batch_rows: int = 0
     rows_per_second: float = 0.0
+    placement: str = ""
     batch_seconds: float = 0.0
     last_batch_at: str | None = None
     rows_total: int = 0
@@ -117,8 +120,16 @@ class QueryStatus:
         """Note how far the batch at work is: supervision takes it for a sign of life."""
         self.progress, self.progress_at = progress, now()
 
-    def finished(self, batch_id: int, rows: int, seconds: float, phases: Mapping[str, float]) -> None:
+    def finished(
+        self,
+        batch_id: int,
+        rows: int,
+        seconds: float,
+        phases: Mapping[str, float],
+        placement: Placement | None = None,
+    ) -> None:
         """Note a finished batch and log it."""
+        self.placement = "" if placement is None else f"{placement.place}: {placement.why}"
         self.phases = {name: round(millis, 1) for name, millis in phases.items()}
         self.batch_id, self.batch_rows, self.batch_seconds = batch_id, rows, round(seconds, 3)
         self.rows_per_second = round(rows / seconds, 1) if seconds else 0.0
@@ -126,13 +137,14 @@ class QueryStatus:
         self.last_batch_at = now()
         self.progress, self.progress_at = "", None
         log.info(
-            "query=%s batch_id=%d rows=%d seconds=%.3f rows_per_second=%.0f %s",
+            "query=%s batch_id=%d rows=%d seconds=%.3f rows_per_second=%.0f %s%s",
             self.query,
             batch_id,
             rows,
             seconds,
             self.rows_per_second,
             " ".join(f"{name}={millis:.0f}ms" for name, millis in self.phases.items()),
+            f" placement={self.placement!r}" if self.placement else "",
         )
 
     def write(self, run_dir: Path) -> None:

@@ -124,7 +124,8 @@ class RunningQuery:
             except BaseException as error:  # kept as it is: Spark would hand back only its text
                 self.failure = error
                 raise
-            self.status.finished(batch_id, batch.rows, time.monotonic() - started, batch.phases)
+            seconds = time.monotonic() - started
+            self.status.finished(batch_id, batch.rows, seconds, batch.phases, batch.placement)
             if batch.rows > SMALL_BATCH_ROWS:
                 pa.default_memory_pool().release_unused()  # Arrow would keep what a large batch took
         if self.turns is not None:

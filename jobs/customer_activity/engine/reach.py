@@ -123,6 +123,11 @@ def _ask(spark: SparkSession, lake: str, name: str) -> list[dict[str, Any]]:
     return answers
 
 
+def blind() -> SettingsError:
+    """Say that executors do not find what the driver sees."""
+    return SettingsError("an executor does not find files of the lake that the driver sees", remedy=REMEDY)
+
+
 def require_here(settings: Settings, written: Mapping[Table, Sequence[DataFile]]) -> None:
     """Make sure that the driver sees what executors elsewhere have written, whole.
 

@@ -40,7 +40,8 @@ class QueryReport:
     state: str
     message: str = ""  # why it failed, or what its state means
     pid: int | None = None  # the driver's process
-    # Its last batch: id, rows, seconds, at. Of a query that has left no status, only id and at.
+    # Its last batch: id, rows, seconds, at, and placement (where it was worked on, and why). Of a query that left no
+    # status, only id and at.
     batch: dict[str, Any] | None = None
     progress_at: str | None = None  # when the batch at work last told how far it is, UTC; `message` has the words
     idle_at: str | None = None  # when it last found nothing to read, UTC
@@ -222,6 +223,7 @@ def _state(settings: Settings, query: str, progress: checkpoint.Progress | None)
         "rows": status["batch_rows"],
         "seconds": status["batch_seconds"],
         "at": status["last_batch_at"],
+        "placement": status.get("placement", ""),
     }
     return QueryReport(
         query,

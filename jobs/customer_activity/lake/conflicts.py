@@ -1,4 +1,7 @@
-"""Conflicting duplicates: purchases that were counted with other content, as quarantine has them."""
+"""Conflicting duplicates: purchases that were counted with other content, as quarantine has them.
+
+Spark's executors import this module, and need no delta-rs for it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from customer_activity.catalog import Reason, Table, table_path
 
@@ -17,6 +19,8 @@ ROWS_AT_A_TIME = 256  # that are read at once: each may have megabytes
 
 def held(lake: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows that quarantine has of them."""
+    from deltalake import DeltaTable  # noqa: PLC0415 - executors have no use for it
+
     quarantine = DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset()
     is_one = pc.field("reason") == Reason.CONFLICTING_DUPLICATE.value
     return quarantine.to_table(columns=columns and list(columns), filter=is_one)
@@ -24,20 +28,26 @@ def held(lake: str, columns: Sequence[str] | None = None) -> pa.Table:
 
 def landed(lake: str, places: pa.Table) -> Iterator[pa.Table]:
     """Yield the purchases that landed at some coordinates (partition, offset) as quarantine has conflicting ones."""
+    from deltalake import DeltaTable  # noqa: PLC0415 - executors have no use for it
+
     events = DeltaTable(table_path(lake, Table.PURCHASE_EVENTS)).to_pyarrow_dataset()
     # Files tell their bounds of offsets, so few are opened; an offset may be there once a partition.
     is_among = pc.field("offset").isin(places.column("offset").unique())
     found = events.to_batches(filter=is_among, batch_size=ROWS_AT_A_TIME, batch_readahead=1, fragment_readahead=1)
     for batch in found:
-        rows = at(pa.Table.from_batches([batch]), places)
-        values = {
-            "reason": pa.repeat(Reason.CONFLICTING_DUPLICATE.value, rows.num_rows),
-            "detail": pa.repeat("$.purchaseId: counted before with other content", rows.num_rows),
-            "quarantined_at": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC")), rows.num_rows),
-        }
-        for name, column in values.items():
-            rows = rows.append_column(name, column)
-        yield rows
+        yield refused(at(pa.Table.from_batches([batch]), places))
+
+
+def refused(events: pa.Table) -> pa.Table:
+    """Give purchases as they landed the columns with which quarantine has them."""
+    values = {
+        "reason": pa.repeat(Reason.CONFLICTING_DUPLICATE.value, events.num_rows),
+        "detail": pa.repeat("$.purchaseId: counted before with other content", events.num_rows),
+        "quarantined_at": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC")), events.num_rows),
+    }
+    for name, column in values.items():
+        events = events.append_column(name, column)
+    return events
 
 
 def at(rows: pa.Table, places: pa.Table) -> pa.Table:

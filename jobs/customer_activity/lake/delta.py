@@ -34,7 +34,7 @@ PROPERTIES = {
 
 # The tables are for everyone with access to the lake. The indexes have names and addresses by customer, outside of any
 # table's rights, and the others are the driver's alone.
-PRIVATE_FOLDERS = ("_index", "_checkpoints", "_history", "_audit", "_corrections")
+PRIVATE_FOLDERS = ("_index", "_state", "_checkpoints", "_history", "_audit", "_corrections")
 
 # A stream that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most. A limit
 # may end inside a version, which is then read to its end (checkpoint.OffsetRange.versions).

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from customer_activity.settings import Settings
+if TYPE_CHECKING:  # executors import this module, and need no settings
+    from customer_activity.settings import Settings
 
 ORDER = "fail_point"
 REACHED = "fail_point.reached"

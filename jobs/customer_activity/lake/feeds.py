@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
@@ -157,9 +158,16 @@ class Feed:
             found = dataset.dataset(paths, schema=schema, filesystem=files, format="parquet")
             yield from found.to_batches(batch_readahead=READ_AHEAD, fragment_readahead=READ_AHEAD)
         except FileNotFoundError as error:
-            raise self._lost(table) from error
+            raise self.lost(table) from error
 
-    def _lost(self, table: Table) -> ChangeFeedLost:
+    def is_gone(self, table: Table) -> bool:
+        """Whether some of a table's files are not there any more."""
+        files, folder = filesystem(table_path(self.lake, table))
+        found = files.get_file_info([f"{folder}/{file.path}" for file in self.added[table]])
+        return any(info.type == fs.FileType.NotFound for info in found)
+
+    def lost(self, table: Table) -> ChangeFeedLost:
+        """Say that files of a table are gone."""
         after, upto = self.versions[table]
         return ChangeFeedLost(
             f"{table.label}: files that versions {after + 1} to {upto} added are gone, and they were not read yet",

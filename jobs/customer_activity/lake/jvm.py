@@ -58,6 +58,21 @@ def executors(spark: SparkSession) -> int:
     return len(tracker.getExecutorInfos()) - 1
 
 
+def tasks_at_work(spark: SparkSession, group: str | None) -> tuple[int, int]:
+    """Return how many tasks of a group's running jobs are through, and how many they have; zeros without a JVM."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+
+    try:
+        tracker = spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        of_group = {stage for job in jobs if job is not None for stage in job.stageIds}
+        stages = [tracker.getStageInfo(stage) for stage in of_group.intersection(tracker.getActiveStageIds())]
+    except (Py4JError, OSError):
+        return 0, 0
+    at_work = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in at_work), sum(stage.numTasks for stage in at_work)
+
+
 def java_error() -> type[Exception]:
     """Return what is raised here for an exception in Java that pyspark has no name for."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415

@@ -1,7 +1,6 @@
 """What one micro-batch is: its identity for exactly-once writes, and its accounting.
 
-What a batch reads comes to this process: a plan, a job and a shuffle cost more than its data. Only a large batch from
-Kafka stays with Spark's workers.
+What a small batch reads comes to this process: a plan, a job and a shuffle cost more than its data.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from customer_activity.catalog import Table, lease_id
 from customer_activity.lake.failpoints import FailPoint, nowhere
@@ -24,6 +24,20 @@ SMALL_BATCH_BYTES = 2 << 20  # of Parquet, where the size is known from the file
 READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE = "read", "accepted", "quarantined", "duplicate", "stale"
 REPLAYED, REMOVED = "replayed", "removed"  # from quarantine: appended to bronze, and taken out there
 COUNTED = "counted"  # in a correction's note: what a table's batches have counted by then, in place of their own notes
+
+
+class Place(StrEnum):
+    """Where a batch is worked on."""
+
+    DRIVER = "driver"
+    EXECUTORS = "executors"
+
+
+class Placement(NamedTuple):
+    """Where a batch is worked on, and why there."""
+
+    place: Place
+    why: str
 
 
 class HasVersions(Protocol):
@@ -69,6 +83,7 @@ class MicroBatch:
     failpoint: Callable[[FailPoint], None] = nowhere
     # Told, in words, how far a batch is that takes its time: supervision looks at it.
     progress: Callable[[str], None] = lambda _: None
+    placement: Placement | None = None  # None: where its stream always works
 
     def parts(self, feeds: Iterable[Part]) -> Iterator[tuple[Part, MicroBatch]]:
         """Yield the parts of the batch's feed, each with a batch of its own, whose accounting becomes this one's."""
@@ -78,6 +93,7 @@ class MicroBatch:
             yield feed, part
             self.rows += part.rows
             self.commits += part.commits
+            self.placement = part.placement
             for topic, outcomes in part.counts.items():
                 for outcome, records in outcomes.items():
                     self.count(topic, outcome, records)
@@ -138,6 +154,7 @@ class MicroBatch:
                 "counts": self.counts,
                 **({"upto": self.upto} if self.versions else {}),
                 **({"cut": self.cut} if self.cut else {}),
+                **({"placement": self.placement._asdict()} if self.placement else {}),
                 **self.extra,
             },
             sort_keys=True,

@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from customer_activity.contracts.tables import UTC_MICROS
 
+UNNUMBERED = -1  # the landing of what landed before they were numbered
+
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return a column as an index has it."""

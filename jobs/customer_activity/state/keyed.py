@@ -12,10 +12,40 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from customer_activity.catalog import Table
-from customer_activity.state.restore import Holding
 
 NEWEST = None  # of a table that the stream alone writes
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What an index holds of one table.
+
+    Attributes:
+        table: which.
+        columns: what is read of it.
+        clear: SQL that removes all of it from the index.
+        take: adds what was appended, rows in any order, to the index.
+        seed: query over `snapshot`, the table at a version: the index's rows, the key first; `{where}` is in it where
+            a condition on the key may stand, and it is not ordered.
+        insert: SQL that puts one such row into the index.
+        events: the table whose landings tell which of the rows were there when.
+    """
+
+    table: Table
+    columns: Sequence[str]
+    clear: str
+    take: Callable[[sqlite3.Connection, pa.Table], None]
+    seed: str
+    insert: str
+    events: Table
+
+    @property
+    def key(self) -> str:
+        """The column that is the key of the index's rows."""
+        return self.columns[0]
 
 
 @dataclass(frozen=True)

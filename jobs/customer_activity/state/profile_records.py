@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import PROFILE_FIELDS, arrow_schema
-from customer_activity.state.columns import listed, plain, plain_sql, typed
-from customer_activity.state.restore import Holding
+from customer_activity.state.columns import UNNUMBERED, listed, plain, plain_sql, typed
+from customer_activity.state.keyed import Holding
 
-UNNUMBERED = -1  # the landing of what landed before they were numbered
 COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
 _CONTENT = slice(len(PROFILE_FIELDS))
 _SAID = ", ".join(f'"{column.name}" := {plain_sql(column)}' for column in arrow_schema(Table.PROFILE_CHANGES))
@@ -66,6 +65,16 @@ def values(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     landing = rows.column("landing").fill_null(UNNUMBERED)
     columns = (landing if name == "landing" else plain(rows.column(name)) for name in COLUMNS)
     return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def newest(rows: pa.Table) -> pa.Table:
+    """Return the last record of each customer, in the order of customers; landings are numbered."""
+    landing = rows.column("landing").fill_null(UNNUMBERED)
+    rows = rows.set_column(rows.column_names.index("landing"), "landing", landing)
+    numbered = rows.sort_by([(name, "ascending") for name in ("landing", "partition", "offset")])
+    numbered = numbered.append_column("number", pa.array(range(numbered.num_rows), pa.int64()))
+    last = numbered.group_by("customer_id").aggregate([("number", "max")]).column("number_max")
+    return numbered.take(last).select(COLUMNS).sort_by("customer_id")
 
 
 def take(connection: sqlite3.Connection, rows: pa.Table) -> None:

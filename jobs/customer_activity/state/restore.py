@@ -16,11 +16,9 @@ Each part is a transaction, so after a kill it goes on where it was.
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,6 +33,7 @@ from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.state.index import Index
+from customer_activity.state.keyed import Holding
 from customer_activity.storage.filesystem import filesystem
 
 if TYPE_CHECKING:
@@ -47,35 +46,6 @@ ROWS_AT_A_TIME = 100_000  # a transaction's; keys put in sorted by so many at a 
 SEED_MEMORY = "1GB"  # of the sort; the rest is on the index's disk
 READ_ROWS = 65_536  # at a time, of the rows that are sorted
 TELL_SECONDS = 5.0  # between two words on how far reading is
-
-
-@dataclass(frozen=True)
-class Holding:
-    """What an index holds of one table.
-
-    Attributes:
-        table: which.
-        columns: what is read of it.
-        clear: SQL that removes all of it from the index.
-        take: adds what was appended, rows in any order, to the index.
-        seed: query over `snapshot`, the table at a version: the index's rows, the key first; `{where}` is in it where
-            a condition on the key may stand, and it is not ordered.
-        insert: SQL that puts one such row into the index.
-        events: the table whose landings tell which of the rows were there when.
-    """
-
-    table: Table
-    columns: Sequence[str]
-    clear: str
-    take: Callable[[sqlite3.Connection, pa.Table], None]
-    seed: str
-    insert: str
-    events: Table
-
-    @property
-    def key(self) -> str:
-        """The column that is the key of the index's rows."""
-        return self.columns[0]
 
 
 def bring(index: Index, lake: str, holding: Holding, to: Position, progress: OnProgress = lambda _: None) -> None:
@@ -97,7 +67,7 @@ def bring(index: Index, lake: str, holding: Holding, to: Position, progress: OnP
         held = index.position(holding.table)
     if held == to and (to.commit or to.version < 0):
         return
-    if held is not None and _is_on_the_way(lake, holding.table, held, to):
+    if held is not None and is_on_the_way(lake, holding.table, held, to):
         try:
             _follow(index, lake, holding, held, to, progress)
         except ChangeFeedLost:  # compacted away, and the files removed
@@ -106,7 +76,7 @@ def bring(index: Index, lake: str, holding: Holding, to: Position, progress: OnP
         _seed(index, lake, holding, to, progress)
 
 
-def _is_on_the_way(lake: str, table: Table, held: Position, to: Position) -> bool:
+def is_on_the_way(lake: str, table: Table, held: Position, to: Position) -> bool:
     """Whether a place is in the history of another one, as the log tells it."""
     if held.table_id != to.table_id or held.version > to.version:
         return False

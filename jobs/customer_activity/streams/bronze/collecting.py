@@ -18,7 +18,7 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
-def collected(frame: DataFrame, rows: int | None = None) -> pa.Table | None:
+def collected(frame: DataFrame, rows: int | None = None, *, is_sure: bool = False) -> pa.Table | None:
     """Bring a frame's rows to this process when they are few; None when they are many.
 
     The plans of whatever is done with them in Spark are interpreted when they are few and compiled when they are not.
@@ -26,9 +26,10 @@ def collected(frame: DataFrame, rows: int | None = None) -> pa.Table | None:
     Args:
         frame: what to bring.
         rows: how many there are, where that is known.
+        is_sure: that they are to be taken for many.
     """
     session = frame.sparkSession
-    few = _is_small(frame, rows)
+    few = False if is_sure else _is_small(frame, rows)
     for key, value in (COMPILED if few is False else INTERPRETED).items():
         session.conf.set(key, value)
     if few:

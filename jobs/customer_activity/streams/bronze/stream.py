@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
-from customer_activity.engine import reach
+from customer_activity.engine import placement, reach
 from customer_activity.engine.observability import log
 from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
 from customer_activity.kafka import clients
 from customer_activity.lake import microbatch
-from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, MicroBatch
+from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, MicroBatch, Place, Placement
 from customer_activity.lake.numbering import Numbering
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
@@ -53,6 +53,7 @@ SPEC = Spec(
         Writes(Table.QUARANTINE, key=COORDINATES, with_every_batch=True),
     ),
     promises="every record lands exactly once, accepted or quarantined, raw and with its coordinates",
+    is_spread=True,
 )
 
 
@@ -115,12 +116,22 @@ def _landed(
     sizes = Sizes(0, 0)
     if fetcher is not None and batch.records is not None:
         is_small = batch.records <= microbatch.SMALL_BATCH_ROWS
-        with batch.phase("read"):
-            sizes = sizes if is_small else fetcher.sample(batch.ranges)
-        if is_small or sizes.mean > LARGE_RECORD_BYTES:
+        batch.placement = placement.decide(
+            settings,
+            batch.records,
+            partial(placement.executors_of, records.sparkSession),
+            is_small=is_small,
+            uses_threads=True,
+        )
+        if batch.placement.place is Place.EXECUTORS:
+            with batch.phase("read"):
+                sizes = fetcher.sample(batch.ranges)
+            if sizes.mean > LARGE_RECORD_BYTES:
+                batch.placement = Placement(Place.DRIVER, f"records have {sizes.mean:,} bytes on average")
+        if batch.placement.place is Place.DRIVER:
             return _land_here(fetcher.fetch(batch.ranges), batch, landing)
     with batch.phase("read"):
-        few = collected(records, batch.records)
+        few = collected(records, batch.records, is_sure=settings.placement == "executors")
     if few is not None:
         return _land_here(few.to_batches(), batch, landing)
     try:
@@ -131,6 +142,7 @@ def _landed(
     except NotForWorkers as reason:
         if fetcher is None or batch.records is None:
             raise
+        batch.placement = Placement(Place.DRIVER, str(reason))
         log.info("query=%s batch_id=%d comes to the driver: %s", batch.query, batch.batch_id, reason)
         return _land_here(fetcher.fetch(batch.ranges), batch, landing)
 

@@ -21,8 +21,7 @@ from customer_activity.contracts.tables import ACTIVITY_FIELDS, COUNTED, EXTREME
 from customer_activity.lake.deltalog import Position
 from customer_activity.state import profile_records
 from customer_activity.state.columns import listed, plain, plain_sql, typed
-from customer_activity.state.keyed import Needs, State
-from customer_activity.state.restore import Holding
+from customer_activity.state.keyed import Holding, Needs, State
 
 OUT_OF_RANGE = 10**18  # cents: the first total that decimal(18,2) does not hold; a sum of two still fits 64 bits
 SUMS = pa.schema(
@@ -122,30 +121,41 @@ def change(
     Args:
         state: holds both tables as they are where the batch begins.
         sums: one row a customer, as `summarised` makes them.
-        profiles: one row a customer, as `latest` makes them.
+        profiles: one row a customer, as `profile_records.newest` makes them.
         ended: those of them whose profile has ended in the batch, whether or not another came after.
         to: the pair of places that includes the batch.
         in_gold: tells which of some customers have a row in gold before the batch; asked for those alone whose
             profile has ended while their row was frozen.
     """
     with state.change() as connection:
-        for name in ("changed", "before", "beyond", "over"):
-            connection.execute(f"DELETE FROM {name}")  # noqa: S608 - the names are ours
-        sides = [*sums.column("customer_id").chunks, *profiles.column("customer_id").chunks]
-        customers = pc.unique(pa.chunked_array(sides, pa.string())).sort()
-        connection.executemany("INSERT INTO changed VALUES (?)", _tuples(pa.table({"customer_id": customers})))
-        connection.execute(REMEMBER)
-        connection.execute(BEYOND)
-        connection.executemany(ADD, _tuples(sums))
-        connection.executemany(profile_records.CHANGE, profile_records.values(profiles))
-        connection.executemany(OVER, ((customer,) for customer in ended))
-        if frozen := [customer for (customer,) in connection.execute(FROZEN_AND_ENDED)]:
-            had_a_row = ((customer,) for customer in in_gold(frozen))
-            connection.executemany("INSERT INTO before (customer_id) VALUES (?)", had_a_row)
         for table, place in to.items():
             state.advance(table, place.version, place.commit)
-        newly_beyond = [customer for (customer,) in connection.execute(NEWLY_BEYOND)]
-        yield Changes(_in_parts(connection.execute(DIFFERENT)), newly_beyond)
+        yield take_in(connection, sums, profiles, ended, in_gold)
+
+
+def take_in(
+    connection: sqlite3.Connection,
+    sums: pa.Table,
+    profiles: pa.Table,
+    ended: Iterable[str],
+    in_gold: Callable[[Sequence[str]], Iterable[str]],
+) -> Changes:
+    """Change the state in a database by a batch, and return what that comes to; see `change`."""
+    for name in ("changed", "before", "beyond", "over"):
+        connection.execute(f"DELETE FROM {name}")  # noqa: S608 - the names are ours
+    sides = [*sums.column("customer_id").chunks, *profiles.column("customer_id").chunks]
+    customers = pc.unique(pa.chunked_array(sides, pa.string())).sort()
+    connection.executemany("INSERT INTO changed VALUES (?)", tuples(pa.table({"customer_id": customers})))
+    connection.execute(REMEMBER)
+    connection.execute(BEYOND)
+    connection.executemany(ADD, tuples(sums))
+    connection.executemany(profile_records.CHANGE, profile_records.values(profiles))
+    connection.executemany(OVER, ((customer,) for customer in ended))
+    if frozen := [customer for (customer,) in connection.execute(FROZEN_AND_ENDED)]:
+        had_a_row = ((customer,) for customer in in_gold(frozen))
+        connection.executemany("INSERT INTO before (customer_id) VALUES (?)", had_a_row)
+    newly_beyond = [customer for (customer,) in connection.execute(NEWLY_BEYOND)]
+    return Changes(_in_parts(connection.execute(DIFFERENT)), newly_beyond)
 
 
 def _in_parts(found: sqlite3.Cursor) -> Iterator[list[Row]]:
@@ -192,18 +202,8 @@ def with_an_end(changes: pa.Table) -> list[str]:
     return found
 
 
-def latest(changes: pa.Table) -> pa.Table:
-    """The last change of each customer's profile, in the order of customers."""
-    landing = changes.column("landing").fill_null(profile_records.UNNUMBERED)
-    changes = changes.set_column(changes.column_names.index("landing"), "landing", landing)
-    numbered = changes.sort_by([(name, "ascending") for name in ("landing", "partition", "offset")])
-    numbered = numbered.append_column("number", pa.array(range(numbered.num_rows), pa.int64()))
-    newest = numbered.group_by("customer_id").aggregate([("number", "max")]).column("number_max")
-    return numbered.take(newest).select(profile_records.COLUMNS).sort_by("customer_id")
-
-
 def _take_purchases(connection: sqlite3.Connection, rows: pa.Table) -> None:
-    connection.executemany(ADD, _tuples(totalled([summarised(rows)])))
+    connection.executemany(ADD, tuples(totalled([summarised(rows)])))
 
 
 PURCHASES = Holding(
@@ -222,7 +222,7 @@ PURCHASES = Holding(
 NEEDS = Needs(TABLES + profile_records.TABLE, (PURCHASES, profile_records.HOLDING))
 
 
-def _tuples(rows: pa.Table) -> Iterator[tuple[object, ...]]:
+def tuples(rows: pa.Table) -> Iterator[tuple[object, ...]]:
     """Yield rows as tuples. Some at a time: as Python's objects they take ten times the room."""
     for part in rows.to_batches(max_chunksize=ROWS_AT_A_TIME):
         yield from zip(*(column.to_pylist() for column in part.columns), strict=True)

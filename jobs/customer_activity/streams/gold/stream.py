@@ -9,7 +9,7 @@ On restart gold's newest commit names the pair of silver versions that it was co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -23,18 +23,19 @@ from customer_activity.engine.changes import ChangeStream, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.lake import history
 from customer_activity.lake.datafiles import FileWriter, in_parts
+from customer_activity.lake.deltalog import Position
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.microbatch import MicroBatch, Place, Placement
 from customer_activity.lake.view_clock import ViewClock
 from customer_activity.settings import Settings
-from customer_activity.state.columns import is_text
+from customer_activity.state import catalogue, profile_records
 from customer_activity.state.keyed import State
+from customer_activity.streams.gold import spread, tasks
+from customer_activity.streams.gold.columns import as_columns
+from customer_activity.streams.gold.spread import Changed
 from customer_activity.streams.gold.state import (
     NEEDS,
-    ROW,
-    Row,
     change,
-    latest,
     summarised,
     totalled,
     with_an_end,
@@ -60,13 +61,10 @@ SPEC = Spec(
         Writes(Table.QUARANTINE),
     ),
     promises="computed from one consistent pair of silver versions; a row is written only when it changed",
+    is_spread=True,
 )
 SIDES = {holding.table: holding.columns for holding in NEEDS.holdings}
 PART_ROWS = 500_000  # summed up at a time
-SCHEMA = arrow_schema(Table.ACTIVITY_CHANGES)
-TYPES = {column.name: pa.string() if is_text(column) else pa.int64() for column in SCHEMA}  # of the state's rows
-TYPES["total_amount"] = pa.int64()  # cents
-CENT = pa.scalar("0.01").cast(pa.decimal128(3, 2))
 FROZEN = "frozen"  # in a commit's note: how many customers its batch has put into quarantine
 
 
@@ -79,10 +77,51 @@ def begins(settings: Settings) -> dict[Table, int]:
 def prepare(context: Context) -> Step:
     """Open the state, and a clock of versions."""
     settings = context.settings
-    return partial(step, settings=settings, state=context.state(SPEC.name, NEEDS), clock=ViewClock.of(settings.lake))
+    on_executors = partial(spread.change, spark=context.spark, settings=settings)
+    clock = ViewClock.of(settings.lake)
+    return partial(
+        step, settings=settings, state=context.state(SPEC.name, NEEDS), clock=clock, on_executors=on_executors
+    )
 
 
-def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State, clock: ViewClock) -> Steps:
+def step(
+    part: Feed,
+    batch: MicroBatch,
+    *,
+    settings: Settings,
+    state: State,
+    clock: ViewClock,
+    on_executors: Callable[..., Changed | str],
+) -> Steps:
+    """Take both sides' changes in, in the driver or on executors, and append the rows that differ."""
+    version = clock.next()
+    to = {table: part.end(table, batch.ids[table]) for table in SIDES}
+    batch.extra |= {table.label: place.version for table, place in to.items()}
+    if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
+        changed = on_executors(part, batch, view_version=version)
+        if not isinstance(changed, str):
+            yield from append(changed, to, batch, settings)
+            for table in SIDES:
+                state.fall_behind(table)
+            return
+        batch.placement = Placement(Place.DRIVER, changed)
+    yield from change_here(part, batch, settings=settings, state=state, to=to, version=version)
+
+
+def append(changed: Changed, to: Mapping[Table, Position], batch: MicroBatch, settings: Settings) -> Steps:
+    """Append what executors have written, and note what holds both sides since."""
+    batch.rows += sum(file.rows for file in changed.files)
+    if changed.beyond:
+        batch.extra[FROZEN] = len(changed.beyond)
+        yield Append(Table.QUARANTINE, frozen(changed.beyond, settings))
+    version = yield Append(Table.ACTIVITY_CHANGES, files=changed.files)
+    if version is not None:
+        catalogue.note(settings.lake, batch.query, tasks.FORMAT, to, changed.runs)
+
+
+def change_here(
+    part: Feed, batch: MicroBatch, *, settings: Settings, state: State, to: Mapping[Table, Position], version: int
+) -> Steps:
     """Bring the state to where a part begins, take both sides' changes in, append the rows that differ."""
     lake = settings.lake
     with batch.phase("read"):
@@ -90,11 +129,8 @@ def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State, clo
         bought = part.batches(Table.PURCHASES, SIDES[Table.PURCHASES])
         sums = totalled(summarised(some) for some in in_parts(bought, PART_ROWS))
         profile_changes = table_of(part, Table.PROFILE_CHANGES, SIDES[Table.PROFILE_CHANGES])
-        profiles, ended = latest(profile_changes), with_an_end(profile_changes)
-    to = {table: part.end(table, batch.ids[table]) for table in SIDES}
-    batch.extra |= {table.label: place.version for table, place in to.items()}
+        profiles, ended = profile_records.newest(profile_changes), with_an_end(profile_changes)
     writer = FileWriter(lake, Table.ACTIVITY_CHANGES)
-    version = clock.next()
     with batch.phase("compute"), change(state, sums, profiles, ended, to, partial(with_a_row, lake)) as changes:
         for rows in changes.rows:
             batch.rows += len(rows)
@@ -132,15 +168,6 @@ def frozen(customers: Sequence[str], settings: Settings) -> pa.Table:
         for customer in customers
     ]
     return pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
-
-
-def as_columns(rows: Sequence[Row], currency: str, view_version: int) -> pa.Table:
-    """Gold rows as gold.activity_changes has them."""
-    values = zip(*rows, strict=True)
-    columns = {name: pa.array(cells, TYPES[name]) for name, cells in zip(ROW, values, strict=True)}
-    columns["total_amount"] = pc.multiply(columns["total_amount"].cast(pa.decimal128(19, 0)), CENT)
-    columns |= {"currency": pa.repeat(currency, len(rows)), "view_version": pa.repeat(view_version, len(rows))}
-    return pa.table([columns[name] for name in SCHEMA.names], SCHEMA.names).cast(SCHEMA)
 
 
 STREAM = ChangeStream(SPEC, SIDES, prepare, begins)

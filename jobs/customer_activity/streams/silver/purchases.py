@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,21 +25,29 @@ DIGEST_BYTES = 16
 BETWEEN, NOTHING = "\x1f", "\x00"
 
 
+Key = TypeVar("Key")
+
+
 class First(NamedTuple):
     """The record of a purchase id that counts: where it was, and a digest of what it said."""
 
     partition: int
     offset: int
-    content: bytes
+    content: object
 
 
 def firsts(purchases: pa.Table | pa.RecordBatch) -> Iterator[tuple[str, First]]:
     """Return each row's purchase id, coordinates and content; columns as in COLUMNS."""
     ids, partitions, offsets = (purchases.column(name).to_pylist() for name in COLUMNS[:3])
-    texts = (pc.fill_null(plain(purchases.column(column.name)).cast(pa.string()), NOTHING) for column in CONTENT)
-    contents = pc.binary_join_element_wise(*texts, BETWEEN).cast(pa.binary()).to_pylist()
-    for purchase_id, partition, offset, content in zip(ids, partitions, offsets, contents, strict=True):
+    for purchase_id, partition, offset, content in zip(ids, partitions, offsets, contents(purchases), strict=True):
         yield purchase_id, First(partition, offset, sha256(content).digest()[:DIGEST_BYTES])
+
+
+def contents(purchases: pa.Table | pa.RecordBatch) -> list[bytes]:
+    """Return what each row says besides its id, as one text."""
+    texts = (pc.fill_null(plain(purchases.column(column.name)).cast(pa.string()), NOTHING) for column in CONTENT)
+    joined: list[bytes] = pc.binary_join_element_wise(*texts, BETWEEN).cast(pa.binary()).to_pylist()
+    return joined
 
 
 # The same in DuckDB's words: what the index is seeded with from the table.
@@ -47,12 +55,12 @@ _TEXTS = ", ".join(f"coalesce({plain_sql(column)}::VARCHAR, chr({ord(NOTHING)}))
 CONTENT_SQL = f"unhex(left(sha256(concat_ws(chr({ord(BETWEEN)}), {_TEXTS})), {2 * DIGEST_BYTES}))"
 
 
-def judge(records: Iterable[tuple[str, First]], counted: Mapping[str, First]) -> list[str]:
+def judge(records: Iterable[tuple[Key, First]], counted: Mapping[Key, First]) -> list[str]:
     """Judge records in their order: accepted, duplicate, or quarantined (other content).
 
     Args:
-        records: purchase id and record.
-        counted: by purchase id, the record that was counted before (others do no harm).
+        records: purchase id, or what else tells two of them apart, and record.
+        counted: by the same, the record that was counted before (others do no harm).
     """
     first_of = dict(counted)
     verdicts = []

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from customer_activity.catalog import Table
 from customer_activity.state import profile_records
-from customer_activity.state.keyed import Needs, State
+from customer_activity.state.keyed import Holding, Needs, State
 from customer_activity.state.profile_records import Profile
-from customer_activity.state.restore import Holding
 from customer_activity.streams.silver import purchases
 from customer_activity.streams.silver.purchases import First
 

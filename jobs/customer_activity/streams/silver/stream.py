@@ -33,12 +33,13 @@ from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.lake import conflicts
 from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch
+from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch, Place
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import NEWEST, State
 from customer_activity.state.profile_records import records as records_of
-from customer_activity.streams.silver import profiles, purchases
+from customer_activity.streams.silver import profiles, purchases, spread
 from customer_activity.streams.silver import state as past
+from customer_activity.streams.silver.order import in_order
 from customer_activity.streams.silver.state import NEEDS
 from customer_activity.topology import Reads, Spec, Writes
 
@@ -59,23 +60,30 @@ SPEC = Spec(
         Writes(Table.QUARANTINE, sources=(Table.PURCHASE_EVENTS,)),
     ),
     promises="a purchase counts once; the newest profile update since the last tombstone wins",
+    is_spread=True,
 )
 SIDES = {
     Table.PURCHASE_EVENTS: names([*PURCHASE_FIELDS, *POSITION]),
     Table.PROFILE_EVENTS: names([*PROFILE_FIELDS, *IS_TOMBSTONE, *POSITION]),
 }
-IN_ORDER = [("landing", "ascending", "at_start"), ("partition", "ascending"), ("offset", "ascending")]
 PROFILES_AT_A_TIME = 50_000
 COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed again
 
 
 def prepare(context: Context) -> Step:
     """Open the state: what is counted, and the current profiles."""
-    return partial(step, settings=context.settings, state=context.state(SPEC.name, NEEDS))
+    on_executors = partial(spread.step, spark=context.spark, settings=context.settings, ids=context.ids)
+    state = context.state(SPEC.name, NEEDS)
+    return partial(step, settings=context.settings, state=state, on_executors=on_executors)
 
 
-def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
-    """Judge a part: a small one's purchases by the state, a large one's against the whole table."""
+def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State, on_executors: Step) -> Steps:
+    """Judge a part: on executors, or by the state, or, a large one's purchases, against the whole table."""
+    if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
+        yield from on_executors(part, batch)
+        for table in (Table.PURCHASES, Table.PROFILE_CHANGES):
+            state.fall_behind(table)
+        return
     with batch.phase("read"):
         bought = table_of(part, Table.PURCHASE_EVENTS, SIDES[Table.PURCHASE_EVENTS]) if part.is_small else None
         updates = table_of(part, Table.PROFILE_EVENTS, SIDES[Table.PROFILE_EVENTS])
@@ -141,11 +149,6 @@ def _among(batches: Iterator[pa.RecordBatch], ids: pa.Array) -> pa.Table:
     chosen = (part.filter(pc.is_in(part.column("purchase_id"), value_set=ids)) for part in batches) if len(ids) else ()
     parts = [part.select(schema.names).cast(schema) for part in chosen]
     return in_order(pa.Table.from_batches(parts, schema))
-
-
-def in_order(rows: pa.Table) -> pa.Table:
-    """Sort records by (landing, partition, offset); those from before landings were numbered come first."""
-    return rows.take(pc.sort_indices(rows, IN_ORDER))
 
 
 def met_again(ids: pa.ChunkedArray, lake: str) -> pa.Array:

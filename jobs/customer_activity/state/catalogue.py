@@ -1,0 +1,163 @@
+"""Which sorted runs hold a stream's state, at which places in its tables' histories.
+
+`<lake>/_state/<stream>/` has the runs and, for each place that they were brought to, a catalogue: a small file that
+names the runs of each bucket. A catalogue is written after the commit that it tells of and never changed, so a crash
+leaves the one before, and a driver that has lost its lease adds none: its commit is refused. As all state, runs are
+disposable: where no catalogue is of a place on the way to where a batch begins, or a run is gone, they are made again
+from the tables.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyarrow import fs
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.errors import ChangeFeedLost
+from customer_activity.lake import feeds
+from customer_activity.lake.deltalog import Position
+from customer_activity.lake.feeds import Added
+from customer_activity.lake.microbatch import number_of
+from customer_activity.state.restore import is_on_the_way
+from customer_activity.state.sorted_runs import Run
+from customer_activity.storage.filesystem import filesystem, read_whole, write_whole
+
+SUFFIX = ".json"
+KEPT = 2  # catalogues that were noted last
+KEPT_SECONDS = 3_600.0  # so long a file stays that no kept catalogue names: a task may be about to report it
+
+log = logging.getLogger("customer_activity")
+
+Runs = Mapping[int, Sequence[Run]]  # by bucket, oldest first
+
+
+Positions = Mapping[Table, Position]
+
+
+class Past(NamedTuple):
+    """What is known of some tables.
+
+    Attributes:
+        runs: by bucket.
+        files: of the tables, with rows that no run has.
+    """
+
+    runs: Runs
+    files: Mapping[Table, Sequence[Added]]
+
+
+def folder(lake: str, stream: str) -> str:
+    """Return where a stream's runs are."""
+    return f"{lake}/_state/{stream}"
+
+
+def past(lake: str, stream: str, made_by: str, to: Positions, *, anew: bool = False) -> Past:
+    """Return what is known of tables as they are at some places.
+
+    Args:
+        lake: where they are.
+        stream: whose state.
+        made_by: what makes runs now: those of another contract, or of other code, are of no use.
+        to: the places.
+        anew: leave all runs aside.
+
+    Raises:
+        ChangeFeedLost: what was in a table at that version cannot be told any more.
+        ForeignCommit: a commit since the newest catalogue is none of the pipeline's.
+    """
+    for at, runs in () if anew else _catalogues(lake, stream, made_by):
+        if at.keys() == to.keys() and all(_is_on_the_way(lake, table, at[table], to[table]) for table in to):
+            try:
+                since = {table: _since(lake, table, at[table], to[table]) for table in to}
+            except ChangeFeedLost:  # by a correction, for one: what is in the runs is no longer so
+                break
+            if all(_are_there(lake, table, files) for table, files in since.items()):
+                return Past(runs, since)
+            break  # compacted meanwhile, and removed
+    files = {
+        table: feeds.snapshot(lake, table, place.version) if place.version > 0 else [] for table, place in to.items()
+    }
+    return Past({}, files)
+
+
+def _is_on_the_way(lake: str, table: Table, at: Position, to: Position) -> bool:
+    return (bool(at.commit) or at.version < 0) and (at == to or is_on_the_way(lake, table, at, to))
+
+
+def _since(lake: str, table: Table, at: Position, to: Position) -> Sequence[Added]:
+    """List the files that came between two places."""
+    return [] if at == to else feeds.read(lake, {table: []}, {table: (at.version, to.version)}).files
+
+
+def _are_there(lake: str, table: Table, added: Sequence[Added]) -> bool:
+    files, place = filesystem(table_path(lake, table))
+    found = files.get_file_info([f"{place}/{file.path}" for file in added])
+    return all(info.type == fs.FileType.File for info in found)
+
+
+def _catalogues(lake: str, stream: str, made_by: str) -> Iterator[tuple[Positions, Runs]]:
+    """Yield what was noted, newest first; what names a run that is not there as it was is left out."""
+    found = _listed(lake, stream)
+    for name in sorted((name for name in found if name.endswith(SUFFIX)), reverse=True):
+        told = _read(lake, stream, name)
+        if told.get("made_by") != made_by:
+            continue
+        runs = {int(bucket): [Run(*run) for run in of] for bucket, of in told["runs"].items()}
+        if all(run.path in found and found[run.path].size == run.size for of in runs.values() for run in of):
+            yield {Table.labelled(label): Position(*place) for label, place in told["positions"].items()}, runs
+
+
+def _read(lake: str, stream: str, name: str) -> dict[str, Any]:
+    """Read a catalogue; empty where it is gone or damaged."""
+    try:
+        told = json.loads(read_whole(f"{folder(lake, stream)}/{name}") or b"{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def note(lake: str, stream: str, made_by: str, at: Positions, runs: Runs) -> None:
+    """Say that these runs hold tables at some places, and remove files that have been of no use for long.
+
+    What cannot be noted is made again: a batch that is committed does not fail for it.
+    """
+    try:
+        _note(lake, stream, made_by, at, runs)
+        _tidy(lake, stream)
+    except OSError as error:
+        log.warning("the sorted runs of %s are not noted, and the next large batch makes them again: %s", stream, error)
+
+
+def _note(lake: str, stream: str, made_by: str, at: Positions, runs: Runs) -> None:
+    told = {
+        "made_by": made_by,
+        "positions": {table.label: place for table, place in at.items()},
+        "runs": {str(bucket): list(of) for bucket, of in runs.items()},
+    }
+    number = number_of(place.version for place in at.values())
+    name = f"{number:020}-{'-'.join(place.commit[:8] for place in at.values())}{SUFFIX}"
+    write_whole(f"{folder(lake, stream)}/{name}", json.dumps(told).encode())
+
+
+def _tidy(lake: str, stream: str) -> None:
+    files, _ = filesystem(lake)
+    found = _listed(lake, stream)
+    catalogues = sorted((name for name in found if name.endswith(SUFFIX)), key=lambda name: found[name].mtime)
+    kept = set(catalogues[-KEPT:])
+    for name in catalogues[-KEPT:]:
+        kept |= {run[0] for of in _read(lake, stream, name).get("runs", {}).values() for run in of}
+    before = time.time() - KEPT_SECONDS
+    for name, info in found.items():
+        if name not in kept and info.mtime.timestamp() < before:
+            files.delete_file(info.path)
+
+
+def _listed(lake: str, stream: str) -> dict[str, fs.FileInfo]:
+    files, place = filesystem(folder(lake, stream))
+    selector = fs.FileSelector(place, allow_not_found=True)
+    return {info.base_name: info for info in files.get_file_info(selector) if info.type == fs.FileType.File}

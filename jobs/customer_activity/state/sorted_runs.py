@@ -1,0 +1,172 @@
+"""Keyed state in the lake: sorted runs of fingerprints, each of one bucket, as in a log-structured merge tree.
+
+A key is known by its fingerprint, 16 bytes of BLAKE2b; of two keys among a billion the odds that they share one are
+below 10^-20. The highest bits of a fingerprint are its bucket. A run is an immutable Arrow file of a bucket's rows,
+sorted by fingerprint, with values beside: what is looked up by binary search costs the pages that it touches, and a run
+on this machine's disk is mapped, not read. Who adds to a bucket writes one more run, and takes the newest ones that are
+no longer much larger than it into it, so that a bucket has as many as its size has binary digits, at most.
+
+Spark's executors import this module and need little for it; `catalogue.py` is the driver's part.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import fs
+
+from customer_activity.storage.filesystem import PRIVATE, filesystem, settle
+
+BUCKETS = 64
+BUCKET_SHIFT = 64 - 6
+FINGERPRINT_BYTES = 16
+GROWTH = 2  # a run is taken into the next one unless it is more than so many times as large
+SUFFIX = ".arrow"
+
+Longs = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]  # of rows, and of buckets
+
+
+class Run(NamedTuple):
+    """A run's file.
+
+    Attributes:
+        path: below the folder of the state.
+        rows: in it.
+        size: bytes.
+    """
+
+    path: str
+    rows: int
+    size: int
+
+
+class StateGone(Exception):
+    """Raised where a run is gone or cannot be read: it is made again, with all others of the state."""
+
+
+def digests(texts: Iterable[bytes]) -> tuple[Longs, Longs]:
+    """Return 16 bytes of BLAKE2b of each text, as two numbers of 64 bits."""
+    joined = b"".join(blake2b(text, digest_size=FINGERPRINT_BYTES).digest() for text in texts)
+    pairs = np.frombuffer(joined, ">i8").astype(np.int64).reshape(-1, 2)
+    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+
+
+def fingerprints(keys: pa.Array | pa.ChunkedArray) -> tuple[Longs, Longs]:
+    """Return the fingerprints of some keys, texts without a null."""
+    return digests(keys.cast(pa.binary()).to_pylist())
+
+
+def buckets(high: Longs) -> Numbers:
+    """Return the bucket of each fingerprint, by its first half."""
+    return (high >> BUCKET_SHIFT) & (BUCKETS - 1)
+
+
+def write(folder: str, rows: pa.Table) -> Run:
+    """Write rows as a file with a name of its own; nobody knows it yet."""
+    files, place = filesystem(folder)
+    path = f"{uuid.uuid4().hex}{SUFFIX}"
+    if is_here := isinstance(files, fs.LocalFileSystem):
+        Path(place).mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+    with files.open_output_stream(f"{place}/{path}") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows.combine_chunks())
+    if is_here:
+        settle(f"{place}/{path}")
+    return Run(path, rows.num_rows, files.get_file_info(f"{place}/{path}").size)
+
+
+def read(folder: str, path: str) -> pa.Table:
+    """Open a file of rows; on this machine's disk nothing of it is read yet.
+
+    Raises:
+        StateGone: it is gone, or is none.
+    """
+    files, place = filesystem(folder)
+    is_here = isinstance(files, fs.LocalFileSystem)
+    try:
+        source = pa.memory_map(f"{place}/{path}") if is_here else files.open_input_file(f"{place}/{path}")
+        return pa.ipc.open_file(source).read_all().combine_chunks()
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise StateGone(path) from error
+    except OSError as error:  # Arrow's word for some damages, too; elsewhere it may be the network's
+        if is_here:
+            raise StateGone(path) from error
+        raise
+
+
+def halves(rows: pa.Table) -> tuple[Longs, Longs]:
+    """Return the fingerprints of rows."""
+    return rows.column("hi").to_numpy(), rows.column("lo").to_numpy()
+
+
+def find(run: pa.Table, high: Longs, low: Longs) -> Numbers:
+    """Return where a run has each of these fingerprints, as numbers of its rows; -1 where it has not."""
+    held_high, held_low = halves(run)
+    found = np.full(len(high), -1, np.int64)
+    at = np.searchsorted(held_high, high)
+    asked = np.arange(len(high))
+    while len(asked):  # a second time only where two fingerprints share their first half
+        asked = asked[at[asked] < len(held_high)]
+        asked = asked[held_high[at[asked]] == high[asked]]
+        is_it = held_low[at[asked]] == low[asked]
+        found[asked[is_it]] = at[asked[is_it]]
+        asked = asked[~is_it]
+        at[asked] += 1
+    return found
+
+
+def look_up(folder: str, runs: Sequence[Run], high: Longs, low: Longs) -> Iterator[tuple[Numbers, pa.Table]]:
+    """Yield rows of a bucket's runs and which of these fingerprints they are of; of each the newest row alone."""
+    asked = np.arange(len(high))
+    for run in reversed(runs):
+        rows = read(folder, run.path)
+        at = find(rows, high[asked], low[asked])
+        if (at >= 0).any():
+            yield asked[at >= 0], rows.take(pa.array(at[at >= 0]))
+        asked = asked[at < 0]
+
+
+def added(folder: str, runs: Sequence[Run], rows: pa.Table) -> list[Run]:
+    """Write rows as one more run of their bucket; return the bucket's runs since, oldest first.
+
+    Args:
+        folder: of the state.
+        runs: of the bucket, oldest first.
+        rows: in no order, a fingerprint once; they take the place of older ones.
+    """
+    left = list(runs)
+    if not rows.num_rows:
+        return left
+    parts, together = [rows], rows.num_rows
+    while left and left[-1].rows <= GROWTH * together:
+        together += left[-1].rows
+        parts.append(read(folder, left.pop().path))
+    return [*left, write(folder, _merged(parts))]
+
+
+def _merged(parts: Sequence[pa.Table]) -> pa.Table:
+    """Bring rows of several parts, the newest first, into the order of fingerprints, each once."""
+    rows = pa.concat_tables(parts)
+    age = np.repeat(np.arange(len(parts)), [part.num_rows for part in parts])
+    high, low = halves(rows)
+    order = np.lexsort((age, low, high))
+    return rows.take(pa.array(order[first_of_each(high[order], low[order])]))
+
+
+def made_by(*what: object) -> str:
+    """Return what tells runs from those that other code or another contract has made."""
+    told = "\n".join(map(str, (BUCKETS, *what)))
+    return blake2b(told.encode(), digest_size=FINGERPRINT_BYTES).hexdigest()
+
+
+def first_of_each(high: Longs, low: Longs) -> Numbers:
+    """Return the numbers of the rows with which another fingerprint begins; equal ones are side by side."""
+    begins = np.append(True, (np.diff(high) != 0) | (np.diff(low) != 0))[: len(high)]
+    return np.flatnonzero(begins)

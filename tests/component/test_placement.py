@@ -1,0 +1,213 @@
+"""Where a batch is worked on changes nothing: driver, executors, or batch by batch the one and the other.
+
+What executors do is done here by their own tasks, one after the other; tests/spark/test_executors.py has Spark do it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.errors import ChangeFeedLost
+from customer_activity.lake import delta, deltalog, history
+from customer_activity.lake.failpoints import FailPoint
+from customer_activity.settings import Settings
+from customer_activity.state import catalogue, sorted_runs
+from customer_activity.streams.silver import tasks
+from support.dying import Died, dies
+from support.pipeline import Pipeline
+from support.quick_pipeline import QuickPipeline
+from support.records import NOW_MS, PURCHASES, Record, profile, purchase, tombstone
+from support.streams import Query
+from support.without_jvm import NoSpark, without_jvm
+
+MOST = "9999999999999999.99"
+HISTORY = [
+    [
+        *[profile(f"C-{n}") for n in range(6)],
+        *[purchase(f"P-{n}", f"C-{n % 8}", f"{n}.10", sent=NOW_MS + n) for n in range(40)],
+        purchase("P-3", "C-3", "3.10"),  # repeated in the batch
+        purchase("P-4", "C-4", "99.00"),  # and with other content
+        Record(PURCHASES, b"B", b"?"),
+    ],
+    [
+        purchase("P-5", "C-5", "5.10"),  # repeated in a later batch
+        purchase("P-6", "C-6", "0.01"),  # and with other content
+        *[purchase(f"P-{n}", "C-1", "1.00", sent=NOW_MS + n) for n in range(40, 50)],
+        tombstone("C-2"),
+    ],
+    [purchase(f"P-{n}", f"C-{n % 8}", f"{n}.10", sent=NOW_MS + n) for n in range(40)],  # a whole replay
+    [purchase("P-é", "C-7", "1.00"), profile("C-7"), purchase("P-é", "C-7", "1.01")],
+    [profile("C-1", updated=5_000, address="2")],  # no purchase
+    [purchase("P-50", "C-5", "5.00"), profile("C-big"), purchase("P-60", "C-big", MOST)],
+    [purchase("P-61", "C-big", "0.01")],  # its total leaves the range
+    [tombstone("C-big"), purchase("P-62", "C-2", "1.00")],  # which only the driver can end
+    [profile("C-big"), profile("C-1", updated=1), profile("C-1", updated=5_000, address="2"), profile("C-2")],
+]
+# When a row was written, and which version it got, differ between two runs of anything.
+WRITTEN = ("ingested_at", "quarantined_at", "view_version")
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def placed(pipeline: Pipeline, place: str) -> None:
+    """Have a pipeline's batches be worked on at a place from now on."""
+    pipeline.settings = pipeline.settings.model_copy(update={"placement": place})
+    pipeline.restart()
+
+
+def rows(pipeline: Pipeline) -> Rows:
+    return {
+        table.label: [{k: v for k, v in row.items() if k not in WRITTEN} for row in pipeline.rows(table)]
+        for table in Table
+    }
+
+
+def counts(pipeline: Pipeline) -> list[dict[str, dict[str, int]]]:
+    return [
+        {topic: {outcome: n for outcome, n in found.items() if n} for topic, found in batch.counts.items()}
+        for batch in pipeline.batches[Query.SILVER]
+    ]
+
+
+def lived(pipeline: Pipeline, places: Sequence[str]) -> Pipeline:
+    """Take the history in, one batch after the other, each at the next of some places."""
+    for records, place in zip(HISTORY, cycle(places), strict=False):
+        placed(pipeline, place)
+        pipeline.send(*records)
+        pipeline.run()
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[NoSpark]:
+    """Commit, and work as executors do, without a JVM."""
+    with without_jvm() as found:
+        yield found
+
+
+def begun(nobody: NoSpark, folder: Path) -> Pipeline:
+    settings = Settings(lake=str(folder / "lake"), run_dir=folder / "run")
+    delta.ensure_tables(settings.lake)
+    return QuickPipeline(nobody, settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def in_driver(nobody: NoSpark, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Take the history in, all in the driver."""
+    return lived(begun(nobody, tmp_path_factory.mktemp("driver")), ["driver"])
+
+
+@pytest.fixture
+def pipeline(nobody: NoSpark, tmp_path: Path) -> Pipeline:
+    """Return all queries on an empty lake."""
+    return begun(nobody, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param(["executors"], id="executors"),
+        pytest.param(["driver", "executors"], id="driver first, then in turn"),
+        pytest.param(["executors", "executors", "driver"], id="executors twice, then the driver"),
+    ],
+)
+def test_rows_are_the_same_wherever_a_batch_is_worked_on(
+    pipeline: Pipeline, in_driver: Pipeline, places: Sequence[str]
+) -> None:
+    lived(pipeline, places)
+    assert rows(pipeline) == rows(in_driver)
+    assert counts(pipeline) == counts(in_driver)
+    assert pipeline.view.latest().keys() == in_driver.view.latest().keys()
+
+
+@pytest.mark.parametrize("point", [FailPoint.STAGED, FailPoint.COMMITTED])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_batch_that_a_crash_ended_is_done_once(
+    pipeline: Pipeline, in_driver: Pipeline, point: FailPoint, times: int
+) -> None:
+    """Before and after the commit to quarantine, and to silver.purchases, whose runs are noted after it."""
+    placed(pipeline, "executors")
+    for records in HISTORY:
+        pipeline.send(*records)
+        pipeline.hop(Query.BRONZE)
+        try:
+            pipeline.hop(Query.SILVER, failpoint=dies(point, times=times))
+        except Died:
+            pipeline.repeat(Query.SILVER)
+        for query in (query for query in Query if query not in (Query.BRONZE, Query.SILVER)):
+            pipeline.hop(query)
+    assert rows(pipeline) == rows(in_driver)
+
+
+def test_state_in_the_lake_may_be_lost(pipeline: Pipeline, in_driver: Pipeline) -> None:
+    for number, records in enumerate(HISTORY):
+        placed(pipeline, "executors")
+        pipeline.send(*records)
+        pipeline.run()
+        if number % 2:
+            shutil.rmtree(Path(pipeline.settings.lake, "_state"))
+    assert rows(pipeline) == rows(in_driver)
+
+
+@pytest.mark.parametrize("kept", [0, 8], ids=["all of it", "but its first bytes and last"])
+def test_a_run_that_can_be_read_no_more_is_made_again(pipeline: Pipeline, in_driver: Pipeline, kept: int) -> None:
+    """Which is found when it is looked into: its size is the same."""
+    for records in HISTORY:
+        placed(pipeline, "executors")
+        for run in Path(pipeline.settings.lake, "_state").rglob("*.arrow"):
+            data = run.read_bytes()
+            run.write_bytes(data[:kept] + bytes(len(data) - 2 * kept) + data[len(data) - kept :])
+        pipeline.send(*records)
+        pipeline.run()
+    assert rows(pipeline) == rows(in_driver)
+
+
+def test_runs_hold_what_the_table_has(pipeline: Pipeline) -> None:
+    lived(pipeline, ["executors"])
+    lake, table = pipeline.settings.lake, Table.PURCHASES
+    newest = deltalog.position(lake, table, pipeline.ids[table], deltalog.newest_version(lake, table))
+    past = catalogue.past(lake, table.label, tasks.FORMAT, {table: newest})
+    assert past.files == {table: []}
+    assert sum(run.rows for of in past.runs.values() for run in of) == len(pipeline.rows(Table.PURCHASES))
+
+
+def test_nothing_but_runs_and_catalogues_is_left(pipeline: Pipeline) -> None:
+    lived(pipeline, ["executors"])
+    folder = Path(catalogue.folder(pipeline.settings.lake, Table.PURCHASES.label))
+    assert {file.suffix for file in folder.iterdir()} == {".arrow", ".json"}
+    conflicts = [
+        file
+        for file in folder.glob("*.arrow")
+        if "is_conflict" in sorted_runs.read(str(folder), file.name).column_names
+    ]
+    assert conflicts == []
+
+
+def test_a_commit_tells_where_its_batch_was_worked_on_and_why(pipeline: Pipeline) -> None:
+    placed(pipeline, "executors")
+    pipeline.send(*HISTORY[0])
+    pipeline.run()
+    note = history.latest_metadata(pipeline.settings.lake, Table.PURCHASES, Query.SILVER)
+    assert note["placement"] == {"place": "executors", "why": "ACTIVITY_PLACEMENT is executors"}
+    placed(pipeline, "auto")
+    pipeline.send(*HISTORY[1])
+    pipeline.run()
+    note = history.latest_metadata(pipeline.settings.lake, Table.PURCHASES, Query.SILVER)
+    assert note["placement"] == {"place": "driver", "why": "13 rows are few"}
+
+
+def test_a_file_that_is_gone_is_data_loss(pipeline: Pipeline) -> None:
+    placed(pipeline, "executors")
+    pipeline.send(*HISTORY[0])
+    pipeline.hop(Query.BRONZE)
+    for file in Path(table_path(pipeline.settings.lake, Table.PURCHASE_EVENTS)).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(ChangeFeedLost, match=r"bronze.purchase_events: files that versions \d+ to \d+ added are gone"):
+        pipeline.hop(Query.SILVER)

@@ -1,0 +1,229 @@
+"""Keyed state in the lake: what was added is found, whatever came before; what cannot be relied on is made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from customer_activity.catalog import Table
+from customer_activity.errors import ForeignCommit
+from customer_activity.lake import delta, deltalog
+from customer_activity.maintenance import maintenance
+from customer_activity.state import catalogue, sorted_runs
+from customer_activity.state.sorted_runs import Run
+from support.streams import Query
+from support.tables import append, entry, opened
+
+Rows = dict[tuple[int, int], int]
+
+MADE_BY = "these tests"
+SCHEMA = pa.schema([(name, pa.int64()) for name in ("hi", "lo", "value")])
+
+# Few values, so that fingerprints share a half, and the extremes of what a half can be.
+HALF = st.sampled_from([-(2**63), -(2**63) + 1, -1, 0, 1, 2, 2**63 - 1])
+ROWS = st.dictionaries(st.tuples(HALF, HALF), st.integers(0, 9), max_size=8)
+
+
+def table(rows: Rows) -> pa.Table:
+    high, low = ([key[half] for key in rows] for half in (0, 1))
+    return pa.table({"hi": high, "lo": low, "value": list(rows.values())}, SCHEMA)
+
+
+@given(st.lists(ROWS, max_size=12), ROWS)
+def test_the_newest_row_of_each_key_is_found_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, adding: list[Rows], others: Rows
+) -> None:
+    folder = str(tmp_path_factory.mktemp("runs"))
+    known: Rows = {}
+    runs: list[Run] = []
+    for rows in adding:
+        runs = sorted_runs.added(folder, runs, table(rows))
+        known |= rows
+    keys = list(known | others)
+    high, low = sorted_runs.halves(table(known | others))
+    found: Rows = {}
+    for which, held in sorted_runs.look_up(folder, runs, high, low):
+        for number, value in zip(which.tolist(), held.column("value").to_pylist(), strict=True):
+            assert keys[number] not in found  # one row a key
+            found[keys[number]] = value
+    assert found == known
+
+
+def test_a_bucket_has_few_runs_however_often_it_grows(tmp_path: Path) -> None:
+    runs: list[Run] = []
+    for number in range(64):
+        runs = sorted_runs.added(str(tmp_path), runs, table({(number, 0): number}))
+    assert sum(run.rows for run in runs) == 64
+    assert len(runs) <= 6  # the binary digits of 64, and not one a time
+
+
+def test_a_fingerprint_is_of_all_of_a_key() -> None:
+    keys = ["P-1", "P-1\x00", "P-1\x00x", "", "\u00e9", "e\u0301", "p-1"]
+    pairs = zip(*sorted_runs.fingerprints(pa.array(keys)), strict=True)
+    assert len(set(pairs)) == len(keys)
+
+
+def test_buckets_are_evenly_filled() -> None:
+    high, _ = sorted_runs.fingerprints(pa.array([f"P-{number}" for number in range(64_000)]))
+    found = np.bincount(sorted_runs.buckets(high), minlength=sorted_runs.BUCKETS)
+    assert found.min() > 800
+    assert found.max() < 1_200
+
+
+def bought(number: int) -> dict[str, object]:
+    return {"purchase_id": f"P-{number}", "partition": 0, "offset": number}
+
+
+def place(lake: str, version: int) -> deltalog.Position:
+    return deltalog.position(lake, Table.PURCHASES, delta.table_id(lake, Table.PURCHASES), version)
+
+
+def past(lake: str) -> tuple[list[str], list[int]]:
+    """Return which runs tell of silver.purchases, and which versions' files do besides."""
+    newest = place(lake, deltalog.newest_version(lake, Table.PURCHASES))
+    found = catalogue.past(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: newest})
+    versions = [file.version for file in found.files[Table.PURCHASES]]
+    return [run.path for of in found.runs.values() for run in of], versions
+
+
+@pytest.fixture
+def noted(lake: str) -> tuple[str, Run]:
+    """Return a lake whose third version of silver.purchases is in a run, and that run."""
+    for number in range(3):
+        append(lake, Table.PURCHASES, bought(number))
+    run = sorted_runs.write(catalogue.folder(lake, Query.SILVER), table({(1, 1): 1}))
+    catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, 3)}, {0: [run]})
+    return lake, run
+
+
+def test_runs_tell_of_a_table_where_they_hold_it(noted: tuple[str, Run]) -> None:
+    lake, run = noted
+    assert past(lake) == ([run.path], [])
+
+
+def test_what_came_since_is_read_from_its_files(noted: tuple[str, Run]) -> None:
+    lake, run = noted
+    for number in (3, 4):
+        append(lake, Table.PURCHASES, bought(number))
+    assert past(lake) == ([run.path], [4, 5])
+
+
+def test_the_newest_catalogue_counts(noted: tuple[str, Run]) -> None:
+    lake, run = noted
+    append(lake, Table.PURCHASES, bought(3))
+    newer = sorted_runs.write(catalogue.folder(lake, Query.SILVER), table({(2, 2): 2}))
+    catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, 4)}, {0: [run, newer]})
+    assert past(lake) == ([run.path, newer.path], [])
+
+
+def test_without_a_commit_of_ours_between_there_are_no_runs_and_all_files(lake: str) -> None:
+    append(lake, Table.PURCHASES, bought(0))
+    assert past(lake) == ([], [1])
+
+
+def of_another_history(lake: str, _run: Run) -> None:
+    catalogue.note(
+        lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, 3)._replace(commit="0123456789abcdef")}, {0: []}
+    )
+    next(Path(catalogue.folder(lake, Query.SILVER)).glob(f"*-{place(lake, 3).commit[:8]}.json")).unlink()
+
+
+def of_another_table(lake: str, _run: Run) -> None:
+    for file in Path(catalogue.folder(lake, Query.SILVER)).glob("*.json"):
+        file.unlink()
+    catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, 3)._replace(table_id="another")}, {0: []})
+
+
+def ahead(lake: str, _run: Run) -> None:
+    entry(lake, Table.PURCHASES, 3).unlink()
+
+
+def log_shortened(lake: str, _run: Run) -> None:
+    append(lake, Table.PURCHASES, bought(3))
+    opened(lake, Table.PURCHASES).create_checkpoint()
+    entry(lake, Table.PURCHASES, 3).unlink()
+
+
+def run_gone(lake: str, run: Run) -> None:
+    Path(catalogue.folder(lake, Query.SILVER), run.path).unlink()
+
+
+def run_cut(lake: str, run: Run) -> None:
+    os.truncate(Path(catalogue.folder(lake, Query.SILVER), run.path), 100)
+
+
+def of_another_contract(lake: str, _run: Run) -> None:
+    (file,) = Path(catalogue.folder(lake, Query.SILVER)).glob("*.json")
+    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), "made_by": "others"}), encoding="utf-8")
+
+
+def catalogue_damaged(lake: str, _run: Run) -> None:
+    (file,) = Path(catalogue.folder(lake, Query.SILVER)).glob("*.json")
+    file.write_text(file.read_text(encoding="utf-8")[:-9], encoding="utf-8")
+
+
+def compacted_and_removed(lake: str, _run: Run) -> None:
+    for number in (3, 4):
+        append(lake, Table.PURCHASES, bought(number))
+    maintenance.compact(lake, Table.PURCHASES)
+    opened(lake, Table.PURCHASES).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def folder_gone(lake: str, _run: Run) -> None:
+    shutil.rmtree(Path(lake, "_state"))
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        of_another_history,
+        of_another_table,
+        ahead,
+        log_shortened,
+        run_gone,
+        run_cut,
+        of_another_contract,
+        catalogue_damaged,
+        compacted_and_removed,
+        folder_gone,
+    ],
+    ids=lambda happened: happened.__name__,
+)
+def test_runs_that_cannot_be_relied_on_are_made_again(
+    noted: tuple[str, Run], happened: Callable[[str, Run], None]
+) -> None:
+    lake, run = noted
+    happened(lake, run)
+    runs, files = past(lake)
+    assert runs == []
+    assert len(files) == len(opened(lake, Table.PURCHASES).file_uris())
+
+
+def test_a_commit_that_is_none_of_the_pipelines_is_refused(noted: tuple[str, Run]) -> None:
+    lake, _ = noted
+    opened(lake, Table.PURCHASES).delete("purchase_id = 'P-1'")
+    with pytest.raises(ForeignCommit):
+        past(lake)
+
+
+def test_files_that_no_catalogue_names_go_after_an_hour(noted: tuple[str, Run]) -> None:
+    lake, run = noted
+    folder = Path(catalogue.folder(lake, Query.SILVER))
+    left, young = (sorted_runs.write(str(folder), table({(number, 0): 0})).path for number in range(2))
+    before = time.time() - 2 * catalogue.KEPT_SECONDS
+    for path in (left, run.path):
+        os.utime(folder / path, (before, before))
+    for number in range(3, 3 + catalogue.KEPT):
+        append(lake, Table.PURCHASES, bought(number))
+        catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, number + 1)}, {0: [run]})
+    assert {path.name for path in folder.glob("*.arrow")} == {run.path, young}

@@ -1,0 +1,177 @@
+"""A standalone cluster of two workers does the large batches, and what comes of them is right."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from customer_activity.catalog import Table
+from customer_activity.lake import failpoints, history, microbatch
+from customer_activity.settings import Settings
+from support import cluster
+from support.broker import assert_verified, rows, send
+from support.cluster import Cluster
+from support.records import PURCHASES, Record, profile, purchase, tombstone
+from support.streams import Query
+from support.waiting import until
+
+MANY = microbatch.SMALL_BATCH_ROWS + 1_000
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Run a master and two workers of one core each; a driver takes no more than reports from its executors."""
+    conf = tmp_path_factory.mktemp("conf")
+    (conf / "spark-defaults.conf").write_text("spark.driver.maxResultSize 1m\n", encoding="utf-8")
+    with cluster.running(tmp_path_factory.mktemp("cluster"), conf, workers=2) as found:
+        yield found
+
+
+@contextmanager
+def streams(settings: Settings, found: Cluster, log: Path, **more: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the streams in a driver of its own, on a cluster, until they have read all."""
+    here = settings.model_copy(update={"spark_master": found.address, **more})
+    with log.open("wb") as said:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "customer_activity", "stream", "--available-now"],
+            env={**cluster.environment(found.conf), **here.environment()},
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            yield driver
+        finally:
+            driver.kill()
+            driver.wait()
+
+
+def drain(settings: Settings, found: Cluster, log: Path) -> None:
+    with streams(settings, found, log) as driver:
+        assert driver.wait(300) == 0, log.read_text(encoding="utf-8")[-2_000:]
+
+
+def places(settings: Settings) -> set[str]:
+    """Return where the newest batches of silver and gold were worked on."""
+    made = {Table.PURCHASES: Query.SILVER, Table.ACTIVITY_CHANGES: Query.GOLD}
+    notes = (history.latest_metadata(settings.lake, table, query) for table, query in made.items())
+    return {note["placement"]["place"] for note in notes}
+
+
+def backlog(first: int, count: int) -> list[Record]:
+    """Return purchases of which a third is one customer's."""
+    ids = range(first, first + count)
+    return [purchase(f"P-{number}", "C-hot" if number % 3 == 0 else f"C-{number % 500}") for number in ids]
+
+
+def profiles() -> list[Record]:
+    return [profile("C-hot"), *(profile(f"C-{number}") for number in range(400))]
+
+
+def test_large_batches_are_the_executors_and_right(settings: Settings, two_workers: Cluster, tmp_path: Path) -> None:
+    """A backlog with a hot key, half of it repeats, poison and a tombstone; then a small batch with repeats of it."""
+    log = tmp_path / "driver.log"
+    send(settings, *profiles(), *backlog(0, MANY), tombstone("C-7"), Record(PURCHASES, b"C-1", b"?"))
+    send(settings, *backlog(0, MANY))
+    drain(settings, two_workers, log)
+    assert places(settings) == {"executors"}
+    assert_verified(settings)
+
+    send(settings, purchase("P-small"), purchase("P-0", "C-hot"), purchase("P-1", "C-1", "0.01"))
+    drain(settings, two_workers, log)
+    assert places(settings) == {"driver"}
+    assert_verified(settings)
+
+
+@pytest.mark.nightly
+def test_executors_and_driver_take_turns(settings: Settings, two_workers: Cluster, tmp_path: Path) -> None:
+    """Small batches between large ones, which repeat what both have counted; then all of it is replayed."""
+    log = tmp_path / "driver.log"
+    send(settings, *profiles(), *backlog(0, MANY), purchase("P-first", amount="1.00"))
+    drain(settings, two_workers, log)
+    send(settings, purchase("P-small"), purchase("P-0", "C-hot"))
+    drain(settings, two_workers, log)
+    assert places(settings) == {"driver"}
+
+    send(settings, *backlog(0, MANY))
+    send(settings, *backlog(MANY, MANY), purchase("P-small", amount="2.00"), profile("C-7", updated=5_000))
+    drain(settings, two_workers, log)
+    assert places(settings) == {"executors"}
+    assert_verified(settings)
+
+    counted = len(rows(settings, Table.PURCHASES))
+    send(settings, *backlog(0, MANY))
+    send(settings, *backlog(MANY, MANY))
+    drain(settings, two_workers, log)
+    assert len(rows(settings, Table.PURCHASES)) == counted
+    assert_verified(settings)
+
+
+def executor_of(worker: psutil.Process) -> psutil.Process:
+    """Wait for a worker's executor, and return it."""
+    until(worker.children, 60)
+    return worker.children()[0]
+
+
+def is_at_work(settings: Settings) -> bool:
+    """Whether executors are at silver's batch."""
+    return any(Path(settings.lake, "_state").rglob("*.arrow"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        pytest.param(psutil.Process.kill, lambda _: None, id="killed"),
+        pytest.param(psutil.Process.suspend, psutil.Process.resume, id="frozen for a minute"),
+    ],
+)
+def test_an_executor_that_is_lost_changes_nothing(
+    settings: Settings,
+    two_workers: Cluster,
+    tmp_path: Path,
+    first: Callable[[psutil.Process], None],
+    then: Callable[[psutil.Process], None],
+) -> None:
+    log = tmp_path / "driver.log"
+    send(settings, *profiles(), *backlog(0, MANY), *backlog(0, MANY // 2))
+    with streams(settings, two_workers, log) as driver:
+        executor = executor_of(two_workers.workers[0])
+        until(lambda: is_at_work(settings), 120, every=0.05)
+        first(executor)
+        with suppress(subprocess.TimeoutExpired):
+            driver.wait(60)
+        then(executor)
+        assert driver.wait(300) == 0, log.read_text(encoding="utf-8")[-2_000:]
+    assert_verified(settings)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "order",
+    [
+        *(f"silver:{point} {times}" for point in ("staged", "committed") for times in (1, 2, 3)),
+        "silver:written",
+        "gold:staged",
+        "gold:committed",
+        "gold:written",
+    ],
+)
+def test_a_driver_that_is_killed_between_two_commits_changes_nothing(
+    settings: Settings, two_workers: Cluster, tmp_path: Path, order: str
+) -> None:
+    log = tmp_path / "driver.log"
+    send(settings, *profiles(), *backlog(0, MANY), *backlog(0, MANY // 2), purchase("P-1", "C-1", "0.01"))
+    settings.run_dir.mkdir(parents=True, exist_ok=True)
+    (settings.run_dir / failpoints.ORDER).write_text(order, encoding="utf-8")
+    with streams(settings, two_workers, log, fail_points=True) as driver:
+        assert driver.wait(300) != 0
+    assert (settings.run_dir / failpoints.REACHED).exists()
+    drain(settings, two_workers, log)
+    assert_verified(settings)

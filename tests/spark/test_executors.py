@@ -1,0 +1,96 @@
+"""Spark's executors do what is asked of them: here threads of the driver, and its Python workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.engine import executors
+from customer_activity.engine.executors import ByLane, InputGone
+from customer_activity.errors import ChangeFeedLost
+from customer_activity.state.sorted_runs import StateGone
+from support.pipeline import Pipeline, copied_lake
+from support.quick_pipeline import QuickPipeline
+from support.records import profile, purchase, tombstone
+from support.streams import Query
+
+HISTORY = [
+    [*[profile(f"C-{n}") for n in range(6)], *[purchase(f"P-{n}", f"C-{n % 8}", f"{n}.10") for n in range(40)]],
+    [purchase("P-5", "C-5", "5.10"), purchase("P-6", "C-6", "0.01"), purchase("P-40", "C-1", "1.00"), tombstone("C-2")],
+]
+WRITTEN = ("ingested_at", "quarantined_at", "view_version")
+
+
+def lived(pipeline: Pipeline, place: str) -> dict[str, list[dict[str, Any]]]:
+    pipeline.settings = pipeline.settings.model_copy(update={"placement": place})
+    pipeline.restart()
+    for records in HISTORY:
+        pipeline.send(*records)
+        pipeline.run()
+    return {
+        table.label: [{k: v for k, v in row.items() if k not in WRITTEN} for row in pipeline.rows(table)]
+        for table in Table
+    }
+
+
+def test_executors_end_in_the_rows_of_the_driver(
+    spark: SparkSession, empty_lake: Path, tmp_path: Path, pipeline: Pipeline
+) -> None:
+    here = lived(pipeline, "driver")
+    assert lived(QuickPipeline(spark, copied_lake(empty_lake, tmp_path / "other")), "executors") == here
+
+
+def test_a_file_that_is_gone_is_data_loss(pipeline: Pipeline) -> None:
+    pipeline.settings = pipeline.settings.model_copy(update={"placement": "executors"})
+    pipeline.restart()
+    pipeline.send(*HISTORY[0])
+    pipeline.hop(Query.BRONZE)
+    for file in Path(table_path(pipeline.settings.lake, Table.PURCHASE_EVENTS)).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(ChangeFeedLost, match=r"bronze.purchase_events: files that versions \d+ to \d+ added are gone"):
+        pipeline.hop(Query.SILVER)
+
+
+# A worker imports no test: what it is to do has to come along, so it is made inside of a function.
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        pytest.param(FileNotFoundError, InputGone, id="a file of the input"),
+        pytest.param(StateGone, StateGone, id="a run"),
+    ],
+)
+def test_a_task_tells_what_is_gone(spark: SparkSession, error: type[Exception], raised: type[Exception]) -> None:
+    def meet(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            raise error
+        yield executors.report({})
+
+    with pytest.raises(raised):
+        executors.run(spark, 2, meet, lambda _: None)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64])
+def test_each_task_gets_all_rows_of_a_lane_of_its_own(spark: SparkSession, count: int) -> None:
+    lanes = executors.lanes(spark, count)
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in executors.numbers(batches):
+            rows = pa.table({"share": [number] * len(lanes), "lane": lanes})
+            yield executors.parcels(np.array(lanes, np.int32), rows)
+
+    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in executors.unpacked(batches).values():
+            yield executors.report(rows.to_pydict())
+
+    reports = executors.run_by_lane(spark, 3, ByLane(pack, lanes, tell), lambda _: None)
+    assert sorted(report["lane"] for report in reports) == [[lane] * 3 for lane in sorted(lanes)]
+    assert all(sorted(report["share"]) == [0, 1, 2] for report in reports)
