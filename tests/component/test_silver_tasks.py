@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Table, table_path
@@ -102,6 +102,7 @@ def offsets(lake: str, table: Table, files: Sequence[DataFile]) -> list[int]:
     )
 
 
+@settings(max_examples=40)
 @given(st.lists(FILES, min_size=1, max_size=4).map(landed), st.integers(1, 5), st.lists(st.booleans(), min_size=4))
 def test_executors_judge_as_the_driver_does(
     tmp_path_factory: pytest.TempPathFactory, batches: list[Batch], lanes: int, noted: list[bool]

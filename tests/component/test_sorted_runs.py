@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
@@ -39,6 +39,7 @@ def table(rows: Rows) -> pa.Table:
     return pa.table({"hi": high, "lo": low, "value": list(rows.values())}, SCHEMA)
 
 
+@settings(max_examples=50)
 @given(st.lists(ROWS, max_size=12), ROWS)
 def test_the_newest_row_of_each_key_is_found_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, adding: list[Rows], others: Rows

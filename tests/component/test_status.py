@@ -15,6 +15,7 @@ from customer_activity.engine.observability import QueryStatus
 from customer_activity.inspection import status, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.lake import corrections
+from customer_activity.lake.microbatch import Place, Placement
 from customer_activity.settings import Settings
 from customer_activity.terminal import screens
 from support import tables
@@ -149,6 +150,16 @@ class TestStatus:
         heading = next(line for line in shown if "ms of the last batch" in line)
         assert heading.split()[-7:] == ["read", "compute", "write", "commit", "publish", "turn", "spark"]
         assert any(line.split() == ["silver", "80", "-", "-", "60", "-", "20", "70"] for line in shown)
+
+    def test_a_batch_of_executors_is_said_to_be_one_and_why(self, settings: Settings) -> None:
+        found = QueryStatus(Query.SILVER)
+        found.finished(7, 60_000, 2.0, {}, Placement(Place.EXECUTORS, "60,000 rows are many"))
+        found.write(settings.run_dir)
+
+        report = status.report(settings)
+
+        assert (of(report, Query.SILVER).batch or {})["placement"] == "executors: 60,000 rows are many"
+        assert "7: 60,000 rows, 2.0 s on executors" in text(screens.status(report))
 
     def test_a_damaged_table_is_a_note(self, settings: Settings) -> None:
         write_times(settings, Table.PURCHASES, 0)

@@ -13,6 +13,7 @@ from rich.text import Text
 from customer_activity.contracts.tables import PURCHASE_FIELDS, names
 from customer_activity.inspection.show import Customer
 from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.lake.microbatch import Place
 from customer_activity.shown import in_a_line
 from customer_activity.terminal import console
 from customer_activity.terminal.console import cell
@@ -134,9 +135,9 @@ def _batch(query: QueryReport) -> str:
         return "-"
     if "rows" not in query.batch:
         return f"{query.batch['id']}, {ago(query.batch['at'])}"
-    return (
-        f"{query.batch['id']}: {query.batch['rows']:,} rows, {query.batch['seconds']:.1f} s, {ago(query.batch['at'])}"
-    )
+    where = " on executors" if query.batch.get("placement", "").startswith(Place.EXECUTORS) else ""
+    rows, seconds = f"{query.batch['rows']:,} rows", f"{query.batch['seconds']:.1f} s"
+    return f"{query.batch['id']}: {rows}, {seconds}{where}, {ago(query.batch['at'])}"
 
 
 def _contents(found: Report) -> Grid:
