@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -116,8 +117,9 @@ def executor_of(worker: psutil.Process) -> psutil.Process:
 
 
 def is_at_work(settings: Settings) -> bool:
-    """Whether executors are at silver's batch."""
-    return any(Path(settings.lake, "_state").rglob("*.arrow"))
+    """Whether silver's batch has begun, and is not through."""
+    told = settings.run_dir / "status" / f"{Query.SILVER}.json"
+    return told.exists() and bool(json.loads(told.read_text(encoding="utf-8"))["progress"])
 
 
 @pytest.mark.nightly
@@ -143,6 +145,7 @@ def test_an_executor_that_is_lost_changes_nothing(
         first(executor)
         with suppress(subprocess.TimeoutExpired):
             driver.wait(60)
+        assert driver.poll() is None or first is psutil.Process.kill  # one that is frozen holds the batch up
         then(executor)
         assert driver.wait(300) == 0, log.read_text(encoding="utf-8")[-2_000:]
     assert_verified(settings)
