@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/cluster.py [--purchases 1000000 ...] [--workers 2] [--placement executors] [--out DIR]
 
 For each number of purchases: a fresh broker and lake, a backlog that bronze lands, and silver in a driver of its own as
-one batch. Then as many purchases again, half of them repeats, so that each id is looked up in what is known. Executors
-and driver share this machine's cores: processor seconds compare, wall seconds only between runs of one machine.
+one batch. Then as many new purchases again, whose ids are looked up among those of the first batch. Executors and
+driver share this machine's cores: processor seconds compare, wall seconds only between runs of one machine.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def main(
                 "max_offsets_per_trigger": 2 * number + CUSTOMERS,
             }
             settings = opened.model_copy(update=update)
-            for label, again in (("first", 0), ("second", number // 2)):
-                send(settings, number, label, again)
+            for label in ("first", "second"):
+                load.backlog(settings, CUSTOMERS, number, label)
                 run(settings, "bronze", found)
                 used = run(settings, "silver", found)
                 rows = DeltaTable(table_path(settings.lake, Table.PURCHASES)).to_pyarrow_dataset().count_rows()
@@ -74,18 +74,11 @@ def main(
     Console(width=200).print(grid)
 
 
-def send(settings: Settings, purchases: int, label: str, again: int) -> None:
-    """Send purchases, the last so many of them with ids of the first batch."""
-    load.backlog(settings, CUSTOMERS, purchases - again, label)
-    if again:
-        load.backlog(settings, 0, again, "first")
-
-
 def run(settings: Settings, query: str, found: Cluster) -> dict[str, Any]:
     """Let one stream take what waits, and return what that took; the session's start is in it."""
     log = settings.run_dir.parent / f"{query}.log"
     samplers = [Sampler(worker.pid) for worker in found.workers]
-    started_ms, started = time.time() * 1000, time.monotonic()
+    started = time.monotonic()
     with ExitStack() as stack:
         for sampler in samplers:
             stack.callback(sampler.stop)
@@ -93,7 +86,8 @@ def run(settings: Settings, query: str, found: Cluster) -> dict[str, Any]:
         driver.wait(RUN_SECONDS)
     seconds = time.monotonic() - started
     here = driver.usage.between(0, time.time() * 1000)
-    there = [sampler.between(started_ms - 1_000, time.time() * 1000) for sampler in samplers]
+    # Without what a worker itself had used before.
+    there = [sampler.between(sampler.samples[1].at_ms, time.time() * 1000) for sampler in samplers]
     batch = [line for line in log.read_text(encoding="utf-8").splitlines() if " batch_id=" in line][-1]
     say(f"  {batch.partition('query=')[2]}")
     return {
