@@ -16,28 +16,19 @@ from customer_activity.engine import executors
 from customer_activity.engine.executors import ByLane, InputGone
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.state.sorted_runs import StateGone
+from support import histories
 from support.pipeline import Pipeline, copied_lake
 from support.quick_pipeline import QuickPipeline
-from support.records import profile, purchase, tombstone
 from support.streams import Query
-
-HISTORY = [
-    [*[profile(f"C-{n}") for n in range(6)], *[purchase(f"P-{n}", f"C-{n % 8}", f"{n}.10") for n in range(40)]],
-    [purchase("P-5", "C-5", "5.10"), purchase("P-6", "C-6", "0.01"), purchase("P-40", "C-1", "1.00"), tombstone("C-2")],
-]
-WRITTEN = ("ingested_at", "quarantined_at", "view_version")
 
 
 def lived(pipeline: Pipeline, place: str) -> dict[str, list[dict[str, Any]]]:
     pipeline.settings = pipeline.settings.model_copy(update={"placement": place})
     pipeline.restart()
-    for records in HISTORY:
+    for records in histories.REPEATS:
         pipeline.send(*records)
         pipeline.run()
-    return {
-        table.label: [{k: v for k, v in row.items() if k not in WRITTEN} for row in pipeline.rows(table)]
-        for table in Table
-    }
+    return histories.rows(pipeline)
 
 
 def test_executors_end_in_the_rows_of_the_driver(
@@ -50,7 +41,7 @@ def test_executors_end_in_the_rows_of_the_driver(
 def test_a_file_that_is_gone_is_data_loss(pipeline: Pipeline) -> None:
     pipeline.settings = pipeline.settings.model_copy(update={"placement": "executors"})
     pipeline.restart()
-    pipeline.send(*HISTORY[0])
+    pipeline.send(*histories.REPEATS[0])
     pipeline.hop(Query.BRONZE)
     for file in Path(table_path(pipeline.settings.lake, Table.PURCHASE_EVENTS)).glob("*.parquet"):
         file.unlink()

@@ -19,15 +19,15 @@ def with_past(part: Feed, known: Callable[..., Past], work: Callable[[Past], Don
 
     Args:
         part: what is worked on.
-        known: looks up what is known; with `anew=True` it leaves the runs aside.
+        known: looks up what is known; with `without_runs=True` it leaves the runs aside.
         work: is done by executors.
 
     Raises:
         ChangeFeedLost: files of the part are gone, or it cannot be told what was in the tables before it.
         SettingsError: an executor does not see what the driver sees.
     """
-    for anew in (False, True):
-        past = known(anew=anew)
+    for without_runs in (False, True):
+        past = known(without_runs=without_runs)
         try:
             return past, work(past)
         except (InputGone, StateGone):

@@ -56,7 +56,7 @@ def folder(lake: str, stream: str) -> str:
     return f"{lake}/_state/{stream}"
 
 
-def past(lake: str, stream: str, made_by: str, to: Positions, *, anew: bool = False) -> Past:
+def past(lake: str, stream: str, made_by: str, to: Positions, *, without_runs: bool = False) -> Past:
     """Return what is known of tables as they are at some places.
 
     Args:
@@ -64,13 +64,13 @@ def past(lake: str, stream: str, made_by: str, to: Positions, *, anew: bool = Fa
         stream: whose state.
         made_by: what makes runs now: those of another contract, or of other code, are of no use.
         to: the places.
-        anew: leave all runs aside.
+        without_runs: read the tables alone, whatever runs there are.
 
     Raises:
         ChangeFeedLost: what was in a table at that version cannot be told any more.
         ForeignCommit: a commit since the newest catalogue is none of the pipeline's.
     """
-    for at, runs in () if anew else _catalogues(lake, stream, made_by):
+    for at, runs in () if without_runs else _catalogues(lake, stream, made_by):
         if at.keys() == to.keys() and all(_is_on_the_way(lake, table, at[table], to[table]) for table in to):
             try:
                 since = {table: _since(lake, table, at[table], to[table]) for table in to}
