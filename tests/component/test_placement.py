@@ -14,10 +14,11 @@ import pytest
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.errors import ChangeFeedLost
-from customer_activity.lake import delta, deltalog, history
+from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.settings import Settings
 from customer_activity.state import catalogue, sorted_runs
+from customer_activity.state.catalogue import Past, Positions
 from customer_activity.streams.silver import tasks
 from support import histories
 from support.dying import Died, dies
@@ -121,6 +122,35 @@ def test_a_batch_that_a_crash_ended_is_done_once(
         for query in (query for query in Query if query not in (Query.BRONZE, Query.SILVER)):
             pipeline.hop(query)
     assert histories.rows(pipeline) == histories.rows(in_driver)
+
+
+def test_a_backlog_in_parts_ends_in_the_same_rows_and_no_part_reads_what_is_known_again(
+    nobody: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From before the tables' first versions on: a part may have files of one side alone."""
+    monkeypatch.setattr(feeds, "PART_FILES", 1)
+    read: list[int] = []
+    known = catalogue.past
+
+    def past(lake: str, stream: str, made_by: str, to: Positions, *, without_runs: bool) -> Past:
+        told = known(lake, stream, made_by, to, without_runs=without_runs)
+        read.append(sum(map(len, told.files.values())))
+        return told
+
+    monkeypatch.setattr(catalogue, "past", past)
+    found = []
+    for place in ("driver", "executors"):
+        pipeline = begun(nobody, tmp_path / place)
+        placed(pipeline, place)
+        for records in HISTORY:
+            pipeline.send(*records)
+            pipeline.hop(Query.BRONZE)
+        for query in list(Query)[1:]:
+            pipeline.hop(query)
+        found.append(histories.rows(pipeline))
+    assert found[0] == found[1]
+    assert len(read) > len(HISTORY)
+    assert sum(read) == 1  # of the one part that was the driver's
 
 
 def test_state_in_the_lake_may_be_lost(pipeline: Pipeline, in_driver: Pipeline) -> None:
