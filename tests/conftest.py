@@ -21,8 +21,13 @@ from customer_activity.settings import PREFIX, Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# How long an example takes is the machine's affair, and no test's.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 # `--hypothesis-profile=as-found`: a failure is shown as it was found, which takes minutes less than its shortest form.
-hypothesis.settings.register_profile("as-found", phases=[phase for phase in Phase if phase is not Phase.shrink])
+hypothesis.settings.register_profile(
+    "as-found", deadline=None, phases=[phase for phase in Phase if phase is not Phase.shrink]
+)
 
 ROOT = Path(__file__).parent
 LAYERS = ("drills", "integration", "spark", "component", "unit", "end_to_end")

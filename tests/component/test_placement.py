@@ -16,8 +16,9 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint
+from customer_activity.lake.microbatch import metadata_of
 from customer_activity.settings import Settings
-from customer_activity.state import catalogue, sorted_runs
+from customer_activity.state import catalogue, local, sorted_runs
 from customer_activity.state.catalogue import Past, Positions
 from customer_activity.streams.silver import tasks
 from support import histories
@@ -36,14 +37,22 @@ HISTORY = [
     [profile("C-1", updated=5_000, address="2")],  # no purchase
     [purchase("P-50", "C-5", "5.00"), profile("C-big"), purchase("P-60", "C-big", MOST)],
     [purchase("P-61", "C-big", "0.01")],  # its total leaves the range
-    [tombstone("C-big"), purchase("P-62", "C-2", "1.00")],  # which only the driver can end
+    [tombstone("C-big"), purchase("P-62", "C-2", "1.00")],  # which ends a row that gold's table tells of
     [profile("C-big"), profile("C-1", updated=1), profile("C-1", updated=5_000, address="2"), profile("C-2")],
 ]
 
 
+PLACES: dict[str, dict[str, object]] = {
+    "driver": {"placement": "driver"},
+    "executors": {"placement": "executors"},
+    "runs": {"placement": "auto", "local_state_gb": 0},  # in the driver, without local state
+    "auto": {"placement": "auto", "local_state_gb": 1},
+}
+
+
 def placed(pipeline: Pipeline, place: str) -> None:
     """Have a pipeline's batches be worked on at a place from now on."""
-    pipeline.settings = pipeline.settings.model_copy(update={"placement": place})
+    pipeline.settings = pipeline.settings.model_copy(update=PLACES[place])
     pipeline.restart()
 
 
@@ -94,11 +103,15 @@ def pipeline(nobody: NoSpark, tmp_path: Path) -> Pipeline:
         pytest.param(["executors"], id="executors"),
         pytest.param(["driver", "executors"], id="driver first, then in turn"),
         pytest.param(["executors", "executors", "driver"], id="executors twice, then the driver"),
+        pytest.param(["runs"], id="without local state"),
+        pytest.param(["executors", "runs", "runs", "driver"], id="with local state in the end"),
     ],
 )
+@pytest.mark.parametrize("due_files", [pytest.param(-1, id="runs are added to"), pytest.param(3, id="and seldom")])
 def test_rows_are_the_same_wherever_a_batch_is_worked_on(
-    pipeline: Pipeline, in_driver: Pipeline, places: Sequence[str]
+    pipeline: Pipeline, in_driver: Pipeline, places: Sequence[str], due_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(catalogue, "DUE_FILES", due_files)
     lived(pipeline, places)
     assert histories.rows(pipeline) == histories.rows(in_driver)
     assert counts(pipeline) == counts(in_driver)
@@ -150,7 +163,7 @@ def test_a_backlog_in_parts_ends_in_the_same_rows_and_no_part_reads_what_is_know
         found.append(histories.rows(pipeline))
     assert found[0] == found[1]
     assert len(read) > len(HISTORY)
-    assert sum(read) == 1  # of the one part that was the driver's
+    assert sum(read) == 0
 
 
 def test_state_in_the_lake_may_be_lost(pipeline: Pipeline, in_driver: Pipeline) -> None:
@@ -208,6 +221,45 @@ def test_a_commit_tells_where_its_batch_was_worked_on_and_why(pipeline: Pipeline
     pipeline.run()
     note = history.latest_metadata(pipeline.settings.lake, Table.PURCHASES, Query.SILVER)
     assert note["placement"] == {"place": "driver", "why": "15 rows are few"}
+
+
+def placements(pipeline: Pipeline, table: Table) -> list[str]:
+    """Where a table's commits were worked on, and why, the oldest first."""
+    lake = pipeline.settings.lake
+    said = list(history.log_entries(lake, table, deltalog.newest_version(lake, table)))
+    notes = [metadata_of(entry.get("userMetadata")) for entry in sorted(said, key=lambda entry: entry["version"])]
+    return ["{place}: {why}".format(**note["placement"]) for note in notes if "placement" in note]
+
+
+def test_without_local_state_a_small_batch_is_looked_up_in_the_lake(pipeline: Pipeline) -> None:
+    lived(pipeline, ["runs"])
+    folder = pipeline.settings.index_dir
+    assert list(folder.glob("*.db*")) == []
+    for table in (Table.PURCHASES, Table.PROFILE_CHANGES, Table.ACTIVITY_CHANGES):
+        assert {placed.partition(" are ")[2] for placed in placements(pipeline, table)} == {
+            "few; no local state is kept"
+        }
+
+
+def test_what_is_too_much_for_one_process_is_for_executors(
+    pipeline: Pipeline, in_driver: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small batch without local state, whose past is in no sorted run."""
+    monkeypatch.setattr(catalogue, "NEAR_FILES", 1)
+    lived(pipeline, ["driver", "driver", "driver", "runs", "runs"])
+    assert histories.rows(pipeline) == histories.rows(in_driver)
+    assert placements(pipeline, Table.PURCHASES)[3] == "executors: 50 rows of the past are in no sorted run"
+
+
+@pytest.mark.parametrize("places", [["executors", "auto"], ["executors", "auto", "auto", "driver", "auto"]])
+def test_small_batches_do_without_local_state_while_it_catches_up(
+    pipeline: Pipeline, in_driver: Pipeline, places: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "NEAR_ROWS", 0)
+    lived(pipeline, places)
+    assert any("the local state is catching up" in placed for placed in placements(pipeline, Table.PURCHASES))
+    assert histories.rows(pipeline) == histories.rows(in_driver)
+    assert counts(pipeline) == counts(in_driver)
 
 
 def test_a_file_that_is_gone_is_data_loss(pipeline: Pipeline) -> None:

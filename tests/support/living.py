@@ -31,7 +31,13 @@ from customer_activity.operations import recovery
 from support.quick_pipeline import QuickPipeline
 from support.streams import Query
 
-PLACEMENTS = ("driver", "executors")  # of the drivers, in turn
+IN_DRIVER: dict[str, object] = {"placement": "driver"}
+PLACEMENTS: tuple[dict[str, object], ...] = (  # of the drivers, in turn
+    IN_DRIVER,
+    {"placement": "executors"},
+    IN_DRIVER,
+    {"placement": "auto", "local_state_gb": 0},
+)
 REMEMBERED = ("machine", "drivers", "settings", "log", "view", "batches", "cursors", "versions", "sent", "fetched")
 
 
@@ -91,7 +97,7 @@ class LivingPipeline(QuickPipeline):
 
     def restart(self, *, loses_indexes: bool = False) -> None:
         """Start as a driver does, which may be refused; the one before has ended. Batches are elsewhere than its."""
-        self.settings = self.settings.model_copy(update={"placement": PLACEMENTS[self.drivers % 2]})
+        self.settings = self.settings.model_copy(update=PLACEMENTS[self.drivers % len(PLACEMENTS)])
         self.drivers += 1
         self.forget_logs()
         recovery.check_agreement(self.settings.lake, list(Query))

@@ -86,7 +86,7 @@ def living(visits: Visits) -> Iterator[Live]:
     """Hand out what lives a life without a JVM, ten times as fast, on a lake of its own, in memory if there is room."""
     with (
         tempfile.TemporaryDirectory(prefix="lives-", dir=FAST if FAST.is_dir() else None) as folder,
-        without_jvm() as nobody,
+        without_jvm(due_files=2) as nobody,
     ):
         home = Path(folder)
         delta.ensure_tables(str(home / "empty"))

@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import executors
-from customer_activity.engine.executors import ByLane, InputGone, OnProgress, Reports, Task
+from customer_activity.engine.executors import ByLane, OnProgress, Reports, Task
+from customer_activity.engine.workers import Here
 from customer_activity.lake import delta, jvm
+from customer_activity.state import catalogue
 
 
 class NoSpark:
@@ -94,41 +94,25 @@ def _table_id(lake: str, table: Table) -> str:
     return str(next(action["metaData"]["id"] for action in actions if "metaData" in action))
 
 
-def _run(_: NoSpark, shares: int, task: Task, _progress: OnProgress) -> Reports:
+def _run(_: NoSpark, shares: int, task: Task, progress: OnProgress) -> Reports:
     """Run a task for each share, one after the other."""
-    with _translated():
-        return [told for number in range(shares) for told in _told(task(_number(number)))]
+    return Here().run(shares, task, progress)
 
 
-def _run_by_lane(_: NoSpark, shares: int, work: ByLane, _progress: OnProgress) -> Reports:
+def _run_by_lane(_: NoSpark, shares: int, work: ByLane, progress: OnProgress) -> Reports:
     """Bring rows together by their lane, last rows first: Spark promises no order."""
-    with _translated():
-        found = [batch for number in range(shares) for batch in work.pack(_number(number))]
-        rows = pa.Table.from_batches(found, executors.PARCELS)
-        of_lane = (rows.filter(pc.equal(rows.column("lane"), lane)).to_batches() for lane in work.lanes)
-        return [told for batches in of_lane for told in _told(work.task(reversed(batches)))]
+    reversing = work._replace(task=lambda batches: work.task(reversed(list(batches))))
+    return Here().run_by_lane(shares, reversing, progress)
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise InputGone from error
+def without_jvm(due_files: int = -1) -> Iterator[NoSpark]:
+    """Commit, and do executors' work, without a JVM; yields what stands in for the session.
 
-
-def _number(number: int) -> list[pa.RecordBatch]:
-    return [pa.record_batch({"id": pa.array([number], pa.int64())})]
-
-
-def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    return (json.loads(text) for batch in batches for text in batch.column("report").to_pylist())
-
-
-@contextmanager
-def without_jvm() -> Iterator[NoSpark]:
-    """Commit, and do executors' work, without a JVM; yields what stands in for the session."""
+    Sorted runs are added to by each batch, or where more files than `due_files` are in none.
+    """
     with (
+        patch.object(catalogue, "DUE_FILES", due_files),
         patch.multiple(jvm, begin=_begin, last_version=_last_version, commit=_commit),
         patch.multiple(
             executors,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,14 +22,35 @@ from customer_activity.engine import placement
 from customer_activity.engine.stream import Context, Merge, Opened, Steps, Writer
 from customer_activity.lake import commits, delta, deltalog, feeds, footers
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch, number_of
+from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch, Place, number_of
 from customer_activity.settings import Settings
+from customer_activity.state.keyed import State
 from customer_activity.topology import Spec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Step = Callable[[Feed, MicroBatch], Steps]
+
+
+class Spreadable(NamedTuple):
+    """What a stream that keeps state of the past does with a part.
+
+    Attributes:
+        step: by the local state.
+        spread: by tasks, which need no local state and leave it behind: on executors, or in this process.
+        state: the local state.
+        begin: tells which versions it has to be at for a part.
+        is_near: whether the lake's sorted runs have nearly all that a part needs of the past.
+    """
+
+    step: Step
+    spread: Step
+    state: State
+    begin: Callable[[Feed], Mapping[Table, int | None]]
+    is_near: Callable[[Feed], bool]
+
+
 Begins = Mapping[Table, int | None]
 
 
@@ -40,13 +61,14 @@ class ChangeStream:
     Attributes:
         spec: what it is.
         columns: what it reads of each source, in the order of `spec.reads`.
-        prepare: returns its step, with the state that it keeps; what that opens closes with the context.
+        prepare: returns what it does with a part, with the state that it keeps; what that opens closes with the
+            context.
         begins: the first version that a first batch reads of each source; the log's beginning when not given.
     """
 
     spec: Spec
     columns: Mapping[Table, Sequence[str]]
-    prepare: Callable[[Context], Step]
+    prepare: Callable[[Context], Step | Spreadable]
     begins: Callable[[Settings], Begins] | None = None
 
     def open(self, context: Context) -> Opened:
@@ -94,7 +116,7 @@ class _Worker:
         self.writer = Writer(spec, context.spark, self.lake)
         self.refuses = Table.QUARANTINE in spec.tables
         self.of_refused = (spec.sources_of(Table.QUARANTINE) if self.refuses else None) or list(self.columns)
-        self.step = stream.prepare(context)
+        self.prepared = stream.prepare(context)
         self.is_sure = False  # that nothing of a part is written whose commits do not tell it
         for table in spec.tables if spec.is_behind else ():
             footers.repair(self.lake, table)  # of a release before, or of a driver that ended right after a merge
@@ -116,18 +138,36 @@ class _Worker:
         was_sure, self.is_sure = self.is_sure, False
         for part, of_part in batch.parts(feed.parts(stop=stop, of=self.of_refused)):
             if part.files:
-                if self.spec.is_spread:
-                    rows = sum(file.rows for file in part.files)
-                    is_small = part.is_small and rows <= SMALL_BATCH_ROWS
-                    of_part.placement = placement.decide(self.settings, rows, self.executors, is_small=is_small)
                 self._note(part, of_part)
-                self.writer.make_all(self.step(part, of_part), of_part)
+                self.writer.make_all(self._step(part, of_part), of_part)
                 for table in self.written.read:
                     self.written.note(table, part.versions)
                 batch.progress(_how_far(part, batch))
         # A batch that ends before what quarantine has (a recovered checkpoint repeats one) has not come to it yet.
         end = number_of(batch.versions[table][1] for table in self.of_refused)
         self.is_sure = was_sure or stop is None or end >= stop
+
+    def _step(self, part: Feed, batch: MicroBatch) -> Steps:
+        """Choose where a part is worked on, and by which state."""
+        if not isinstance(self.prepared, Spreadable):
+            return self.prepared(part, batch)
+        step, spread, state, begin, is_near = self.prepared
+        rows = sum(file.rows for file in part.files)
+        is_small = part.is_small and rows <= SMALL_BATCH_ROWS
+        is_kept = state.fits()
+        batch.placement = placed = placement.decide(
+            self.settings, rows, self.executors, is_small=is_small, uses_threads=not is_kept
+        )
+        if placed.place is Place.EXECUTORS:
+            return spread(part, batch)
+        if not is_kept:
+            batch.placement = placed._replace(why=f"{placed.why}; no local state is kept")
+            return spread(part, batch)
+        if is_small and self.settings.placement == "auto" and not state.is_near(begin(part)) and is_near(part):
+            state.catch_up(begin(part))
+            batch.placement = placed._replace(why=f"{placed.why}; the local state is catching up")
+            return spread(part, batch)
+        return step(part, batch)
 
     def _note(self, part: Feed, batch: MicroBatch) -> None:
         """Have the part's commits note up to where each source is read, and which landings that includes."""

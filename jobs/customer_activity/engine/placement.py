@@ -23,7 +23,12 @@ def executors_of(spark: SparkSession) -> int:
 
 
 def decide(
-    settings: Settings, rows: int, executors: Callable[[], int], *, is_small: bool, uses_threads: bool = False
+    settings: Settings,
+    rows: int,
+    executors: Callable[[], int],
+    *,
+    is_small: bool,
+    uses_threads: bool = False,
 ) -> Placement:
     """Return where a batch of a stream that can be spread is worked on.
 
@@ -33,7 +38,7 @@ def decide(
         executors: tells how many there are: another application may have taken all that a cluster has.
         is_small: whether they are few and short.
         uses_threads: whether executors that are threads of the driver serve a large batch, too: they do where the
-            driver by itself has one core's work.
+            driver by itself has one core's work, or keeps no local state.
     """
     if settings.placement != "auto":
         return Placement(Place(settings.placement), f"ACTIVITY_PLACEMENT is {settings.placement}")

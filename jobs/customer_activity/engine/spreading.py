@@ -1,4 +1,8 @@
-"""Work on a part of a batch on executors, with what sorted runs know of the past."""
+"""Work on a part of a batch with what sorted runs know of the past: on executors, or in this process.
+
+A small part needs neither a plan nor a shuffle: where little is in no run, the same tasks run in this process. That
+is how a small batch is worked on where local state is not kept, or is far behind.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,30 @@ from typing import TypeVar
 
 from customer_activity.engine import reach
 from customer_activity.engine.executors import InputGone
+from customer_activity.engine.workers import Here, Workers
 from customer_activity.lake.feeds import Feed
+from customer_activity.lake.microbatch import MicroBatch, Place, Placement
 from customer_activity.state.catalogue import Past
 from customer_activity.state.sorted_runs import StateGone
 
 Done = TypeVar("Done")
 
 
-def with_past(part: Feed, known: Callable[..., Past], work: Callable[[Past], Done]) -> tuple[Past, Done]:
+def with_past(
+    part: Feed,
+    batch: MicroBatch,
+    executors: Workers,
+    known: Callable[..., Past],
+    work: Callable[[Past, Workers], Done],
+) -> tuple[Past, Done]:
     """Do work with what is known, or, where some of that is gone by then, with the tables alone; return both.
 
     Args:
         part: what is worked on.
+        batch: whose part it is; one that was for the driver is for executors where the past is too much for it.
+        executors: Spark's.
         known: looks up what is known; with `without_runs=True` it leaves the runs aside.
-        work: is done by executors.
+        work: is done with it, by executors or in this process.
 
     Raises:
         ChangeFeedLost: files of the part are gone, or it cannot be told what was in the tables before it.
@@ -29,9 +43,24 @@ def with_past(part: Feed, known: Callable[..., Past], work: Callable[[Past], Don
     for without_runs in (False, True):
         past = known(without_runs=without_runs)
         try:
-            return past, work(past)
+            return past, work(past, _workers(batch, past, executors))
         except (InputGone, StateGone):
             for table in part.added:
                 if part.is_gone(table):
                     raise part.lost(table) from None
     raise reach.blind()
+
+
+def adds(part: Feed, past: Past) -> bool:
+    """Whether work on a part adds what it learns to the sorted runs, or leaves that for one that comes later."""
+    return not part.is_small or past.is_due
+
+
+def _workers(batch: MicroBatch, past: Past, executors: Workers) -> Workers:
+    if batch.placement is None or batch.placement.place is Place.EXECUTORS:
+        return executors
+    if past.is_near:
+        return Here()
+    rows = sum(file.rows for file in past.since)
+    batch.placement = Placement(Place.EXECUTORS, f"{rows:,} rows of the past are in no sorted run")
+    return executors

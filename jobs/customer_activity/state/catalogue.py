@@ -30,6 +30,10 @@ from customer_activity.storage.filesystem import filesystem, read_whole, write_w
 SUFFIX = ".json"
 KEPT = 2  # catalogues that were noted last
 KEPT_SECONDS = 3_600.0  # so long a file stays that no kept catalogue names: a task may be about to report it
+# What no run has is read again with each batch. A small batch adds to the runs when that has become so much, since each
+# time it is some files a bucket; with more than NEAR_ROWS or NEAR_FILES it is no work for one process any more.
+DUE_ROWS, DUE_FILES = 25_000, 32
+NEAR_ROWS, NEAR_FILES = 2 * DUE_ROWS, 2 * DUE_FILES
 
 log = logging.getLogger("customer_activity")
 
@@ -49,6 +53,25 @@ class Past(NamedTuple):
 
     runs: Runs
     files: Mapping[Table, Sequence[Added]]
+
+    @property
+    def since(self) -> list[Added]:
+        """The files with rows that no run has."""
+        return [file for of_table in self.files.values() for file in of_table]
+
+    @property
+    def is_near(self) -> bool:
+        """Whether little enough is in no run to be read with each small batch."""
+        return _is_within(self.since, NEAR_ROWS, NEAR_FILES)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much is in no run that a small batch, too, adds it."""
+        return not _is_within(self.since, DUE_ROWS, DUE_FILES)
+
+
+def _is_within(files: Sequence[Added], rows: int, count: int) -> bool:
+    return len(files) <= count and sum(file.rows for file in files) <= rows
 
 
 def folder(lake: str, stream: str) -> str:

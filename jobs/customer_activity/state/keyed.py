@@ -64,6 +64,19 @@ class Needs:
 class State(Protocol):
     """What a stream knows of some Delta tables, each as it was at one version."""
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is any; without it nothing else may be asked of it but `fall_behind` and `close`."""
+
+    def fits(self) -> bool:
+        """Whether there is any, before a batch: what has grown too large is given up now."""
+
+    def is_near(self, to: Mapping[Table, int | None]) -> bool:
+        """Whether it is so near to these versions that a small batch may wait for it to be brought there."""
+
+    def catch_up(self, to: Mapping[Table, int | None]) -> None:
+        """Begin to bring it to these versions behind the stream, which does without it until `is_near`."""
+
     def bring(self, to: Mapping[Table, int | None], progress: Callable[[str], None] = ...) -> None:
         """Have it hold tables exactly at these versions, or at their `NEWEST`, from any earlier state.
 

@@ -1,19 +1,21 @@
-"""Compute a large part of gold on Spark's executors: the driver plans, commits and holds reports alone (`tasks.py`).
+"""Compute a part of gold by tasks: the driver plans, commits and holds reports alone (`tasks.py`).
 
 What silver appended since the sorted runs were brought on (small parts are the driver's, and it notes them in its own
-local state) comes into them by the same job: all of both tables where there is no run at all.
+local state) comes into them by the same job: all of both tables where there is no run at all. A small part without
+local state is computed by the same tasks in this process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from customer_activity.catalog import Table
-from customer_activity.engine import executors, reach
+from customer_activity.engine import reach
 from customer_activity.engine.executors import ByLane, Reports
-from customer_activity.engine.spreading import with_past
-from customer_activity.errors import ChangeFeedLost
+from customer_activity.engine.spreading import adds, with_past
+from customer_activity.engine.workers import Workers
 from customer_activity.lake import deltalog, pieces
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.lake.feeds import Feed
@@ -25,9 +27,6 @@ from customer_activity.state.sorted_runs import BUCKETS, Run
 from customer_activity.streams.gold import tasks
 from customer_activity.streams.gold.tasks import SIDES, Work
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 class Changed(NamedTuple):
     """What a part comes to.
@@ -35,48 +34,88 @@ class Changed(NamedTuple):
     Attributes:
         files: with the rows of gold that differ.
         beyond: customers whose total has left decimal(18,2) by it.
-        runs: what holds both sides where the part ends, by bucket.
+        runs: what holds both sides where the part begins, by bucket.
+        runs_since: of the buckets that were added to, what holds both where it ends; none where nothing was added.
     """
 
     files: list[DataFile]
     beyond: list[str]
     runs: Runs
+    runs_since: Runs
+
+
+WithARow = Callable[[str, Sequence[str]], Sequence[str]]
 
 
 def change(
-    part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings, view_version: int
-) -> Changed | str:
-    """Compute what differs by a part; or say why only the driver can."""
-    begin = {
-        table: deltalog.position(settings.lake, table, batch.ids[table], after)
-        for table, (after, _) in part.versions.items()
-    }
-    known = partial(catalogue.past, settings.lake, batch.query, tasks.FORMAT, begin)
-    work = partial(_run, part, batch=batch, spark=spark, settings=settings, view_version=view_version)
-    try:
-        past, reports = with_past(part, known, work)
-    except ChangeFeedLost as error:  # local state may know another way to what was there
-        return error.what
-    if any("is_frozen" in report for report in reports):
-        return "a row whose total is out of range may have to end, which gold's table tells"
+    part: Feed, batch: MicroBatch, *, executors: Workers, settings: Settings, view_version: int, with_a_row: WithARow
+) -> Changed:
+    """Compute what differs by a part.
+
+    Args:
+        part: changes of both sides.
+        batch: whose part it is.
+        executors: Spark's.
+        settings: which lake.
+        view_version: of the rows.
+        with_a_row: tells which of some customers have a row in gold's table.
+
+    Raises:
+        ChangeFeedLost: files of the part are gone, or it cannot be told what was in the tables before it.
+    """
+    known = partial(past_of, part, batch.query, settings=settings, ids=batch.ids)
+    had_a_row: dict[str, bool] = {}
+    while True:
+        work = partial(_run, part, batch=batch, settings=settings, view_version=view_version, had_a_row=dict(had_a_row))
+        past, reports = with_past(part, batch, executors, known, work)
+        frozen = [customer for report in reports for customer in report.get("frozen", ())]
+        if not frozen:
+            break
+        had_a_row |= dict.fromkeys(frozen, False) | dict.fromkeys(with_a_row(settings.lake, frozen), True)
     written = [DataFile(*report["file"]) for report in reports if report["file"] is not None]
     reach.require_here(settings, {Table.ACTIVITY_CHANGES: written})
     told = {int(bucket): [Run(*run) for run in of] for report in reports for bucket, of in report["runs"].items()}
     beyond = [customer for report in reports for customer in report["beyond"]]
-    return Changed(written, beyond, {**past.runs, **told})
+    return Changed(written, beyond, past.runs, told)
+
+
+def past_of(
+    part: Feed, stream: str, *, settings: Settings, ids: Mapping[Table, str], without_runs: bool = False
+) -> Past:
+    """Return what is known of both sides where a part begins."""
+    begin = {
+        table: deltalog.position(settings.lake, table, ids[table], after) for table, (after, _) in part.versions.items()
+    }
+    return catalogue.past(settings.lake, stream, tasks.FORMAT, begin, without_runs=without_runs)
 
 
 def _run(
-    part: Feed, past: Past, *, batch: MicroBatch, spark: SparkSession, settings: Settings, view_version: int
+    part: Feed,
+    past: Past,
+    workers: Workers,
+    *,
+    batch: MicroBatch,
+    settings: Settings,
+    view_version: int,
+    had_a_row: Mapping[str, bool],
 ) -> Reports:
-    files = [*part.files, *(file for of in past.files.values() for file in of)]
-    lanes = executors.lanes(spark, pieces.lanes(files, executors.parallelism(spark), BUCKETS))
+    lanes = workers.lanes(pieces.lanes([*part.files, *past.since], workers.at_once(), BUCKETS))
     shares = [
         *(share for table in SIDES for share in pieces.divided(table, part.added[table])),
         *(share for table in SIDES for share in pieces.divided(table, past.files[table], is_past=True)),
     ]
     folder = catalogue.folder(settings.lake, batch.query)
-    work = Work(settings.lake, folder, shares, lanes, past.runs, settings.currency, view_version)
+    work = Work(
+        settings.lake,
+        folder,
+        shares,
+        lanes,
+        past.runs,
+        settings.currency,
+        view_version,
+        had_a_row,
+        adds(part, past),
+    )
     with batch.phase("compute"):
         changing = ByLane(partial(tasks.pack, work), lanes, partial(tasks.change, work))
-        return executors.run_by_lane(spark, len(shares), changing, batch.progress)
+        return workers.run_by_lane(len(shares), changing, batch.progress)

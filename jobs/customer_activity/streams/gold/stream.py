@@ -9,7 +9,7 @@ On restart gold's newest commit names the pair of silver versions that it was co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -19,8 +19,10 @@ from deltalake import DeltaTable
 
 from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.changes import ChangeStream, Step, table_of
+from customer_activity.engine.changes import ChangeStream, Spreadable, table_of
 from customer_activity.engine.stream import Append, Context, Steps
+from customer_activity.engine.workers import Executors, Workers
+from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import history
 from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.deltalog import Position
@@ -74,49 +76,63 @@ def begins(settings: Settings) -> dict[Table, int]:
     return {table: max(0, int(note.get(table.label, 0))) for table in SIDES}
 
 
-def prepare(context: Context) -> Step:
+def prepare(context: Context) -> Spreadable:
     """Open the state, and a clock of versions."""
     settings = context.settings
-    on_executors = partial(spread.change, spark=context.spark, settings=settings)
+    state = context.state(SPEC.name, NEEDS)
     clock = ViewClock.of(settings.lake)
-    return partial(
-        step, settings=settings, state=context.state(SPEC.name, NEEDS), clock=clock, on_executors=on_executors
+    executors = Executors(context.spark)
+    return Spreadable(
+        step=partial(step, settings=settings, state=state, clock=clock),
+        spread=partial(step_by_tasks, settings=settings, state=state, clock=clock, executors=executors),
+        state=state,
+        begin=lambda part: {table: after for table, (after, _) in part.versions.items()},
+        is_near=lambda part: spread.past_of(part, SPEC.name, settings=settings, ids=context.ids).is_near,
     )
 
 
-def step(
-    part: Feed,
-    batch: MicroBatch,
-    *,
-    settings: Settings,
-    state: State,
-    clock: ViewClock,
-    on_executors: Callable[..., Changed | str],
+def step_by_tasks(
+    part: Feed, batch: MicroBatch, *, settings: Settings, state: State, clock: ViewClock, executors: Workers
 ) -> Steps:
-    """Take both sides' changes in, in the driver or on executors, and append the rows that differ."""
-    version = clock.next()
-    to = {table: part.end(table, batch.ids[table]) for table in SIDES}
-    batch.extra |= {table.label: place.version for table, place in to.items()}
-    if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
-        changed = on_executors(part, batch, view_version=version)
-        if not isinstance(changed, str):
-            yield from append(changed, to, batch, settings)
-            for table in SIDES:
-                state.fall_behind(table)
-            return
-        batch.placement = Placement(Place.DRIVER, changed)
+    """Compute what differs by tasks, and append it, with what holds both sides since."""
+    version, to = begun(part, batch, clock)
+    try:
+        changed = spread.change(
+            part, batch, executors=executors, settings=settings, view_version=version, with_a_row=with_a_row
+        )
+    except ChangeFeedLost as error:
+        if not state.is_kept:
+            raise
+        batch.placement = Placement(Place.DRIVER, error.what)  # local state may know another way to what was there
+        yield from change_here(part, batch, settings=settings, state=state, to=to, version=version)
+        return
+    yield from append(changed, to, batch, settings)
+    for table in SIDES:
+        state.fall_behind(table)
+
+
+def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State, clock: ViewClock) -> Steps:
+    """Take both sides' changes in by the local state, and append the rows that differ."""
+    version, to = begun(part, batch, clock)
     yield from change_here(part, batch, settings=settings, state=state, to=to, version=version)
 
 
+def begun(part: Feed, batch: MicroBatch, clock: ViewClock) -> tuple[int, dict[Table, Position]]:
+    """Return the version of a part's rows, and the pair of places that it ends at, which its commits note."""
+    to = {table: part.end(table, batch.ids[table]) for table in SIDES}
+    batch.extra |= {table.label: place.version for table, place in to.items()}
+    return clock.next(), to
+
+
 def append(changed: Changed, to: Mapping[Table, Position], batch: MicroBatch, settings: Settings) -> Steps:
-    """Append what executors have written, and note what holds both sides since."""
+    """Append what tasks have written, and note what holds both sides since."""
     batch.rows += sum(file.rows for file in changed.files)
     if changed.beyond:
         batch.extra[FROZEN] = len(changed.beyond)
         yield Append(Table.QUARANTINE, frozen(changed.beyond, settings))
     version = yield Append(Table.ACTIVITY_CHANGES, files=changed.files)
-    if version is not None:
-        catalogue.note(settings.lake, batch.query, tasks.FORMAT, to, changed.runs)
+    if version is not None and changed.runs_since:
+        catalogue.note(settings.lake, batch.query, tasks.FORMAT, to, {**changed.runs, **changed.runs_since})
 
 
 def change_here(

@@ -63,6 +63,9 @@ class Work(NamedTuple):
         runs: by bucket.
         currency: the deployment's.
         view_version: of the rows.
+        had_a_row: of customers whose row was frozen, whether they had one in gold before the part, as far as that was
+            looked up.
+        adds: whether what is learnt goes into the runs.
     """
 
     lake: str
@@ -72,6 +75,8 @@ class Work(NamedTuple):
     runs: Mapping[int, Sequence[Run]]
     currency: str
     view_version: int
+    had_a_row: Mapping[str, bool] = {}
+    adds: bool = True
 
 
 def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -88,13 +93,13 @@ def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 class _FrozenAndEnded(Exception):
-    """Raised where it takes a look at gold's table to tell whether a frozen row has to end."""
+    """Raised, with the customers, where it takes a look at gold's table to tell whether a frozen row has to end."""
 
 
 def change(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Compute what differs for the customers of some buckets; report the file with it, the runs, who is beyond range.
 
-    The report says `is_frozen` alone where only the driver can tell.
+    The report has `frozen` alone, customers, where gold's table has to be asked first whether they had a row.
     """
     found = {KINDS[kind]: rows for kind, rows in executors.unpacked(batches).items()}
     if not found:
@@ -126,11 +131,11 @@ def change(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
         connection.executemany(profile_records.CHANGE, profile_records.values(profile_records.newest(past_changes)))
         try:
             written = _written(work, connection, sums, changes)
-        except _FrozenAndEnded:
-            yield executors.report({"is_frozen": True})
+        except _FrozenAndEnded as error:
+            yield executors.report({"frozen": list(error.args)})
             return
         runs_since = {}
-        for bucket in np.unique(of_bucket).tolist():
+        for bucket in np.unique(of_bucket).tolist() if work.adds else ():
             of_this = np.flatnonzero(of_bucket == bucket)
             rows = _taken(connection, customers.take(pa.array(of_this)))
             runs_since[bucket] = sorted_runs.added(work.folder, work.runs.get(bucket, ()), rows)
@@ -143,10 +148,11 @@ def _written(work: Work, connection: sqlite3.Connection, sums: pa.Table, changes
     had_a_profile = {customer for (customer,) in connection.execute("SELECT customer_id FROM profile")}
 
     def in_gold(frozen: Sequence[str]) -> Iterable[str]:
-        """Tell that none has a row in gold: who has no profile, and had none since before the part."""
-        if had_a_profile.union(ended).intersection(frozen):
-            raise _FrozenAndEnded
-        return ()
+        """Tell who has a row in gold: nobody who has no profile, and had none since before the part."""
+        asked = had_a_profile.union(ended).intersection(frozen)
+        if asked - work.had_a_row.keys():
+            raise _FrozenAndEnded(*asked)
+        return [customer for customer in asked if work.had_a_row[customer]]
 
     changed = state.take_in(connection, sums, profiles, ended, in_gold)
     for rows in changed.rows:

@@ -59,7 +59,8 @@ def judge(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     writer = FileWriter(work.lake, Table.PROFILE_CHANGES)
     writer.write(changes)
     known = profile_records.newest(pa.concat_tables([last, changes]))
-    yield executors.report({"verdicts": Counter(verdicts), "file": writer.close(), "runs": _runs(work, known)})
+    runs = _runs(work, known) if work.adds else {}
+    yield executors.report({"verdicts": Counter(verdicts), "file": writer.close(), "runs": runs})
 
 
 def _held(work: Work, customers: pa.Array) -> Iterator[pa.Table]:

@@ -1,29 +1,30 @@
-"""Judge a large part of silver on Spark's executors: the driver plans, commits and holds reports alone.
+"""Judge a part of silver by tasks: the driver plans, commits and holds reports alone.
 
 Of purchases there are two jobs: one that reads keys and judges them, bucket by bucket, and one that writes the rows
 that count (`tasks.py`); of profiles one (`profile_tasks.py`). Rows of silver's tables that no sorted run has yet (small
 parts are the driver's, and it notes them in its own local state) come into the runs by the same jobs: all of a table
-where there is no run at all.
+where there is no run at all. A small part without local state is judged by the same tasks in this process.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from customer_activity.catalog import Table
-from customer_activity.engine import executors, reach
+from customer_activity.engine import reach
 from customer_activity.engine.executors import ByLane, Reports
-from customer_activity.engine.spreading import with_past
+from customer_activity.engine.spreading import adds, with_past
 from customer_activity.engine.stream import Append, Steps
+from customer_activity.engine.workers import Workers
 from customer_activity.lake import deltalog, pieces
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.lake.deltalog import Position
-from customer_activity.lake.feeds import Added, Feed
+from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import ACCEPTED, MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.state import catalogue
@@ -33,42 +34,57 @@ from customer_activity.storage.filesystem import filesystem
 from customer_activity.streams.silver import profile_tasks, tasks
 from customer_activity.streams.silver.tasks import Work
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 TOPICS = {
     Table.PURCHASE_EVENTS: attrgetter("purchase_topic"),
     Table.PROFILE_EVENTS: attrgetter("profile_topic"),
 }
 
 
-def step(part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings, ids: Mapping[Table, str]) -> Steps:
+SIDES = (
+    (Table.PURCHASE_EVENTS, Table.PURCHASES, tasks.FORMAT),
+    (Table.PROFILE_EVENTS, Table.PROFILE_CHANGES, profile_tasks.FORMAT),
+)
+
+
+def step(part: Feed, batch: MicroBatch, *, executors: Workers, settings: Settings, ids: Mapping[Table, str]) -> Steps:
     """Judge a part, append what counts and what changes, quarantine conflicting repeats.
 
     Raises:
         ChangeFeedLost: a file of the part is gone.
         SettingsError: an executor does not see the lake.
     """
-    for side, made, judging, made_by in (
-        (Table.PURCHASE_EVENTS, Table.PURCHASES, count, tasks.FORMAT),
-        (Table.PROFILE_EVENTS, Table.PROFILE_CHANGES, change_profiles, profile_tasks.FORMAT),
-    ):
+    for (side, made, made_by), judging in zip(SIDES, (count, change_profiles), strict=True):
         if not part.added[side]:
             continue
         with batch.phase("read"):
-            newest = deltalog.position(settings.lake, made, ids[made], deltalog.newest_version(settings.lake, made))
-        known = partial(catalogue.past, settings.lake, made.label, made_by, {made: newest})
-        work = partial(judging, part.added[side], batch=batch, spark=spark, settings=settings)
-        past, judged = with_past(part, known, work)
+            known = partial(catalogue.past, settings.lake, made.label, made_by, _newest(settings, ids, made))
+        work = partial(judging, part, batch=batch, settings=settings)
+        past, judged = with_past(part, batch, executors, known, work)
         batch.rows += judged.verdicts.total()
         for verdict, records in judged.verdicts.items():
             batch.count(TOPICS[side](settings), verdict, records)
         if judged.refused:
             yield Append(Table.QUARANTINE, files=judged.refused)
         version = yield Append(made, files=judged.files)
-        if version is not None:
+        if version is not None and judged.runs:
             at = Position(ids[made], version, batch.attempt)
             catalogue.note(settings.lake, made.label, made_by, {made: at}, {**past.runs, **judged.runs})
+
+
+def is_near(part: Feed, *, settings: Settings, ids: Mapping[Table, str]) -> bool:
+    """Whether the sorted runs have nearly all of the past that a part is judged by."""
+    return all(past.is_near for past in _pasts(part, settings, ids))
+
+
+def _pasts(part: Feed, settings: Settings, ids: Mapping[Table, str]) -> Iterator[Past]:
+    for side, made, made_by in SIDES:
+        if part.added[side]:
+            yield catalogue.past(settings.lake, made.label, made_by, _newest(settings, ids, made))
+
+
+def _newest(settings: Settings, ids: Mapping[Table, str], table: Table) -> dict[Table, Position]:
+    newest = deltalog.newest_version(settings.lake, table)
+    return {table: deltalog.position(settings.lake, table, ids[table], newest)}
 
 
 class Judged(NamedTuple):
@@ -87,17 +103,17 @@ class Judged(NamedTuple):
     runs: Runs
 
 
-def count(bought: Sequence[Added], past: Past, *, batch: MicroBatch, spark: SparkSession, settings: Settings) -> Judged:
+def count(part: Feed, past: Past, workers: Workers, *, batch: MicroBatch, settings: Settings) -> Judged:
     """Judge purchases; write those that count, and conflicting repeats."""
-    work = _work(spark, settings, (Table.PURCHASE_EVENTS, bought), (Table.PURCHASES, past))
+    work = _work(part, past, workers, settings, Table.PURCHASE_EVENTS, Table.PURCHASES)
     with batch.phase("compute"):
         judging = ByLane(partial(tasks.pack, work), work.lanes, partial(tasks.judge, work))
-        reports = executors.run_by_lane(spark, len(work.shares), judging, batch.progress)
+        reports = workers.run_by_lane(len(work.shares), judging, batch.progress)
     verdicts = _verdicts(reports)
     lists = [report["refused"] for report in reports if report["refused"] is not None]
     with batch.phase("write"):
         shares = sum(not share[0].is_past for share in work.shares)  # which come first
-        written = executors.run(spark, shares, partial(tasks.write, work, lists), batch.progress)
+        written = workers.run(shares, partial(tasks.write, work, lists), batch.progress)
     _remove(work.folder, lists)
     files = _files(settings, written, (Table.PURCHASES, Table.QUARANTINE))
     if (found := sum(file.rows for file in files[Table.PURCHASES])) != verdicts[ACCEPTED]:
@@ -105,27 +121,23 @@ def count(bought: Sequence[Added], past: Past, *, batch: MicroBatch, spark: Spar
     return Judged(verdicts, files[Table.PURCHASES], files[Table.QUARANTINE], _runs(reports))
 
 
-def change_profiles(
-    updates: Sequence[Added], past: Past, *, batch: MicroBatch, spark: SparkSession, settings: Settings
-) -> Judged:
+def change_profiles(part: Feed, past: Past, workers: Workers, *, batch: MicroBatch, settings: Settings) -> Judged:
     """Judge profile records; write what changes."""
-    work = _work(spark, settings, (Table.PROFILE_EVENTS, updates), (Table.PROFILE_CHANGES, past))
+    work = _work(part, past, workers, settings, Table.PROFILE_EVENTS, Table.PROFILE_CHANGES)
     with batch.phase("compute"):
         judging = ByLane(partial(profile_tasks.pack, work), work.lanes, partial(profile_tasks.judge, work))
-        reports = executors.run_by_lane(spark, len(work.shares), judging, batch.progress)
+        reports = workers.run_by_lane(len(work.shares), judging, batch.progress)
     files = _files(settings, reports, (Table.PROFILE_CHANGES,))
     return Judged(_verdicts(reports), files[Table.PROFILE_CHANGES], [], _runs(reports))
 
 
-def _work(
-    spark: SparkSession, settings: Settings, new: tuple[Table, Sequence[Added]], known: tuple[Table, Past]
-) -> Work:
-    """Plan what executors read, and how many tasks judge it."""
-    (side, added), (made, past) = new, known
-    since = past.files[made]
-    lanes = executors.lanes(spark, pieces.lanes([*added, *since], executors.parallelism(spark), BUCKETS))
+def _work(part: Feed, past: Past, workers: Workers, settings: Settings, side: Table, made: Table) -> Work:
+    """Plan what tasks read, and how many of them judge it."""
+    added, since = part.added[side], past.files[made]
+    lanes = workers.lanes(pieces.lanes([*added, *since], workers.at_once(), BUCKETS))
     shares = [*pieces.divided(side, added), *pieces.divided(made, since, is_past=True)]
-    return Work(settings.lake, catalogue.folder(settings.lake, made.label), shares, lanes, past.runs)
+    folder = catalogue.folder(settings.lake, made.label)
+    return Work(settings.lake, folder, shares, lanes, past.runs, adds(part, past))
 
 
 def _verdicts(reports: Reports) -> Counter[str]:

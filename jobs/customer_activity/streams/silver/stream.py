@@ -28,12 +28,13 @@ from customer_activity.contracts.tables import (
     arrow_schema,
     names,
 )
-from customer_activity.engine.changes import ChangeStream, Step, table_of
+from customer_activity.engine.changes import ChangeStream, Spreadable, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
+from customer_activity.engine.workers import Executors
 from customer_activity.lake import conflicts
 from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch, Place
+from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import NEWEST, State
 from customer_activity.state.profile_records import records as records_of
@@ -70,20 +71,29 @@ PROFILES_AT_A_TIME = 50_000
 COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed again
 
 
-def prepare(context: Context) -> Step:
+def prepare(context: Context) -> Spreadable:
     """Open the state: what is counted, and the current profiles."""
-    on_executors = partial(spread.step, spark=context.spark, settings=context.settings, ids=context.ids)
+    settings, ids = context.settings, context.ids
     state = context.state(SPEC.name, NEEDS)
-    return partial(step, settings=context.settings, state=state, on_executors=on_executors)
+    by_tasks = partial(spread.step, executors=Executors(context.spark), settings=settings, ids=ids)
+    return Spreadable(
+        step=partial(step, settings=settings, state=state),
+        spread=partial(step_by_tasks, state=state, by_tasks=by_tasks),
+        state=state,
+        begin=lambda part: {made: NEWEST for side, made, _ in spread.SIDES if part.added[side]},
+        is_near=partial(spread.is_near, settings=settings, ids=ids),
+    )
 
 
-def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State, on_executors: Step) -> Steps:
-    """Judge a part: on executors, or by the state, or, a large one's purchases, against the whole table."""
-    if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
-        yield from on_executors(part, batch)
-        for table in (Table.PURCHASES, Table.PROFILE_CHANGES):
-            state.fall_behind(table)
-        return
+def step_by_tasks(part: Feed, batch: MicroBatch, *, state: State, by_tasks: Step) -> Steps:
+    """Judge a part by tasks, which leaves the state behind."""
+    yield from by_tasks(part, batch)
+    for table in (Table.PURCHASES, Table.PROFILE_CHANGES):
+        state.fall_behind(table)
+
+
+def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
+    """Judge a part by the state, or, a large one's purchases, against the whole table."""
     with batch.phase("read"):
         bought = table_of(part, Table.PURCHASE_EVENTS, SIDES[Table.PURCHASE_EVENTS]) if part.is_small else None
         updates = table_of(part, Table.PROFILE_EVENTS, SIDES[Table.PROFILE_EVENTS])

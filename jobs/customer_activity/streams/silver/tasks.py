@@ -55,6 +55,7 @@ class Work(NamedTuple):
         shares: what each task reads.
         lanes: by number of a task that judges, what brings a row there.
         runs: by bucket.
+        adds: whether what is learnt goes into them.
     """
 
     lake: str
@@ -62,6 +63,7 @@ class Work(NamedTuple):
     shares: Sequence[Sequence[Piece]]
     lanes: Sequence[int]
     runs: Mapping[int, Sequence[Run]]
+    adds: bool = True
 
 
 def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,7 +117,7 @@ def _judged(work: Work, given: Columns) -> dict[str, Any]:
         (number, verdict) for number, verdict in zip(suspects.tolist(), verdicts, strict=True) if verdict != ACCEPTED
     ]
     runs = {}
-    for bucket in np.unique(of_bucket[~is_held]).tolist():
+    for bucket in np.unique(of_bucket[~is_held]).tolist() if work.adds else ():
         is_added = ~is_held & (of_bucket == bucket)
         new = pa.table({name: counts[name][is_added] for name in FIRST.names}, schema=FIRST)
         runs[bucket] = sorted_runs.added(work.folder, work.runs.get(bucket, ()), new)

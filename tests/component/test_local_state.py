@@ -1,0 +1,156 @@
+"""Local state that is brought on behind its stream, that has grown too large, or that is not kept at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from customer_activity.catalog import Table
+from customer_activity.errors import IndexDamaged
+from customer_activity.lake import delta
+from customer_activity.settings import Settings
+from customer_activity.state import local, restore
+from customer_activity.state.keyed import NEWEST
+from customer_activity.state.local import LocalState
+from customer_activity.streams.silver import state as past
+from support.tables import append
+from support.waiting import until
+
+TO = {Table.PURCHASES: NEWEST}
+IDS = [f"P-{number}" for number in range(9)]
+
+
+def opened(settings: Settings, **update: Any) -> LocalState:
+    ids = {table: delta.table_id(settings.lake, table) for table in Table}
+    return LocalState(settings.model_copy(update=update), "silver", ids, past.NEEDS)
+
+
+def counted(state: LocalState) -> list[str]:
+    return sorted(past.counted(state, IDS))
+
+
+def caught_up(state: LocalState) -> None:
+    state.catch_up(TO)
+    until(lambda: not state.is_catching_up())
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Return a lake whose silver.purchases has three commits with a purchase each."""
+    settings = Settings(lake=str(tmp_path / "lake"))
+    delta.ensure_tables(settings.lake)
+    for number in range(3):
+        append(settings.lake, Table.PURCHASES, {"purchase_id": f"P-{number}", "partition": 0, "offset": number})
+    return settings
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Have no state be near, and let none be brought on until the event is set."""
+    monkeypatch.setattr(local, "NEAR_ROWS", 0)
+    going_on = threading.Event()
+    bring = restore.bring
+
+    def wait(*given: Any) -> None:
+        going_on.wait(60)
+        bring(*given)
+
+    monkeypatch.setattr(restore, "bring", wait)
+    yield going_on
+    going_on.set()
+
+
+def test_a_stream_does_without_it_until_it_has_caught_up(settings: Settings, slow: threading.Event) -> None:
+    with closing(opened(settings)) as state:
+        assert not state.is_near(TO)
+        state.catch_up(TO)
+        append(settings.lake, Table.PURCHASES, {"purchase_id": "P-3", "partition": 0, "offset": 3})
+        assert not state.is_near(TO)
+        slow.set()
+        until(lambda: not state.is_catching_up())
+        assert not state.is_near(TO)  # of what came meanwhile
+        state.bring(TO)
+        assert state.is_near(TO)
+        assert counted(state) == IDS[:4]
+
+
+def test_who_needs_it_waits_until_it_has_caught_up(settings: Settings, slow: threading.Event) -> None:
+    with closing(opened(settings)) as state:
+        state.catch_up(TO)
+        told: list[str] = []
+        threading.Timer(0.1, slow.set).start()
+        state.bring(TO, told.append)
+        assert counted(state) == IDS[:3]
+
+
+def test_what_it_fails_for_is_raised_where_it_is_used(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_given: Any) -> None:
+        raise IndexDamaged("the file", remedy="start again")
+
+    with closing(opened(settings)) as state:
+        monkeypatch.setattr(restore, "bring", fail)
+        state.catch_up(TO)
+        assert state.catching_up is not None
+        state.catching_up.join()
+        with pytest.raises(IndexDamaged):
+            state.is_near(TO)
+
+
+def test_a_driver_that_stops_does_not_wait_for_all_of_it(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+
+    def bring(_index: Any, _lake: str, _holding: Any, _to: Any, progress: Callable[[str], None]) -> None:
+        while True:
+            progress("a part is through")
+            begun.set()
+
+    monkeypatch.setattr(restore, "bring", bring)
+    state = opened(settings)
+    state.catch_up(TO)
+    begun.wait(60)
+    state.close()
+    assert not state.is_catching_up()
+
+
+@pytest.mark.parametrize(
+    "grown",
+    [
+        pytest.param(lambda state: state.bring(TO), id="when it is brought on"),
+        pytest.param(caught_up, id="behind"),
+    ],
+)
+def test_what_is_too_large_is_given_up_and_not_made_again(
+    settings: Settings, grown: Callable[[LocalState], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(opened(settings)) as state:
+        assert state.fits()
+        state.limit = 1
+        grown(state)
+        assert state.is_kept  # whoever is at work has it to the end
+        assert not state.fits()
+        assert not state.is_near(TO)
+    limit = 1 / local.GB
+    assert list(settings.index_dir.glob("*.db*")) == []
+    assert "more than ACTIVITY_LOCAL_STATE_GB" in caplog.text
+    for update, is_kept in (
+        ({"local_state_gb": limit}, False),
+        ({"local_state_gb": 1.0}, True),
+        ({"local_state_gb": limit, "placement": "driver"}, True),
+    ):
+        with closing(opened(settings, **update)) as state:
+            assert state.is_kept == is_kept
+
+
+def test_none_is_kept_where_none_may_be(settings: Settings) -> None:
+    with closing(opened(settings)) as state:
+        state.bring(TO)
+    with closing(opened(settings, local_state_gb=0)) as state:
+        assert not state.is_kept
+        state.catch_up(TO)
+        assert not state.is_near(TO)
+    assert list(settings.index_dir.glob("*.db*")) == []
