@@ -53,16 +53,24 @@ def settings(tmp_path: Path) -> Settings:
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Have no state be near, and let none be brought on until the event is set."""
     monkeypatch.setattr(local, "NEAR_ROWS", 0)
-    going_on = threading.Event()
+    going_on, file = threading.Event(), threading.Lock()
     bring = restore.bring
+    at_once: list[object] = []
 
     def wait(*given: Any) -> None:
-        going_on.wait(60)
-        bring(*given)
+        if not file.acquire(blocking=False):
+            at_once.append(given)
+            return
+        try:
+            going_on.wait(60)
+            bring(*given)
+        finally:
+            file.release()
 
     monkeypatch.setattr(restore, "bring", wait)
     yield going_on
     going_on.set()
+    assert not at_once  # nobody else has the file meanwhile
 
 
 def test_a_stream_does_without_it_until_it_has_caught_up(settings: Settings, slow: threading.Event) -> None:
@@ -79,9 +87,14 @@ def test_a_stream_does_without_it_until_it_has_caught_up(settings: Settings, slo
         assert counted(state) == IDS[:4]
 
 
-def test_who_needs_it_waits_until_it_has_caught_up(settings: Settings, slow: threading.Event) -> None:
+def test_who_needs_it_waits_until_it_has_caught_up(
+    settings: Settings, slow: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "NEAR_ROWS", 10)
     with closing(opened(settings)) as state:
+        assert state.is_near(TO)
         state.catch_up(TO)
+        assert not state.is_near(TO)
         told: list[str] = []
         threading.Timer(0.1, slow.set).start()
         state.bring(TO, told.append)
