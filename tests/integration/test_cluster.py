@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from customer_activity.catalog import Table
-from customer_activity.lake import failpoints, history, microbatch
+from customer_activity.lake import failpoints
 from customer_activity.settings import Settings
 from support import cluster
 from support.broker import assert_verified, rows, send
 from support.cluster import Cluster
+from support.cluster_work import MANY, backlog, drain, executor_of, is_at_work, places, profiles, streams
 from support.records import PURCHASES, Record, profile, purchase, tombstone
-from support.streams import Query
 from support.waiting import until
-
-MANY = microbatch.SMALL_BATCH_ROWS + 1_000
 
 
 @pytest.fixture(scope="module")
@@ -32,47 +28,6 @@ def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     (conf / "spark-defaults.conf").write_text("spark.driver.maxResultSize 1m\n", encoding="utf-8")
     with cluster.running(tmp_path_factory.mktemp("cluster"), conf, workers=2) as found:
         yield found
-
-
-@contextmanager
-def streams(settings: Settings, found: Cluster, log: Path, **more: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the streams in a driver of its own, on a cluster, until they have read all."""
-    here = settings.model_copy(update={"spark_master": found.address, **more})
-    with log.open("wb") as said:
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "customer_activity", "stream", "--available-now"],
-            env={**cluster.environment(found.conf), **here.environment()},
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
-        try:
-            yield driver
-        finally:
-            driver.kill()
-            driver.wait()
-
-
-def drain(settings: Settings, found: Cluster, log: Path) -> None:
-    with streams(settings, found, log) as driver:
-        assert driver.wait(300) == 0, log.read_text(encoding="utf-8")[-2_000:]
-
-
-def places(settings: Settings) -> set[str]:
-    """Return where the newest batches of silver and gold were worked on."""
-    made = {Table.PURCHASES: Query.SILVER, Table.ACTIVITY_CHANGES: Query.GOLD}
-    notes = (history.latest_metadata(settings.lake, table, query) for table, query in made.items())
-    return {note["placement"]["place"] for note in notes}
-
-
-def backlog(first: int, count: int) -> list[Record]:
-    """Return purchases of which a third is one customer's."""
-    ids = range(first, first + count)
-    return [purchase(f"P-{number}", "C-hot" if number % 3 == 0 else f"C-{number % 500}") for number in ids]
-
-
-def profiles() -> list[Record]:
-    return [profile("C-hot"), *(profile(f"C-{number}") for number in range(400))]
 
 
 def test_large_batches_are_the_executors_and_right(settings: Settings, two_workers: Cluster, tmp_path: Path) -> None:
@@ -108,18 +63,6 @@ def test_executors_and_driver_take_turns(settings: Settings, two_workers: Cluste
     drain(settings, two_workers, log)
     assert len(rows(settings, Table.PURCHASES)) == counted
     assert_verified(settings)
-
-
-def executor_of(worker: psutil.Process) -> psutil.Process:
-    """Wait for a worker's executor, and return it."""
-    until(worker.children, 60)
-    return worker.children()[0]
-
-
-def is_at_work(settings: Settings) -> bool:
-    """Whether silver's batch has begun, and is not through."""
-    told = settings.run_dir / "status" / f"{Query.SILVER}.json"
-    return told.exists() and bool(json.loads(told.read_text(encoding="utf-8"))["progress"])
 
 
 @pytest.mark.nightly

@@ -1,0 +1,76 @@
+"""Large batches on a cluster: what is sent, the driver that takes it, and where it was worked on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from customer_activity.catalog import Table
+from customer_activity.lake import history, microbatch
+from customer_activity.settings import Settings
+from support import cluster
+from support.cluster import Cluster
+from support.records import Record, profile, purchase
+from support.streams import Query
+from support.waiting import until
+
+MANY = microbatch.SMALL_BATCH_ROWS + 1_000
+
+
+@contextmanager
+def streams(settings: Settings, found: Cluster, log: Path, **more: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the streams in a driver of its own, on a cluster, until they have read all."""
+    here = settings.model_copy(update={"spark_master": found.address, **more})
+    with log.open("wb") as said:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "customer_activity", "stream", "--available-now"],
+            env={**cluster.environment(found.conf), **here.environment()},
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            yield driver
+        finally:
+            driver.kill()
+            driver.wait()
+
+
+def drain(settings: Settings, found: Cluster, log: Path, **more: object) -> None:
+    with streams(settings, found, log, **more) as driver:
+        assert driver.wait(300) == 0, log.read_text(encoding="utf-8")[-2_000:]
+
+
+def places(settings: Settings) -> set[str]:
+    """Return where the newest batches of silver and gold were worked on."""
+    made = {Table.PURCHASES: Query.SILVER, Table.ACTIVITY_CHANGES: Query.GOLD}
+    notes = (history.latest_metadata(settings.lake, table, query) for table, query in made.items())
+    return {note["placement"]["place"] for note in notes}
+
+
+def backlog(first: int, count: int) -> list[Record]:
+    """Return purchases of which a third is one customer's."""
+    ids = range(first, first + count)
+    return [purchase(f"P-{number}", "C-hot" if number % 3 == 0 else f"C-{number % 500}") for number in ids]
+
+
+def profiles() -> list[Record]:
+    return [profile("C-hot"), *(profile(f"C-{number}") for number in range(400))]
+
+
+def executor_of(worker: psutil.Process) -> psutil.Process:
+    """Wait for a worker's executor, and return it."""
+    until(worker.children, 60)
+    return worker.children()[0]
+
+
+def is_at_work(settings: Settings, query: Query = Query.SILVER) -> bool:
+    """Whether a stream's batch has begun, and is not through."""
+    told = settings.run_dir / "status" / f"{query}.json"
+    return told.exists() and bool(json.loads(told.read_text(encoding="utf-8"))["progress"])
