@@ -30,6 +30,9 @@ hypothesis.settings.register_profile(
 )
 
 ROOT = Path(__file__).parent
+# No JVM of a test lives long enough for its optimising compiler to earn back what it costs, which is a fifth of the
+# processor time of all. Nightly they have the product's own options alone.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 LAYERS = ("drills", "integration", "spark", "component", "unit", "end_to_end")
 DURATIONS = ROOT / "durations.json"  # of files of tests that take long: seconds, from one or several runs
 LONG_SECONDS = 5
@@ -42,6 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--life-processes", type=int, default=2, help="in how many processes, where they are many")
     parser.addoption("--note-durations", action="store_true", help="note which files of tests took long")
     parser.addoption("--visits-page", help="page in which the model's table of visits is replaced")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have every JVM that a test starts, in whatever process, do without what costs more than it brings here."""
+    if not config.getoption("nightly"):
+        os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
