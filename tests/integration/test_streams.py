@@ -175,15 +175,15 @@ def test_a_lost_publish_checkpoint_publishes_nothing_again(spark: SparkSession, 
 
 LATER = itertools.count(9_000)  # when the next update of a profile was made: each is newer than those before it
 
-nightly = pytest.mark.nightly  # tests/component/test_recovery.py has the refusals of each query
+# tests/component/test_recovery.py has the refusals of each query, and test_layers.py recovers all of them together.
+nightly = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(
     "query",
     [
         Query.BRONZE,
-        Query.SUMMARIES,
-        *(pytest.param(query, marks=nightly) for query in (Query.SILVER, Query.GOLD, Query.PROFILES, Query.ACTIVITY)),
+        *(pytest.param(query, marks=nightly) for query in Query if query not in (Query.BRONZE, Query.PUBLISH)),
     ],
     ids=str,
 )
@@ -199,7 +199,11 @@ def test_a_lost_checkpoint_is_refused_until_it_is_recovered(spark: SparkSession,
     assert_verified(lived)
 
 
-@pytest.mark.parametrize("query", [Query.SILVER, Query.SUMMARIES, pytest.param(Query.BRONZE, marks=nightly)], ids=str)
+@pytest.mark.parametrize(
+    "query",
+    [Query.SUMMARIES, *(pytest.param(query, marks=nightly) for query in (Query.BRONZE, Query.SILVER))],
+    ids=str,
+)
 def test_a_checkpoint_of_an_earlier_day_is_refused_until_it_is_recovered(
     spark: SparkSession, lived: Settings, tmp_path: Path, query: Query
 ) -> None:

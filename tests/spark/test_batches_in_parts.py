@@ -183,6 +183,27 @@ def test_what_is_in_quarantine_is_not_put_there_again_behind_a_checkpoint_that_w
     assert len(refused) == len({(row["key"], row["offset"]) for row in refused}) == 2
 
 
+@pytest.fixture(scope="module")
+def begun(
+    landed: QuickPipeline, judged: QuickPipeline, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Query, tuple[QuickPipeline, dict[str, Any]]]:
+    """Return what silver has before it, and gold, each with what becomes of it where batches are whole."""
+    found = {}
+    for query, before in {Query.SILVER: landed, Query.GOLD: judged}.items():
+        pipeline = copied(before, tmp_path_factory.mktemp("whole"))
+        for hop in (Query.SILVER, Query.GOLD):
+            pipeline.hop(hop)
+        lake = pipeline.settings.lake
+        found[query] = before, result(lake)
+        assert changes_follow_each_other(lake)
+        assert Counter(row["reason"] for row in rows(lake, Table.QUARANTINE)) == {
+            "conflicting_duplicate": 4,
+            "total_out_of_range": 1,
+        }
+        closed(pipeline)
+    return found
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("query", [Query.SILVER, Query.GOLD], ids=str)
 @pytest.mark.parametrize(
@@ -195,26 +216,17 @@ def test_what_is_in_quarantine_is_not_put_there_again_behind_a_checkpoint_that_w
     ],
 )
 def test_a_crash_in_any_part_of_a_batch_changes_nothing(
-    request: pytest.FixtureRequest,
+    begun: dict[Query, tuple[QuickPipeline, dict[str, Any]]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     query: Query,
     files: tuple[int, int],
     loses_indexes: bool,
 ) -> None:
-    begun: QuickPipeline = request.getfixturevalue("landed" if query == Query.SILVER else "judged")
-    whole = copied(begun, tmp_path / "whole")
-    for hop in (Query.SILVER, Query.GOLD):
-        whole.hop(hop)
-    expected = result(whole.settings.lake)
-    assert changes_follow_each_other(whole.settings.lake)
-    assert Counter(row["reason"] for row in rows(whole.settings.lake, Table.QUARANTINE)) == {
-        "conflicting_duplicate": 4,
-        "total_out_of_range": 1,
-    }
+    before, expected = begun[query]
 
     for number in count(1):
-        pipeline = copied(begun, tmp_path / f"{number}")
+        pipeline = copied(before, tmp_path / f"{number}")
         monkeypatch.setattr(feeds, "PART_FILES", files[0])
         try:
             pipeline.hop(query, dies(times=number))
