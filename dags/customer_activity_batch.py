@@ -35,6 +35,7 @@ for pipeline in declared():
             pipeline=pipeline,
             task_id="drain",
             arguments=["stream", "--available-now"],
+            on_spark=True,
             outlets=[gold(pipeline)],
             retries=3,
             retry_delay=timedelta(minutes=1),

@@ -38,7 +38,7 @@ for pipeline in declared():
             timetable=CronTriggerTimetable("0 * * * *", timezone="UTC"), assets=[gold(pipeline)]
         ),
     ):
-        again = {"retries": 2, "retry_delay": timedelta(minutes=1)}
+        again: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=1)}
         JudgeOperator(pipeline=pipeline, task_id="judge", **again)
 
         @task.short_circuit

@@ -13,8 +13,8 @@ starts by itself; after three in a row the DAG is paused.
 
 ### Runbook
 The task `driver` is *deferred* while all is well and occupies no worker slot. Its log shows the driver's state every
-minute, and the reason for each restart. Clear it to restart the driver; pause the DAG to stop it. Where the
-connection `customer_activity_spark` names YARN or Kubernetes, `driver_in_cluster` runs instead.
+minute, and the reason for each restart. Clear it to restart the driver; pause the DAG to stop it. The connection
+`customer_activity_spark` names the Spark master whose executors the driver uses: docs/CLUSTERS.md.
 Runbooks: docs/OPERATIONS.md.
 """
 
@@ -27,7 +27,6 @@ from airflow.sdk import DAG
 from activity_dags.conventions import arguments_of, gold
 from activity_dags.driver import DriverOperator
 from activity_dags.pipelines import declared
-from activity_dags.place import BESIDE, in_cluster, place
 
 for pipeline in declared():
     with DAG(
@@ -38,12 +37,11 @@ for pipeline in declared():
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         max_consecutive_failed_dag_runs=3,  # then it is paused, until somebody has looked
     ):
-        driver = DriverOperator(
+        DriverOperator(
             pipeline=pipeline,
-            task_id=BESIDE,
+            task_id="driver",
             shift=timedelta(minutes=15),
             gold=gold(pipeline),
             retries=3,  # of a worker that died; failures of the driver are counted by the task itself
             retry_delay=timedelta(seconds=10),
         )
-        place(pipeline.name) >> [driver, in_cluster(pipeline)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from activity_dags import program, shown
+from activity_dags import place, program, shown
 from activity_dags.pipelines import Pipeline
 
 LAST_LINES = 40
@@ -21,16 +21,18 @@ class ActivityOperator(BaseOperator):
     Args:
         pipeline: whose command it is.
         arguments: what comes after `activity`; templated, and empty ones are left out.
+        on_spark: whether it runs on the pipeline's Spark, which its connection may name.
     """
 
     template_fields: Sequence[str] = ("arguments",)
     ui_color = "#e8f1e4"
 
-    def __init__(self, *, pipeline: Pipeline, arguments: list[str], **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: Pipeline, arguments: list[str], on_spark: bool = False, **kwargs: Any) -> None:
         """Take what to run."""
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.arguments = arguments
+        self.on_spark = on_spark
         self.process: subprocess.Popen[str] | None = None
 
     def execute(self, context: Any) -> None:  # noqa: ARG002 - Airflow's signature
@@ -42,7 +44,8 @@ class ActivityOperator(BaseOperator):
         """
         arguments = tuple(argument for argument in self.arguments if argument)
         last: deque[str] = deque(maxlen=LAST_LINES)
-        with program.start(self.pipeline, *arguments) as self.process:
+        settings = place.settings(self.pipeline) if self.on_spark else {}
+        with program.start(self.pipeline, *arguments, settings=settings) as self.process:
             for line in self.process.stdout or ():
                 self.heard(line.rstrip())
                 last.append(line)

@@ -20,9 +20,8 @@ from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from activity_dags import program
+from activity_dags import place, program
 from activity_dags.pipelines import Pipeline
-from activity_dags.place import master
 from activity_dags.watching import WELL, DriverTrigger
 
 ATTENDED_SECONDS = 120.0  # a triggerer that died is replaced within 30 s, Airflow's own limit, and some to start
@@ -65,9 +64,8 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
 
     def submit_job(self, context: Any) -> int:  # noqa: ARG002 - Airflow's signature
         """Start the driver, or find the one that runs; return its process's number."""
-        where = {"ACTIVITY_SPARK_MASTER": named} if (named := master(self.pipeline)) else {}
         started = ("driver", "start", "--attended", str(ATTENDED_SECONDS))
-        found = program.report(self.pipeline, *started, settings=where)
+        found = program.report(self.pipeline, *started, settings=place.settings(self.pipeline))
         self.log.info("Driver %s %s", found["pid"], "started" if found["is_new"] else "runs already")
         return int(found["pid"])
 

@@ -104,8 +104,12 @@ def failure(code: int, words: str, arguments: tuple[str, ...]) -> AirflowExcepti
     return kind(f"`activity {' '.join(arguments)}` ended with exit code {code}:\n{last}")
 
 
-def start(pipeline: Pipeline, *arguments: str) -> subprocess.Popen[str]:
+def start(
+    pipeline: Pipeline, *arguments: str, settings: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[str]:
     """Start a command whose words are read line by line; it ends when the task that started it is gone.
+
+    The command gets `settings` besides those of its pipeline.
 
     Raises:
         AirflowFailException: it is not there.
@@ -119,7 +123,7 @@ def start(pipeline: Pipeline, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         errors="backslashreplace",
-        env=environment(pipeline),
+        env={**environment(pipeline), **settings},
         start_new_session=True,
     )
 

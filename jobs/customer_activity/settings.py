@@ -34,6 +34,12 @@ PIPELINE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PIPELINE_NAME_LENGTH = 63  # of a DNS label, which Kubernetes makes of it; Kafka's topics and Airflow's ids take more
 VAR_FOLDERS = ("airflow", "kafka", "lake", "quality", "run")  # of the default pipeline, where others have theirs
 
+# As Spark takes them; one that it would not is refused before a JVM is started for it.
+MASTER = re.compile(
+    r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn"
+    r"|spark://[\w.-]+:\d+(,[\w.-]+:\d+)*|k8s://https://[\w.\[\]:-]+(/\S*)?"
+)
+
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
@@ -101,8 +107,25 @@ class Settings(BaseSettings):
     driver_memory: str = Field("2g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field(
         "local[*]",
-        pattern=r"^(local(-cluster)?(\[.+\])?|yarn|(spark|k8s)://.+)$",
-        description="Spark master to run on.",
+        description="Spark master to run on: `local[*]`, `spark://HOST:PORT`, `yarn` or `k8s://https://HOST:PORT`. The "
+        "driver stays where it was started.",
+    )
+    spark_properties_file: Path | None = Field(
+        None,
+        description="Properties of Spark's, in the form of spark-defaults.conf, that the pipeline does not set itself: "
+        "executors' number and size, the driver's address, a cluster's own. On top of Spark's spark-defaults.conf.",
+    )
+    executor_python: str | None = Field(
+        None,
+        min_length=1,
+        description="Python that executors on other machines run, as they name it: a path there, or "
+        "`./environment/bin/python` in an archive that `spark.archives` unpacks as `environment`; the driver's path "
+        "when not set.",
+    )
+    ship_release: bool = Field(
+        True,  # noqa: FBT003
+        description="Send this release's code and jars to executors on other machines. Off where they have it at the "
+        "driver's paths, as with one image for both.",
     )
     placement: Literal["auto", "driver", "executors"] = Field(
         "auto",
@@ -165,10 +188,24 @@ class Settings(BaseSettings):
         """Make a local one absolute, so that every process and Spark mean the same folder; refuse what is neither."""
         return locations.normal(location)
 
+    @field_validator("spark_master")
+    @classmethod
+    def _known_master(cls, master: str) -> str:
+        if not MASTER.fullmatch(master):
+            raise ValueError(
+                "Spark has no such master: it is local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT"
+            )
+        return master
+
     @field_validator("run_dir", "broker_dir", "airflow_dir", "jars_dir")
     @classmethod
     def _absolute_folder(cls, folder: Path) -> Path:
         return folder.expanduser().resolve()
+
+    @field_validator("spark_properties_file")
+    @classmethod
+    def _absolute_file(cls, file: Path | None) -> Path | None:
+        return None if file is None else file.expanduser().resolve()
 
     @model_validator(mode="after")
     def _no_drills_in_production(self) -> Self:
@@ -195,6 +232,11 @@ class Settings(BaseSettings):
     def index_dir(self) -> Path:
         """Where the streams keep their local state: beside a lake on this machine, else with the running processes."""
         return Path(self.lake) / "_index" if self.is_local_lake else self.run_dir / "index"
+
+    @property
+    def is_on_cluster(self) -> bool:
+        """Whether executors are processes of their own, on other machines as a rule."""
+        return not self.spark_master.startswith("local")
 
     @property
     def is_local_lake(self) -> bool:

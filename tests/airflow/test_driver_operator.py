@@ -14,6 +14,7 @@ from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from activity_dags import driver as module
+from activity_dags import place
 from activity_dags.driver import MAX_FAILURES, DriverOperator
 from activity_dags.pipelines import DEFAULT, Pipeline
 from activity_dags.watching import DriverTrigger
@@ -32,7 +33,7 @@ class Store(dict[str, Any]):
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> DriverOperator:
-    monkeypatch.setattr(module, "master", lambda _: None)
+    monkeypatch.setattr(place, "master", lambda _: None)
     monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: NOW))
     with DAG(dag_id="stream", schedule=None):
         return DriverOperator(pipeline=Pipeline(DEFAULT), task_id="driver", shift=SHIFT, gold=GOLD)
@@ -60,16 +61,6 @@ def test_it_starts_the_driver_and_defers(program: Any, well: Callable[..., Any],
     assert deferred.value.trigger.serialize()[1] == {"pipeline": DEFAULT, "dag_id": "stream", "until": until}
     assert context["task_state_store"] == {"driver": 4711}
     assert program.asked[0][:4] == ["driver", "start", "--attended", "120.0"]
-
-
-def test_the_driver_runs_where_the_connection_says(
-    program: Any, well: Callable[..., Any], task: Any, context: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "master", lambda _: "spark://master:7077")
-    program.answers(driver_start=[{"lines": [well(is_new=True)]}])
-    with pytest.raises(TaskDeferred):
-        task.execute(context)
-    assert program.asked[0][-1] == {"ACTIVITY_SPARK_MASTER": "spark://master:7077"}
 
 
 def test_a_worker_that_died_is_followed_by_one_that_finds_the_driver(

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, AssetAll, AssetOrTimeSchedule, BaseHook, Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 from structlog.testing import capture_logs
 
-from activity_dags import pipelines, place
+from activity_dags import pipelines
 from activity_dags.command import ActivityOperator
 from activity_dags.conventions import gold
 from activity_dags.driver import DriverOperator
@@ -79,7 +78,6 @@ def test_each_has_a_set_of_dags_with_ids_of_their_own() -> None:
         assert {task.pipeline.name for task in operators} == {name}
         assert Counter(type(task).__name__ for task in operators) == {
             "ActivityOperator": 3,  # of batch, maintenance and quality
-            "ClusterDriverOperator": 1,
             "DriverOperator": 1,
             "JudgeOperator": 1,
             "RebuildOperator": 1,
@@ -297,20 +295,3 @@ def test_a_failure_is_told_by_the_pipelines_own_connection(monkeypatch: pytest.M
             tell(context)
     names = Counter(entry["connection"] for entry in logged)
     assert names == {"customer_activity_alerts": len(KINDS), "orders_eu_alerts": len(KINDS)}
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_driver_in_a_cluster_is_given_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    submitted: list[tuple[str, str, Any]] = []
-    monkeypatch.setattr(
-        SparkSubmitOperator, "execute", lambda task, _: submitted.append((task.name, task._conn_id, task.env_vars))
-    )
-    for pipeline in (*pipelines.declared(), Pipeline(DEFAULT)):
-        with DAG(dag_id="stream", schedule=None):
-            place.in_cluster(pipeline).execute({})
-    settings = [{PIPELINE: name, "ACTIVITY_LAKE": f"/lakes/of {name}"} for name in (SHOP, ORDERS)]
-    assert submitted == [
-        (SHOP, "customer_activity_spark", settings[0]),
-        (ORDERS, "orders_eu_spark", settings[1]),
-        (SHOP, "customer_activity_spark", None),  # one that is not declared has its settings from the cluster
-    ]

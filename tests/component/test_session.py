@@ -22,6 +22,7 @@ def set_up(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Return settings of a deployment with a jar of each kind; what a start puts into the environment is taken out."""
     for variable in ("PYSPARK_PYTHON", "SPARK_HOME"):
         monkeypatch.setenv(variable, "as it was")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     for jar in ("spark/delta.jar", "log-store/ours.jar"):
         (tmp_path / "jars" / jar).parent.mkdir(parents=True)
         (tmp_path / "jars" / jar).touch()
@@ -48,13 +49,31 @@ def test_executors_elsewhere_can_reach_the_driver_and_get_its_jars(
     assert [Path(jar).name for jar in sent] == (["delta.jar", "ours.jar"] if sends_jars else [""])
 
 
-@pytest.mark.parametrize("master", ["", "elsewhere", "master:7077", "http://master:7077", "spark://"])
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("", "elsewhere", "master:7077", "http://master:7077", "spark://", "spark://master", "yarn-cluster"),
+        *("k8s://", "k8s://master:6443", "k8s://http://master:6443", "local[many]"),
+    ],
+)
 def test_a_master_that_spark_does_not_know_is_refused_before_java_is_started(
     master: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACTIVITY_SPARK_MASTER", master)
-    with pytest.raises(SettingsError, match="ACTIVITY_SPARK_MASTER"):
+    with pytest.raises(SettingsError, match=r"ACTIVITY_SPARK_MASTER: .* yarn or k8s://https://HOST:PORT"):
         settings.load()
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local", "local[*]", "local[2]", "local[*,3]", "spark://a:7077", "spark://a-1.b:7077,c:7078", "yarn"),
+        *("k8s://https://cluster.example", "k8s://https://10.0.0.1:6443", "k8s://https://[::1]:6443"),
+    ],
+)
+def test_a_master_that_spark_knows_is_taken(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACTIVITY_SPARK_MASTER", master)
+    assert settings.load().spark_master == master
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def decide(
         return Placement(Place(settings.placement), f"ACTIVITY_PLACEMENT is {settings.placement}")
     if is_small:
         return Placement(Place.DRIVER, f"{rows:,} rows are few")
-    if settings.spark_master.startswith("local"):
+    if not settings.is_on_cluster:
         if not uses_threads:
             return Placement(Place.DRIVER, f"{settings.spark_master} has no executors but threads of the driver")
     elif not executors():

@@ -51,12 +51,12 @@ def check(spark: SparkSession, settings: Settings, stopping: threading.Event, lo
         EnvironmentFault: one cannot run the code.
         TransientError: Spark or storage failed meanwhile.
     """
-    if settings.spark_master.startswith("local"):
+    if not settings.is_on_cluster:
         return
     log.info("asking the executors of %s whether they see the lake", settings.spark_master)
     name = marker.leave(settings.lake)
     try:
-        answers = _answers(spark, settings.lake, name, stopping, look_around)
+        answers = _answers(spark, settings, name, stopping, look_around)
     finally:
         marker.take_away(settings.lake)
     if answers is None:
@@ -76,14 +76,14 @@ def check(spark: SparkSession, settings: Settings, stopping: threading.Event, lo
 
 
 def _answers(
-    spark: SparkSession, lake: str, name: str, stopping: threading.Event, look_around: Callable[[], None]
+    spark: SparkSession, settings: Settings, name: str, stopping: threading.Event, look_around: Callable[[], None]
 ) -> list[dict[str, Any]] | None:
     """Ask all executors; None where there is none in time, or the driver is to stop."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - whoever looks at the topology needs no Spark
 
     deadline = time.monotonic() + ANSWER_SECONDS
     with ThreadPoolExecutor(1, thread_name_prefix=JOBS) as pool:
-        asked = pool.submit(_ask, spark, lake, name)
+        asked = pool.submit(_ask, spark, settings.lake, name)
         try:
             while not asked.done():
                 wait([asked], WATCH_SECONDS)
@@ -99,14 +99,20 @@ def _answers(
     except (PySparkException, jvm.java_error()) as error:
         if any(words in str(error) for words in UNABLE):
             raise EnvironmentFault(
-                f"executors cannot run the pipeline's code, which they look for in {PACKAGE.parent}: a package or the "
-                "Python that it needs is missing, or it is that of another release",
-                remedy="install this release on every machine that runs executors, or run the driver's image there",
+                f"executors cannot run the pipeline's code, {_whence(settings)}: their Python is another one or lacks "
+                "what it needs, or the code is that of another release",
+                remedy="name a Python with the libraries by ACTIVITY_EXECUTOR_PYTHON, or run the driver's image there",
             ) from None
         raise TransientError(
             f"Spark could not ask its executors whether they see the lake ({type(error).__name__})",
             remedy="see that the master has executors that stay; then try again",
         ) from error
+
+
+def _whence(settings: Settings) -> str:
+    if settings.ship_release:
+        return "which the driver sends them"
+    return f"which they look for in {PACKAGE.parent}"
 
 
 def _ask(spark: SparkSession, lake: str, name: str) -> list[dict[str, Any]]:
@@ -134,7 +140,7 @@ def require_here(settings: Settings, written: Mapping[Table, Sequence[DataFile]]
     Raises:
         SettingsError: it does not; nothing was committed.
     """
-    if settings.spark_master.startswith("local"):
+    if not settings.is_on_cluster:
         return
     for table, of_table in written.items():
         files, folder = filesystem(table_path(settings.lake, table))

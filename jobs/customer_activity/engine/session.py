@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from customer_activity.engine import clusters
 from customer_activity.errors import EnvironmentFault, TransientError
 from customer_activity.lake import jvm
-from customer_activity.settings import PACKAGE, TO_GET_JARS, Settings
+from customer_activity.settings import TO_GET_JARS, Settings
 from customer_activity.storage import s3
 
 JAVA_ENDED = "JAVA_GATEWAY_EXITED"  # what pyspark calls it when Java ends before it answers
@@ -57,8 +57,8 @@ STREAMING = {
 
 # Hadoop's local file system forks a process for every permission and symbolic link; these three do not. The log store
 # is ours (infra/spark): a log that is long because a reader was away is listed from where it is asked for.
+NAKED = {"spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem"}
 LOCAL_DISK = {
-    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
     "spark.delta.logStore.file.impl": "customeractivity.LazyLocalLogStore",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
@@ -126,18 +126,15 @@ def classpath(settings: Settings) -> dict[str, str]:
 
     A driver takes them on its class path: nothing is copied, and the file system that Spark itself starts with is among
     them. Those for S3 it loads later: the class archive is of no use to a JVM whose class path is another. Executors
-    elsewhere get all of them from the driver.
+    elsewhere get all of them from the driver, or have them at these paths.
     """
     found = jars(settings)
     log_store = jars(settings, "log-store")
     for_s3 = jars(settings, "s3") if settings.is_on_s3 else []
-    given = for_s3 if settings.spark_master.startswith("local") else [*found, *log_store, *for_s3]
-    options = {"spark.driver.extraClassPath": _listed(":", [*found, *log_store])}
-    return options | ({"spark.jars": _listed(",", given)} if given else {})
-
-
-def _listed(separator: str, found: list[Path]) -> str:
-    return separator.join(str(jar) for jar in found)
+    given = [*found, *log_store, *for_s3] if settings.is_on_cluster else for_s3
+    scheme = "" if settings.ship_release or not settings.is_on_cluster else "local://"  # each finds its own there
+    options = {"spark.driver.extraClassPath": ":".join(str(jar) for jar in [*found, *log_store])}
+    return options | ({"spark.jars": ",".join(f"{scheme}{jar}" for jar in given)} if given else {})
 
 
 def jvm_options(settings: Settings) -> str:
@@ -150,7 +147,7 @@ def jvm_options(settings: Settings) -> str:
 def spark_home(settings: Settings) -> Path | None:
     """The Spark that set-up put together for a driver on one machine (infra/spark/home.sh); None: pyspark's own."""
     home = settings.jars_dir / "home"
-    is_there = settings.spark_master.startswith("local") and (home / "bin" / "spark-submit").exists()
+    is_there = not settings.is_on_cluster and (home / "bin" / "spark-submit").exists()
     return home if is_there else None
 
 
@@ -204,7 +201,7 @@ def start(settings: Settings, name: str = "") -> SparkSession:
             remedy="correct ACTIVITY_DRIVER_MEMORY where that is why; `activity doctor` looks at Java itself",
         ) from None
     except jvm.java_error():
-        if settings.spark_master.startswith("local"):
+        if not settings.is_on_cluster:
             raise
         raise TransientError(
             f"Spark does not start on {settings.spark_master}; it says why above",
@@ -229,21 +226,29 @@ def s3_options(settings: Settings) -> dict[str, str]:
     return options | {f"spark.executorEnv.{name}": value for name, value in settings.s3_environment().items()}
 
 
+def local_disk(settings: Settings) -> dict[str, str]:
+    """Settings for a lake in a folder; YARN asks a file system for its scheme, which the naked one does not tell."""
+    return LOCAL_DISK | ({} if settings.spark_master == clusters.YARN else NAKED)
+
+
 def _options(settings: Settings) -> dict[str, str]:
-    # pyspark takes its workers' interpreter from the environment alone; without it they run any python3 of the PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if (home := spark_home(settings)) is not None:
-        os.environ.setdefault("SPARK_HOME", str(home))
-    return {
+    found = clusters.given(settings)
+    own = {
         "spark.master": settings.spark_master,
         **DELTA,
         **STREAMING,
-        **(LOCAL_DISK if settings.is_local_lake else {}),
+        **(local_disk(settings) if settings.is_local_lake else {}),
         **(s3_options(settings) if settings.is_on_s3 else {}),
         **classpath(settings),
-        # Python workers import the contracts' parser: from this very checkout, installed or not.
-        "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent),
+        **clusters.options(settings, found),
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": jvm_options(settings),
-        **(LOOPBACK if settings.spark_master.startswith("local") else {}),
+        **({} if settings.is_on_cluster else LOOPBACK),
     }
+    clusters.refuse_own(found, own)
+    clusters.environment(settings)
+    if (home := spark_home(settings)) is not None:
+        os.environ.setdefault("SPARK_HOME", str(home))
+    others = {name: value for name, value in clusters.defaults(settings).items() if name not in found}
+    # Where spark-submit started us, Spark runs already, and takes the operator's properties from us.
+    return (found if clusters.SUBMITTED in os.environ else {}) | others | own

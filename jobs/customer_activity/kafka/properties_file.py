@@ -22,8 +22,13 @@ JAAS_ESCAPED = re.compile(r"\\([0-3]?[0-7]{1,2}|.)")
 JAAS_CONTROLS = {**CONTROLS, "a": "\a", "b": "\b", "v": "\v"}
 
 
-def read(path: Path, variable: str) -> dict[str, str]:
+def read(path: Path, variable: str, form: re.Pattern[str] = LINE) -> dict[str, str]:
     """Read a file in the form of java.util.Properties, which a setting names; a line may go on after a backslash.
+
+    Args:
+        path: of the file.
+        variable: that named it.
+        form: of a line, with its name and its value.
 
     Raises:
         SettingsError: it cannot be read, a line is not `name=value`, or a name stands there twice.
@@ -36,7 +41,7 @@ def read(path: Path, variable: str) -> dict[str, str]:
         raise SettingsError(f"{variable}: {path} is not UTF-8", remedy="write it as UTF-8") from None
     properties: dict[str, str] = {}
     for number, line in _logical(text):
-        found = LINE.fullmatch(line)
+        found = form.fullmatch(line)
         # The line itself may hold a secret: only its number is named.
         if found is None:
             raise SettingsError(f"{variable}: line {number} is not name=value", remedy=f"correct {path}")

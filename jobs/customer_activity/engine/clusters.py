@@ -1,0 +1,180 @@
+"""Executors on other machines: how they get the release and its Python, and what else a cluster has to be told.
+
+On every master the driver stays where it was started ("client mode"): whoever watches it finds its process, its files
+and its lease as on one machine. Executors need three things of it. The code is sent as one zip of the very package
+that the driver runs, and the jars with it; or both are there, at the driver's paths. The libraries are in a Python of
+theirs. Everything else that a cluster needs to know, an operator says in a file of Spark's properties.
+
+No key to S3 is in a property of Spark's: properties are sent to executors, kept with the application and shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shlex
+import socket
+import sys
+import zipfile
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+from customer_activity.errors import SettingsError
+from customer_activity.kafka import properties_file
+from customer_activity.settings import PACKAGE, Settings
+from customer_activity.storage.filesystem import PRIVATE
+
+PROPERTIES = "ACTIVITY_SPARK_PROPERTIES_FILE"
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # what pyspark appends to the command line of spark-submit
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # is set where spark-submit started us, and Spark has its properties
+YARN, KUBERNETES = "yarn", "k8s://"
+YARN_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")  # where Spark finds a YARN cluster; it wants one of them
+IMAGES = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
+
+# A line of spark-defaults.conf; unlike Kafka's properties a name may be followed by white space alone.
+LINE = re.compile(r"(?P<name>spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(?P<value>.*)", re.DOTALL)
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+HAS_KEY = re.compile(
+    rf"spark\.(executorEnv|yarn\.appMasterEnv|kubernetes\.driverEnv)\.({'|'.join(KEYS)})"
+    r"|spark\.hadoop\.fs\.s3.*\.(access\.key|secret\.key|session\.token|awsAccessKeyId|awsSecretAccessKey)",
+    re.IGNORECASE,
+)
+BY_SETTING = {
+    "spark.master": "ACTIVITY_SPARK_MASTER",
+    "spark.driver.memory": "ACTIVITY_DRIVER_MEMORY",
+    "spark.jars": "ACTIVITY_SHIP_RELEASE",
+    "spark.submit.pyFiles": "ACTIVITY_SHIP_RELEASE",
+    "spark.executorEnv.PYTHONPATH": "ACTIVITY_SHIP_RELEASE",
+    "spark.pyspark.python": "ACTIVITY_EXECUTOR_PYTHON",
+}
+# Of the pod that we are in, when we are in one.
+POD_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# A zip that says when it was made would be another one at every start.
+NO_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def given(settings: Settings) -> dict[str, str]:
+    """Read the operator's properties.
+
+    Raises:
+        SettingsError: the file cannot be read, a line is none of Spark's, or one would give a key to S3 away.
+    """
+    if settings.spark_properties_file is None:
+        return {}
+    found = properties_file.read(settings.spark_properties_file, PROPERTIES, LINE)
+    if name := next((name for name in found if HAS_KEY.fullmatch(name)), None):
+        raise SettingsError(
+            f"{PROPERTIES}: {name}: a property of Spark's is no place for a key to S3",
+            remedy="give machines or pods a role; or spark.kubernetes.executor.secretKeyRef.…, which names a Secret",
+        )
+    return found
+
+
+def refuse_own(found: Iterable[str], own: Mapping[str, str]) -> None:
+    """Make sure that an operator's properties leave alone what the pipeline sets itself.
+
+    Raises:
+        SettingsError: one does not.
+    """
+    if name := next((name for name in found if name in own or name in BY_SETTING), None):
+        setting = BY_SETTING.get(name)
+        raise SettingsError(
+            f"{PROPERTIES}: {name} is the pipeline's own to set",
+            remedy=f"leave it out, and use {setting}" if setting else "leave it out",
+        )
+
+
+def options(settings: Settings, found: Mapping[str, str]) -> dict[str, str]:
+    """Return what Spark is told of its executors: how they get the release, and what a cluster needs besides.
+
+    Args:
+        settings: which master, and how executors get the release.
+        found: the operator's properties.
+
+    Raises:
+        SettingsError: something is missing that this master needs.
+    """
+    here = {"spark.executorEnv.PYTHONPATH": str(PACKAGE.parent)}  # from this very checkout, installed or not
+    if not settings.is_on_cluster:
+        return here
+    sent = {"spark.submit.pyFiles": str(release(settings.run_dir))}
+    told = {"spark.submit.deployMode": "client", **(sent if settings.ship_release else here)}
+    if settings.spark_master == YARN:
+        _require_yarn()
+    elif settings.spark_master.startswith(KUBERNETES):
+        _require_image(found)
+        # Spark would copy the files of its configuration folder into a ConfigMap. Executors are told all by the driver.
+        told["spark.kubernetes.executor.disableConfigMap"] = "true"
+    return told
+
+
+def defaults(settings: Settings) -> dict[str, str]:
+    """Return what Spark is told unless the operator's properties say otherwise: where a driver in a pod is."""
+    account = POD_ACCOUNT / "namespace"
+    if not settings.spark_master.startswith(KUBERNETES) or not account.exists():
+        return {}
+    return {
+        "spark.kubernetes.namespace": account.read_text(encoding="utf-8").strip(),
+        "spark.kubernetes.driver.pod.name": socket.gethostname(),  # executors are the pod's, and end with it
+    }
+
+
+def environment(settings: Settings) -> None:
+    """Put into this process's environment what pyspark takes from there alone.
+
+    The operator's file goes to spark-submit by its name: a secret in it (`spark.authenticate.secret`) is on no command
+    line. Without an interpreter's name workers would run any python3 of the PATH.
+    """
+    if settings.is_on_cluster and settings.executor_python is not None:
+        os.environ["PYSPARK_PYTHON"] = settings.executor_python
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if settings.spark_properties_file is not None and SUBMITTED not in os.environ:
+        file = shlex.quote(str(settings.spark_properties_file))
+        os.environ[SUBMIT_ARGUMENTS] = f"--properties-file {file} --load-spark-defaults pyspark-shell"
+
+
+@cache
+def release(folder: Path) -> Path:
+    """Write the package that runs here as a zip, into a folder of its own below the one given; return its path.
+
+    It is called after its content: executors that come later get the same, whatever starts here meanwhile.
+    """
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(PACKAGE.rglob("*")):
+            if file.is_file() and file.suffix != ".pyc":
+                archive.writestr(zipfile.ZipInfo(str(file.relative_to(PACKAGE.parent)), NO_TIME), file.read_bytes())
+    name = f"customer-activity-{hashlib.sha256(content.getvalue()).hexdigest()[:12]}.zip"
+    written = folder / "release" / name
+    if not written.exists():
+        written.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+        part = written.with_name(f"{name}.{os.getpid()}")
+        part.write_bytes(content.getvalue())
+        part.replace(written)
+    return written
+
+
+def _require_yarn() -> None:
+    if not any(os.environ.get(name) for name in YARN_FOLDERS):
+        raise SettingsError(
+            f"ACTIVITY_SPARK_MASTER is {YARN}, and nothing says where the cluster is",
+            remedy=f"set {YARN_FOLDERS[0]} to the folder with the cluster's core-site.xml and yarn-site.xml",
+        )
+    # SparkHadoopUtil takes keys from the environment, and YARN's client writes them into __spark_hadoop_conf__.xml.
+    if name := next((name for name in KEYS if os.environ.get(name)), None):
+        raise SettingsError(
+            f"{name} is set, and Spark would write it into the files of an application on YARN",
+            remedy="give the driver's machine and the cluster's a role instead",
+        )
+
+
+def _require_image(found: Mapping[str, str]) -> None:
+    # Spark's own spark-defaults.conf may name it, too.
+    if not any(name in found for name in IMAGES) and not os.environ.get("SPARK_CONF_DIR"):
+        raise SettingsError(
+            "nothing says which image executors on Kubernetes have",
+            remedy=f"name it by {IMAGES[0]} in the file of {PROPERTIES}",
+        )

@@ -1,0 +1,171 @@
+"""What Spark is told for executors on other machines: the release, its Python, a cluster's own, and no key."""
+
+from __future__ import annotations
+
+import os
+import socket
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from customer_activity.engine import clusters, session
+from customer_activity.errors import SettingsError
+from customer_activity.settings import PACKAGE, Settings
+from support import executors_python
+
+STANDALONE, YARN, KUBERNETES = "spark://master:7077", "yarn", "k8s://https://cluster:6443"
+IMAGE = "spark.kubernetes.container.image registry/activity:1"
+TASKS = ("storage.marker", "streams.bronze.landing", "streams.silver.tasks", "streams.silver.profile_tasks")
+
+
+@pytest.fixture
+def deployed(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Return settings of a deployment with a jar of each kind, and an environment that is put back."""
+    for variable in ("PYSPARK_PYTHON", "SPARK_HOME", clusters.SUBMIT_ARGUMENTS):
+        monkeypatch.setenv(variable, "as it was")
+    for variable in (*clusters.KEYS, clusters.SUBMITTED, "SPARK_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setattr(clusters, "POD_ACCOUNT", tmp_path / "account")
+    for folder in ("spark", "log-store", "s3"):
+        (tmp_path / "jars" / folder).mkdir(parents=True)
+        (tmp_path / "jars" / folder / "a.jar").touch()
+    return settings.model_copy(update={"jars_dir": tmp_path / "jars"})
+
+
+def told(deployed: Settings, master: str, *lines: str, **more: object) -> dict[str, str]:
+    """Return what Spark is told by a master and an operator's properties."""
+    file = deployed.run_dir.parent / "spark.conf"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return session._options(deployed.model_copy(update={"spark_master": master, "spark_properties_file": file, **more}))
+
+
+@pytest.mark.parametrize("master", [STANDALONE, YARN, KUBERNETES])
+def test_executors_are_sent_the_release(deployed: Settings, master: str) -> None:
+    conf = told(deployed, master, IMAGE)
+    assert conf["spark.submit.deployMode"] == "client"
+    assert [Path(jar).parent.name for jar in conf["spark.jars"].split(",")] == ["spark", "log-store"]
+    assert "spark.executorEnv.PYTHONPATH" not in conf
+    with zipfile.ZipFile(conf["spark.submit.pyFiles"]) as release:
+        sent = release.read("customer_activity/streams/gold/tasks.py")
+    assert sent == (PACKAGE / "streams" / "gold" / "tasks.py").read_bytes()
+
+
+@pytest.mark.parametrize("master", [STANDALONE, YARN, KUBERNETES])
+def test_executors_that_have_the_release_find_it_at_the_drivers_paths(deployed: Settings, master: str) -> None:
+    conf = told(deployed, master, IMAGE, ship_release=False)
+    assert conf["spark.executorEnv.PYTHONPATH"] == str(PACKAGE.parent)
+    assert all(jar.startswith("local:///") for jar in conf["spark.jars"].split(","))
+    assert "spark.submit.pyFiles" not in conf
+
+
+def test_a_driver_on_one_machine_sends_nothing(deployed: Settings) -> None:
+    conf = told(deployed, "local[*]")
+    assert conf["spark.executorEnv.PYTHONPATH"] == str(PACKAGE.parent)
+    assert not {"spark.submit.pyFiles", "spark.submit.deployMode", "spark.jars"} & set(conf)
+
+
+def test_the_release_has_one_name_for_one_content(deployed: Settings, tmp_path: Path) -> None:
+    first = clusters.release(tmp_path / "one")
+    assert clusters.release(tmp_path / "two").name == first.name
+    assert not list(first.parent.glob("*.zip.*"))
+
+
+def test_the_release_alone_is_enough_for_executors(tmp_path: Path) -> None:
+    """With their libraries, in a Python that knows neither pyspark nor this source tree."""
+    python = executors_python.made(tmp_path)
+    imports = "; ".join(f"import customer_activity.{module}" for module in (*TASKS, "streams.gold.tasks"))
+    shown = executors_python.run(
+        python, clusters.release(tmp_path), f"import customer_activity; print(customer_activity.__file__); {imports}"
+    )
+    assert shown.startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("master", "given", "expected"),
+    [
+        pytest.param("yarn", "./environment/bin/python", "./environment/bin/python", id="in an archive"),
+        pytest.param("yarn", None, "as it was", id="whoever started us says"),
+        pytest.param("local[*]", "./environment/bin/python", "as it was", id="no executors elsewhere"),
+    ],
+)
+def test_executors_have_a_python_of_their_own(
+    deployed: Settings, master: str, given: str | None, expected: str
+) -> None:
+    told(deployed, master, executor_python=given)
+    assert os.environ["PYSPARK_PYTHON"] == expected
+
+
+def test_the_operators_properties_go_by_their_files_name(deployed: Settings) -> None:
+    conf = told(deployed, YARN, "# ours", "spark.authenticate.secret = word", "spark.executor.instances 4")
+    assert not {"spark.authenticate.secret", "spark.executor.instances"} & set(conf)
+    said = os.environ[clusters.SUBMIT_ARGUMENTS]
+    assert said == f"--properties-file {deployed.run_dir.parent}/spark.conf --load-spark-defaults pyspark-shell"
+
+
+def test_where_spark_submit_started_us_they_are_given_to_it(
+    deployed: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(clusters.SUBMITTED, "4711")
+    assert told(deployed, YARN, "spark.executor.instances 4")["spark.executor.instances"] == "4"
+    assert os.environ[clusters.SUBMIT_ARGUMENTS] == "as it was"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        pytest.param("spark.sql.shuffle.partitions 200", "the pipeline's own", id="what results depend on"),
+        pytest.param("spark.master yarn", "use ACTIVITY_SPARK_MASTER", id="a setting's"),
+        pytest.param("spark.jars other.jar", "use ACTIVITY_SHIP_RELEASE", id="the release's"),
+        pytest.param("spark.submit.deployMode cluster", "the pipeline's own", id="a driver that nobody watches"),
+        pytest.param("executor.memory 2g", "line 1 is not name=value", id="none of Spark's"),
+        pytest.param("spark.executorEnv.AWS_SECRET_ACCESS_KEY word", "no place for a key", id="a key for executors"),
+        pytest.param("spark.hadoop.fs.s3a.secret.key=word", "no place for a key", id="a key for Hadoop"),
+        pytest.param("spark.hadoop.fs.s3a.bucket.lakes.access.key=word", "no place for a key", id="of a bucket"),
+        pytest.param("spark.kubernetes.driverEnv.AWS_SESSION_TOKEN=word", "no place for a key", id="a token"),
+    ],
+)
+def test_properties_that_are_not_the_operators_to_set_are_refused(deployed: Settings, line: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words) as refused:
+        told(deployed, YARN, line)
+    assert "word" not in str(refused.value)
+
+
+def test_keys_that_are_named_are_taken(deployed: Settings) -> None:
+    told(deployed, KUBERNETES, IMAGE, "spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY lake-keys:secret")
+
+
+@pytest.mark.parametrize("key", clusters.KEYS)
+def test_yarn_is_not_given_keys_from_the_environment(
+    deployed: Settings, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """SparkHadoopUtil reads them, and YARN's client writes what it has into the application's files."""
+    monkeypatch.setenv(key, "word")
+    with pytest.raises(SettingsError, match=f"{key} is set, .*\\n.*a role") as refused:
+        told(deployed, YARN)
+    assert "word" not in str(refused.value)
+    told(deployed, STANDALONE)
+
+
+def test_yarn_has_to_be_found(deployed: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    with pytest.raises(SettingsError, match="HADOOP_CONF_DIR"):
+        told(deployed, YARN)
+
+
+def test_kubernetes_needs_an_image_and_gets_no_configuration_folder(deployed: Settings) -> None:
+    with pytest.raises(SettingsError, match=r"spark\.kubernetes\.container\.image"):
+        told(deployed, KUBERNETES)
+    assert told(deployed, KUBERNETES, IMAGE)["spark.kubernetes.executor.disableConfigMap"] == "true"
+
+
+def test_executors_belong_to_the_drivers_pod(deployed: Settings) -> None:
+    outside = told(deployed, KUBERNETES, IMAGE)
+    clusters.POD_ACCOUNT.mkdir()
+    (clusters.POD_ACCOUNT / "namespace").write_text("activity\n", encoding="utf-8")
+    inside = told(deployed, KUBERNETES, IMAGE)
+    pod = {"spark.kubernetes.namespace": "activity", "spark.kubernetes.driver.pod.name": socket.gethostname()}
+    assert {name: value for name, value in inside.items() if name not in outside} == pod
+    chosen = told(deployed, KUBERNETES, IMAGE, "spark.kubernetes.namespace executors")
+    assert "spark.kubernetes.namespace" not in chosen

@@ -1,0 +1,40 @@
+"""A Python as executors on other machines have it: their libraries, and neither this source tree nor its install.
+
+It is an environment of its own whose one file names the folder of our libraries: files there that would bring the
+source tree in are not read then.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from pathlib import Path
+
+
+def made(folder: Path) -> Path:
+    """Make it in a folder; return its interpreter."""
+    home = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    (packages,) = home.glob("lib/python3.*/site-packages")
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return home / "bin" / "python"
+
+
+def packed(folder: Path) -> Path:
+    """Make it in a folder, and an archive of it, as `spark.archives` takes one; return that."""
+    home = made(folder).parent.parent
+    archive = folder / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(home, arcname=".")
+    return archive
+
+
+def run(python: Path, path: Path, code: str) -> str:
+    """Run code with a path to import from, and Spark's Python away; return what it prints."""
+    hidden = "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None; "
+    line = [str(python), "-c", hidden + code]
+    done = subprocess.run(line, env={"PYTHONPATH": str(path)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
