@@ -76,6 +76,12 @@ def test_a_master_that_spark_knows_is_taken(master: str, monkeypatch: pytest.Mon
     assert settings.load().spark_master == master
 
 
+@pytest.mark.parametrize(("master", "is_naked"), [("local[*]", True), ("spark://master:7077", True), ("yarn", False)])
+def test_yarn_is_given_a_file_system_that_tells_its_scheme(master: str, is_naked: bool, set_up: Settings) -> None:
+    options = session._options(set_up.model_copy(update={"spark_master": master}))
+    assert ("spark.hadoop.fs.file.impl" in options) == is_naked
+
+
 @pytest.mark.parametrize(
     ("master", "raised"),
     [

@@ -1,4 +1,4 @@
-"""Executors elsewhere that do not see the lake, or have not the code, are refused."""
+"""Executors elsewhere that do not see the lake are refused; those that have not the code are sent it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 from customer_activity.errors import EXIT_TERMINAL
 from customer_activity.settings import PACKAGE, Settings
-from support import cluster
-from support.broker import send
+from support import cluster, executors_python
+from support.broker import assert_verified, send
 from support.records import profile, purchase
 
 
-def drained(settings: Settings, address: str) -> subprocess.CompletedProcess[str]:
+def drained(settings: Settings, address: str, **more: object) -> subprocess.CompletedProcess[str]:
     """Run the streams in a driver of its own, on a cluster, until they have read all."""
-    here = settings.model_copy(update={"spark_master": address})
+    here = settings.model_copy(update={"spark_master": address, **more})
     return subprocess.run(
         [sys.executable, "-m", "customer_activity", "stream", "--available-now"],
         env={**cluster.environment(), **here.environment()},
@@ -45,7 +45,18 @@ def test_executors_that_do_not_see_the_lake_are_refused_at_start(settings: Setti
 @pytest.mark.nightly
 def test_executors_without_the_code_are_refused_at_start(settings: Settings, tmp_path: Path) -> None:
     with cluster.running(tmp_path, hidden=[PACKAGE.parent]) as found:
-        done = drained(settings, found.address)
+        done = drained(settings, found.address, ship_release=False)
     assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
     assert "executors cannot run the pipeline's code" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.nightly
+def test_executors_without_the_code_are_sent_it(settings: Settings, tmp_path: Path) -> None:
+    """Their folder of the source tree is empty, and their Python knows the libraries alone."""
+    python = executors_python.made(tmp_path)
+    send(settings, profile("C-1"), purchase("P-1", "C-1"))
+    with cluster.running(tmp_path, hidden=[PACKAGE.parent]) as found:
+        done = drained(settings, found.address, executor_python=str(python), placement="executors")
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert_verified(settings)
