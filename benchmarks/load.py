@@ -211,14 +211,35 @@ def _slices(seconds: float) -> Iterator[float]:
     yield from (number * SLICE_SECONDS for number in range(1, count + 1))
 
 
-def backlog(settings: Settings, customers: int, purchases: int, label: str = "backlog") -> LoadReport:
-    """Send a profile of every customer and then that many purchases, as fast as Kafka takes them."""
+def backlog(
+    settings: Settings,
+    customers: int,
+    purchases: int,
+    label: str = "backlog",
+    *,
+    hot: float = 0.0,
+    profiles: bool = True,
+) -> LoadReport:
+    """Send a profile of every customer and then that many purchases, as fast as Kafka takes them.
+
+    Args:
+        settings: which broker and topics.
+        customers: whose purchases they are, drawn evenly.
+        purchases: how many.
+        label: part of the purchase ids.
+        hot: share of the purchases that are customer 0's besides.
+        profiles: whether profiles are sent at all.
+    """
     sender = Sender(settings, label)
     started, started_ms = time.monotonic(), time.time_ns() // 1_000_000
-    sender.preload_profiles(customers)
+    if profiles:
+        sender.preload_profiles(customers)
     whole, rest = divmod(purchases, QUEUE_RECORDS)
     for size in (*repeat(QUEUE_RECORDS, whole), rest):
-        sender.send_purchases(sender.random.integers(customers, size=size))
+        chosen = sender.random.integers(customers, size=size)
+        if hot:
+            chosen[sender.random.random(size) < hot] = 0
+        sender.send_purchases(chosen)
     sender.flush()
     return LoadReport(sender.purchases, sender.profiles, started_ms, round(time.monotonic() - started, 3), 0.0)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import psutil
 
-from benchmarks.usage import Sampler
+from benchmarks.usage import INTERVAL_SECONDS, Sampler
 from customer_activity.settings import PROJECT, Settings
 
 PYTHON = Path(sys.executable)  # of the project's environment
@@ -52,8 +52,8 @@ class PipelineEnded(Exception):
 class Pipeline:
     """A running pipeline: a process in a session of its own, watched for memory, processor time and disk."""
 
-    def __init__(self, command: Command, settings: Settings, log: Path) -> None:
-        """Start it; `started_ms` is the moment before."""
+    def __init__(self, command: Command, settings: Settings, log: Path, every: float = INTERVAL_SECONDS) -> None:
+        """Start it, and look at it with so many seconds in between; `started_ms` is the moment before."""
         self.command = command
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ class Pipeline:
                 start_new_session=True,
             )
         self.is_over = False
-        self.usage = Sampler(self.process.pid)
+        self.usage = Sampler(self.process.pid, every)
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -1,4 +1,4 @@
-"""What a pipeline uses: memory, processor time and disk of its processes, once a second from /proc."""
+"""What a pipeline uses: memory, processor time and disk of its processes, once a second or oftener from /proc."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class Sample(NamedTuple):
 class Sampler:
     """Watches a process and its descendants until it ends or is stopped; what has ended keeps counting."""
 
-    def __init__(self, pid: int) -> None:
-        """Start watching."""
+    def __init__(self, pid: int, every: float = INTERVAL_SECONDS) -> None:
+        """Start watching, with so many seconds between two samples."""
         self.pid = pid
+        self.every = every
         self.samples = [Sample(time.time() * 1000, 0, 0, 0.0, 0.0, 0)]  # so that a start's own work is counted
         self._cpu: dict[tuple[int, str], float] = {}
         self._written: dict[int, int] = {}
@@ -53,7 +54,7 @@ class Sampler:
 
     def _watch(self) -> None:
         while True:
-            is_last = self._stopping.wait(INTERVAL_SECONDS)
+            is_last = self._stopping.wait(self.every)
             try:
                 root = psutil.Process(self.pid)
                 self._sample([root, *root.children(recursive=True)])

@@ -1,0 +1,194 @@
+"""One stream that takes what waits, in a driver of its own: what driver and executors used of processor and memory.
+
+Three sources, none of which asks the pipeline's own code: the driver's log says when its batches ended and how long
+they took, `/proc` what each process tree used meanwhile, and Spark's event log which tasks ran where, for how long, and
+how many bytes each of them brought into the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from benchmarks.pipelines import PYTHON, Command, Pipeline
+from benchmarks.trial import say
+from benchmarks.usage import Sampler
+from customer_activity.settings import Settings
+
+RUN_SECONDS = 14_400.0
+LOOK_SECONDS = 0.25  # what a process does in its last moments is not seen
+RUN = "import sys; from customer_activity import application, settings; "
+RUN += "from customer_activity.engine import observability; observability.configure_logging(); "
+RUN += "application.run(settings.load(), sys.argv[1:], available_now={available_now})"
+BATCH = re.compile(r"(\S+Z) INFO query=(\S+) batch_id=(\d+) rows=(\d+) seconds=([\d.]+) rows_per_second=\d+ (.*)")
+DRIVER = "driver"  # what Spark calls it where executors are its threads
+# What Spark's own settings say beside the pipeline's: the driver is refused more than this from its executors.
+CONF = """
+spark.driver.maxResultSize 64m
+spark.eventLog.enabled true
+spark.eventLog.dir {folder}
+spark.eventLog.compress false
+spark.eventLog.rolling.enabled false
+"""
+
+
+class Batch(NamedTuple):
+    """A batch as the driver's log tells it.
+
+    Attributes:
+        query: whose.
+        number: Spark's.
+        start_ms: epoch milliseconds.
+        end_ms: epoch milliseconds.
+        rows: in it.
+        told: phases, and where it was worked on.
+    """
+
+    query: str
+    number: int
+    start_ms: float
+    end_ms: float
+    rows: int
+    told: str
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.end_ms - self.start_ms) / 1000
+
+
+class Tasks(NamedTuple):
+    """What Spark's tasks were.
+
+    Attributes:
+        ended: how many.
+        result_bytes: that came into the driver with them, Spark's own accumulators included.
+        busy_seconds: that tasks were at work, by executor.
+    """
+
+    ended: int
+    result_bytes: int
+    busy_seconds: dict[str, float]
+
+
+def batches(lines: Iterable[str]) -> Iterator[Batch]:
+    """Yield the batches that a driver's log tells of."""
+    for line in lines:
+        if found := BATCH.search(line):
+            at, query, number, rows, seconds, told = found.groups()
+            end_ms = datetime.fromisoformat(at).timestamp() * 1000
+            yield Batch(query, int(number), end_ms - float(seconds) * 1000, end_ms, int(rows), told)
+
+
+def tasks(lines: Iterable[str]) -> Tasks:
+    """Sum up the tasks that an event log tells of; one that failed has no result."""
+    ended, size, busy = 0, 0, dict[str, float]()
+    for line in lines:
+        event = json.loads(line)
+        if event["Event"] != "SparkListenerTaskEnd":
+            continue
+        ended += 1
+        measured = event.get("Task Metrics") or {}
+        size += measured.get("Result Size", 0)
+        executor = event["Task Info"]["Executor ID"]
+        busy[executor] = busy.get(executor, 0.0) + measured.get("Executor Run Time", 0) / 1000
+    return Tasks(ended, size, busy)
+
+
+def conf(folder: Path) -> Path:
+    """Write Spark's settings for a driver that is measured into a folder, its event log beside them; return it."""
+    (folder / "events").mkdir(parents=True, exist_ok=True)
+    (folder / "spark-defaults.conf").write_text(CONF.format(folder=(folder / "events").as_uri()), encoding="utf-8")
+    return folder
+
+
+def driver_of(queries: Sequence[str], *, available_now: bool) -> tuple[str, ...]:
+    """Return the command line of a driver for these very streams: `activity stream` takes those behind them, too."""
+    return str(PYTHON), "-c", RUN.format(available_now=available_now), *queries
+
+
+def drain(
+    settings: Settings, queries: Sequence[str], folder: Path, workers: Sequence[psutil.Process] = ()
+) -> dict[str, Any]:
+    """Let some streams take what waits, one after the other, in a driver of their own; return what that took.
+
+    Processor seconds of a batch are those of a process tree between its begin and its end, so without the session's
+    start; `…_with_start` has all.
+
+    Args:
+        settings: of the pipeline.
+        queries: which streams.
+        folder: of logs and of Spark's settings.
+        workers: of a cluster, whose executors are their children.
+    """
+    log, events = folder / f"{'-'.join(queries)}.log", conf(folder / "conf") / "events"
+    for former in (log, *events.iterdir()):
+        former.unlink(missing_ok=True)
+    before = written(settings.lake)
+    started_ms = time.time() * 1000
+    with ExitStack() as stack:
+        there = [Sampler(worker.pid, LOOK_SECONDS) for worker in workers]
+        for sampler in there:
+            stack.callback(sampler.stop)
+        line = ("env", f"SPARK_CONF_DIR={events.parent}", *driver_of(queries, available_now=True))
+        driver = stack.enter_context(Pipeline(Command(queries[0], line), settings, log, LOOK_SECONDS))
+        driver.wait(RUN_SECONDS)
+    ended_ms = time.time() * 1000
+    made = list(batches(log.read_text(encoding="utf-8").splitlines()))
+    for batch in made:
+        say(f"  {batch.query}: {batch.rows:,} rows, {batch.seconds:.1f} s, {batch.told}")
+    told = tasks(line for file in events.iterdir() for line in file.read_text(encoding="utf-8").splitlines())
+    window = (
+        min((batch.start_ms for batch in made), default=ended_ms),
+        max((b.end_ms for b in made), default=ended_ms),
+    )
+    of_executors = [_cpu(sampler, *window) for sampler in there]
+    files = written(settings.lake) - before
+    return {
+        "rows": sum(batch.rows for batch in made),
+        "batches": len(made),
+        "seconds": round((ended_ms - started_ms) / 1000, 1),
+        "batch_seconds": round(sum(batch.seconds for batch in made), 2),
+        "driver_cpu": _cpu(driver.usage, *window),
+        "executors_cpu": round(sum(of_executors), 1),
+        "busier_cpu": max(of_executors, default=0.0),
+        "driver_cpu_with_start": _used(driver.usage),
+        "executors_cpu_with_start": round(sum(_cpu(sampler, started_ms, ended_ms) for sampler in there), 1),
+        "driver_mb": driver.usage.peaks()["total_megabytes"],
+        "executors_mb": round(sum(sampler.peaks()["total_megabytes"] for sampler in there)),
+        "tasks": told.ended,
+        "result_bytes": told.result_bytes,
+        "busier_task_seconds": round(max(told.busy_seconds.values(), default=0.0), 1),
+        "files": len(files),
+        "bytes_a_file": round(told.result_bytes / len(files)) if files else 0,
+        "told": made[-1].told if made else "",
+    }
+
+
+def _cpu(sampler: Sampler, start_ms: float, end_ms: float) -> float:
+    """Return the processor seconds of a process tree between two moments; it had used some before it was watched."""
+    samples = sampler.samples[1:] or sampler.samples
+    at = [sample.at_ms for sample in samples]
+    used = [sample.jvm_seconds + sample.python_seconds for sample in samples]
+    begin, end = np.interp([start_ms, end_ms], at, used)
+    return round(float(end - begin), 2)
+
+
+def _used(sampler: Sampler) -> float:
+    """Return the processor seconds of a process tree that was watched from its start."""
+    last = sampler.samples[-1]
+    return round(last.jvm_seconds + last.python_seconds, 2)
+
+
+def written(lake: str) -> set[Path]:
+    """Return the data files and sorted runs that a lake has, whether or not something names them."""
+    return {path for pattern in ("*/*/*.parquet", "_state/*/*.arrow") for path in Path(lake).glob(pattern)}

@@ -1,0 +1,298 @@
+"""What starts, small and large batches cost where silver and gold hold much, beside the same where they hold little.
+
+    .venv/bin/python benchmarks/held.py [--ids 1000000 --ids 100000000] [--way executors] [--large 1000000]
+        [--bursts 20] [--workers 0] [--out DIR]
+
+For each number of purchase ids, with a tenth as many customers: a fresh broker and lake, tables made as files
+(`held_tables.py`), and then in each way of placing batches: what large batches need of the past is made by the
+pipeline's own code (`catch_up`), the streams of the hot path start three times with a purchase waiting, take bursts of
+500 purchases one by one, one large batch, and merge what came into the tables of current rows. All sizes are asked for
+purchases of the same customers, those of the smallest. At the end the largest is compared with the smallest.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+if not __package__:  # run as a file: only its own folder is searched; the tests have a cluster
+    sys.path[:1] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("", "tests")]
+
+import numpy as np
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table as Grid
+
+from benchmarks import drains, environment, held_tables, lag, load, reading, spread
+from benchmarks.drains import drain
+from benchmarks.held_tables import Held
+from benchmarks.pipelines import Command, Pipeline
+from benchmarks.trial import attempt, say
+from benchmarks.usage import MEGABYTE, Sampler
+from customer_activity.settings import PROJECT, Settings
+from support import cluster
+
+SIZES = (1_000_000, 100_000_000)
+IDS_A_CUSTOMER = 10
+STARTS = 3
+BURST = 500
+WARM_UP = 5  # bursts that do not count
+IN_VIEW_SECONDS = 600.0
+LOOK_SECONDS = 0.05
+HOT_PATH = ("bronze", "silver", "gold", "publish")
+BEHIND = ("summaries", "profiles", "activity")
+HOT = Command("hot path", drains.driver_of(HOT_PATH, available_now=False))
+# By name, how batches are placed, and how what they need of the past is made before.
+WAYS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "driver": ({"placement": "driver"}, {"placement": "driver"}),
+    "executors": ({"placement": "executors"}, {"placement": "executors"}),
+    "no local state": ({"placement": "auto", "local_state_gb": 0.0}, {"placement": "executors", "local_state_gb": 0.0}),
+}
+
+
+class World(NamedTuple):
+    """Where one way of placing batches is measured.
+
+    Attributes:
+        settings: for the way.
+        held: what the tables hold.
+        drawn: so many customers' purchases are sent.
+        folder: of logs.
+        workers: of a cluster.
+    """
+
+    settings: Settings
+    held: Held
+    drawn: int
+    folder: Path
+    workers: Sequence[psutil.Process]
+
+
+def main(
+    *,
+    ids: Annotated[list[int] | None, typer.Option(min=10, help="Purchase ids that the tables hold.")] = None,
+    way: Annotated[list[str] | None, typer.Option(help=f"There are: {', '.join(WAYS)}.")] = None,
+    large: Annotated[int, typer.Option(min=1, help="Purchases of the large batch.")] = 1_000_000,
+    bursts: Annotated[int, typer.Option(min=WARM_UP + 1, help=f"Of {BURST} purchases; {WARM_UP} warm up.")] = 20,
+    workers: Annotated[int, typer.Option(min=0, help="Of a cluster; 0: executors are the driver's threads.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder of results, logs and data.")] = PROJECT / "var" / "held",
+) -> None:
+    """Measure, print the figures of each size beside each other, and write all of them to <out>/held.json."""
+    ways = way or ["executors"]
+    if unknown := set(ways) - set(WAYS):
+        raise typer.BadParameter(f"no such way: {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
+    sizes = sorted(ids or SIZES)
+    out = out.resolve()
+    found: dict[str, dict[str, Any]] = {}
+    for size in sizes:
+        with environment.opened(out / str(size)) as settings, cluster_of(workers, out) as (master, processes):
+            held = Held(size, size // IDS_A_CUSTOMER, settings.currency)
+            made = fill(settings, held)
+            for name in ways:
+                say(f"{size:,} ids, {name}")
+                usual, before = WAYS[name]
+                here = settings.model_copy(update={**master, "max_offsets_per_trigger": 2 * large})
+                world = World(here, held, sizes[0] // IDS_A_CUSTOMER, out / str(size) / name, processes)
+                figures = attempt(partial(measure, world, usual, before, large, bursts))
+                found.setdefault(name, {})[str(size)] = {"made": made, **figures}
+                (out / "held.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    for name, of_way in found.items():
+        Console(width=160).print(as_table(name, of_way))
+
+
+@contextmanager
+def cluster_of(workers: int, out: Path) -> Iterator[tuple[dict[str, Any], Sequence[psutil.Process]]]:
+    """Run a cluster of so many workers, if any; yield settings that name it, and its workers."""
+    out.mkdir(parents=True, exist_ok=True)
+    with cluster.running(out, workers=workers) if workers else nullcontext() as found:
+        yield ({}, ()) if found is None else ({"spark_master": found.address}, found.workers)
+
+
+def fill(settings: Settings, held: Held) -> dict[str, Any]:
+    """Have all streams read something, make tables that hold much, and have the streams go past that."""
+    lag.run(settings, *lag.TRAFFIC)
+    lag.run(settings, "stream", "--available-now")
+    made = held_tables.make(settings, held)
+    lag.run(settings, *lag.TRAFFIC, "--seed", "2")
+    lag.run(settings, "stream", "--available-now")
+    held_tables.forget(settings)
+    return made
+
+
+def measure(
+    world: World, usual: Mapping[str, Any], before: Mapping[str, Any], large: int, bursts: int
+) -> dict[str, Any]:
+    """Measure one way of placing batches on tables that are filled."""
+    world.folder.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, Any] = {"status": "ok", "catch_up": catch_up(placed(world, before))}
+    state = Path(world.settings.lake)
+    for name, folder in (("sorted_runs_mb", state / "_state"), ("local_state_mb", world.settings.index_dir)):
+        figures[name] = round(environment.stored(folder)["bytes"] / MEGABYTE) if folder.exists() else 0
+    here = placed(world, usual)
+    with reading.ViewReader(here.settings) as view:
+        figures["starts"] = [start_and_stop(here, view, number) for number in range(STARTS)]
+        figures["small"] = small_batches(here, view, bursts)
+    figures["large"] = large_batch(here, large)
+    figures["behind"] = drain(here.settings, [HOT_PATH[-1], *BEHIND], here.folder, here.workers)
+    return figures
+
+
+def placed(world: World, update: Mapping[str, Any]) -> World:
+    """Return the world with batches placed another way.
+
+    Raises:
+        ValueError: this version has no such setting.
+    """
+    if unknown := set(update) - set(Settings.model_fields):
+        raise ValueError(f"there is no setting {', '.join(sorted(unknown))} here")
+    return world._replace(settings=world.settings.model_copy(update=dict(update)))
+
+
+def catch_up(world: World) -> dict[str, Any]:
+    """Have silver and gold make what they need of the past, for a purchase and a profile."""
+    sender = sender_of(world)
+    sender.send_purchases(np.array([0]))
+    sender.send_profiles(np.array([0]))
+    sender.flush()
+    drain(world.settings, ["bronze"], world.folder, world.workers)
+    return {query: drain(world.settings, [query], world.folder, world.workers) for query in ("silver", "gold")}
+
+
+def sender_of(world: World) -> load.Sender:
+    """Return a producer whose purchases have ids that none had before."""
+    return load.Sender(world.settings, f"held{time.time_ns() // 1_000_000}")
+
+
+@contextmanager
+def streams(world: World, name: str) -> Iterator[tuple[Pipeline, dict[str, Any]]]:
+    """Run the hot path; stop it, and fill in what it used of memory."""
+    log = world.folder / f"{name}.log"
+    log.unlink(missing_ok=True)
+    with ExitStack() as stack:
+        samplers = [Sampler(worker.pid) for worker in world.workers]
+        for sampler in samplers:
+            stack.callback(sampler.stop)
+        pipeline = stack.enter_context(Pipeline(HOT, world.settings, log))
+        used: dict[str, Any] = {}
+        yield pipeline, used
+        pipeline.stop()
+        used["peak_mb"] = sum(sampler.peaks()["total_megabytes"] for sampler in (pipeline.usage, *samplers))
+
+
+def start_and_stop(world: World, view: reading.ViewReader, number: int) -> dict[str, Any]:
+    """Start the hot path with a purchase waiting; return the seconds until that is in the view."""
+    sender = sender_of(world)
+    sender.send_purchases(np.array([number]))
+    sender.flush()
+    view.read_on()
+    known = len(view.customers)
+    with streams(world, f"start-{number}") as (pipeline, used):
+        seen_ms = in_view(view, pipeline, known, {number})
+        seconds = round((seen_ms - pipeline.started_ms) / 1000, 2)
+    say(f"  start {number + 1}: in the view after {seconds} s")
+    return {"seconds": seconds, **used}
+
+
+def in_view(view: reading.ViewReader, pipeline: Pipeline, known: int, wanted: set[int]) -> int:
+    """Wait until each of some customers has a record behind those known; return when the last one came, epoch ms.
+
+    Raises:
+        AssertionError: it does not count what the tables hold.
+        TimeoutError: that takes too long.
+    """
+    deadline = time.monotonic() + IN_VIEW_SECONDS
+    while not wanted.issubset(view.customers[known:]):
+        pipeline.check()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not in the view after {IN_VIEW_SECONDS:.0f} s")
+        time.sleep(LOOK_SECONDS)
+        view.read_on()
+    if (fewest := min(view.counts[known:])) <= IDS_A_CUSTOMER:
+        raise AssertionError(f"the view counts {fewest} purchases of a customer who has {IDS_A_CUSTOMER} and one more")
+    return max(view.timestamps[known:])
+
+
+def small_batches(world: World, view: reading.ViewReader, bursts: int) -> dict[str, Any]:
+    """Send bursts, each when the one before is in the view; return seconds until then, and those of the batches."""
+    sender, latencies = sender_of(world), []
+    with streams(world, "bursts") as (pipeline, used):
+        for _ in range(bursts):
+            chosen = sender.random.choice(world.drawn, size=BURST, replace=False)
+            view.read_on()
+            known = len(view.customers)
+            sender.send_purchases(chosen)
+            sent_ms = time.time() * 1000
+            sender.flush()
+            latencies.append((in_view(view, pipeline, known, set(chosen.tolist())) - sent_ms) / 1000)
+        lines = pipeline.log.read_text(encoding="utf-8").splitlines()
+    counted = latencies[WARM_UP:]
+    figures: dict[str, Any] = {"in_view_seconds": round(statistics.median(counted), 3), "all": latencies, **used}
+    for query in HOT_PATH:
+        seconds = [batch.seconds for batch in drains.batches(lines) if batch.query == query and batch.rows > BURST // 2]
+        figures[f"{query}_seconds"] = round(statistics.median(seconds[WARM_UP:] or [float("nan")]), 3)
+    say(f"  {BURST} purchases: {figures['in_view_seconds']} s")
+    return figures
+
+
+def large_batch(world: World, purchases: int) -> dict[str, Any]:
+    """Send a large batch, and let silver and gold take it as one each."""
+    load.backlog(world.settings, world.drawn, purchases, f"large{time.time_ns() // 1_000_000}", profiles=False)
+    drain(world.settings, ["bronze"], world.folder, world.workers)
+    return {query: drain(world.settings, [query], world.folder, world.workers) for query in ("silver", "gold")}
+
+
+def peak_mb(figures: Mapping[str, Any]) -> float:
+    """Return the most memory that all processes together had in any of the measurements, at most."""
+    drained = [*figures["catch_up"].values(), *figures["large"].values(), figures["behind"]]
+    running = [*figures["starts"], figures["small"]]
+    peaks = [each["driver_mb"] + each["executors_mb"] for each in drained] + [each["peak_mb"] for each in running]
+    return float(max(peaks))
+
+
+def compared(figures: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of one size that are compared with those of another."""
+    large = figures["large"]
+    return {
+        "start to the first record in the view, s": statistics.median(start["seconds"] for start in figures["starts"]),
+        f"{BURST} purchases to the view, s": figures["small"]["in_view_seconds"],
+        **{f"{BURST} purchases, {query}, s": figures["small"][f"{query}_seconds"] for query in ("silver", "gold")},
+        **{f"large batch, {query}, s": of["batch_seconds"] for query, of in large.items()},
+        "large batch, s": sum(of["batch_seconds"] for of in large.values()),
+        "large batch, processor s": sum(spread.total(of) for of in large.values()),
+        **{f"past made, {query}, s": of["batch_seconds"] for query, of in figures["catch_up"].items()},
+        "current rows merged, s": figures["behind"]["batch_seconds"],
+        "peak memory, MB": peak_mb(figures),
+        "sorted runs, MB": figures["sorted_runs_mb"],
+        "local state, MB": figures["local_state_mb"],
+    }
+
+
+LIMITS = {
+    "start to the first record in the view, s": 1.5,
+    f"{BURST} purchases to the view, s": 1.2,
+    "large batch, s": 1.5,
+}
+
+
+def as_table(name: str, of_way: Mapping[str, Mapping[str, Any]]) -> Grid:
+    """Lay out the figures of each size, and the ratio of the largest to the smallest beside what it may be."""
+    right = {size: compared(figures) for size, figures in of_way.items() if figures["status"] == "ok"}
+    grid = Grid("figure", *(f"{int(size):,} ids" for size in right), "ratio", "must", title=name)
+    for figure in next(iter(right.values()), {}):
+        values = [figures[figure] for figures in right.values()]
+        ratio = values[-1] / values[0] if values[0] else float("nan")
+        limit = f"≤ {LIMITS[figure]}" if figure in LIMITS else "≤ 4,000" if figure.startswith("peak") else ""
+        grid.add_row(figure, *(f"{value:,.2f}" for value in values), f"{ratio:.2f}", limit)
+    return grid
+
+
+if __name__ == "__main__":
+    typer.run(main)
