@@ -43,7 +43,8 @@ SHOWN = (
     "executors_mb",
     "tasks",
     "files",
-    "bytes_a_file",
+    "result_bytes",
+    "reported_bytes",
 )
 
 

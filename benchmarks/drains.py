@@ -30,7 +30,7 @@ RUN = "import sys; from customer_activity import application, settings; "
 RUN += "from customer_activity.engine import observability; observability.configure_logging(); "
 RUN += "application.run(settings.load(), sys.argv[1:], available_now={available_now})"
 BATCH = re.compile(r"(\S+Z) INFO query=(\S+) batch_id=(\d+) rows=(\d+) seconds=([\d.]+) rows_per_second=\d+ (.*)")
-DRIVER = "driver"  # what Spark calls it where executors are its threads
+RESULT_TASK, REPORTED = "ResultTask", "data returned from Python workers"  # as the event log has them
 # What Spark's own settings say beside the pipeline's: the driver is refused more than this from its executors.
 CONF = """
 spark.driver.maxResultSize 64m
@@ -72,11 +72,13 @@ class Tasks(NamedTuple):
     Attributes:
         ended: how many.
         result_bytes: that came into the driver with them, Spark's own accumulators included.
+        reported_bytes: of these, what Python tasks have reported.
         busy_seconds: that tasks were at work, by executor.
     """
 
     ended: int
     result_bytes: int
+    reported_bytes: int
     busy_seconds: dict[str, float]
 
 
@@ -91,7 +93,7 @@ def batches(lines: Iterable[str]) -> Iterator[Batch]:
 
 def tasks(lines: Iterable[str]) -> Tasks:
     """Sum up the tasks that an event log tells of; one that failed has no result."""
-    ended, size, busy = 0, 0, dict[str, float]()
+    ended, size, reported, busy = 0, 0, 0, dict[str, float]()
     for line in lines:
         event = json.loads(line)
         if event["Event"] != "SparkListenerTaskEnd":
@@ -99,9 +101,13 @@ def tasks(lines: Iterable[str]) -> Tasks:
         ended += 1
         measured = event.get("Task Metrics") or {}
         size += measured.get("Result Size", 0)
+        if event.get("Task Type") == RESULT_TASK:  # others leave what they return for the next stage
+            reported += sum(
+                int(told["Update"]) for told in event["Task Info"]["Accumulables"] if told["Name"] == REPORTED
+            )
         executor = event["Task Info"]["Executor ID"]
         busy[executor] = busy.get(executor, 0.0) + measured.get("Executor Run Time", 0) / 1000
-    return Tasks(ended, size, busy)
+    return Tasks(ended, size, reported, busy)
 
 
 def conf(folder: Path) -> Path:
@@ -167,9 +173,9 @@ def drain(
         "executors_mb": round(sum(sampler.peaks()["total_megabytes"] for sampler in there)),
         "tasks": told.ended,
         "result_bytes": told.result_bytes,
+        "reported_bytes": told.reported_bytes,
         "busier_task_seconds": round(max(told.busy_seconds.values(), default=0.0), 1),
         "files": len(files),
-        "bytes_a_file": round(told.result_bytes / len(files)) if files else 0,
         "told": made[-1].told if made else "",
     }
 

@@ -15,8 +15,9 @@ ALONE, HOT, HERE = CASES[2:]
 
 
 def figures(driver: float, executors: float, **more: float) -> dict[str, float]:
-    usual = {"busier_cpu": executors / 2, "batch_seconds": 1.0, "driver_mb": 900.0, "result_bytes": 20_000, "files": 10}
-    return {"driver_cpu": driver, "executors_cpu": executors, **usual, **more}
+    usual = {"busier_cpu": executors / 2, "batch_seconds": 1.0, "driver_mb": 900.0}
+    sizes = {"result_bytes": 20_000, "reported_bytes": 5_000, "files": 10}
+    return {"driver_cpu": driver, "executors_cpu": executors, **usual, **sizes, **more}
 
 
 def test_one_command_measures_sizes_and_the_largest_in_other_ways() -> None:
@@ -27,14 +28,14 @@ def test_one_command_measures_sizes_and_the_largest_in_other_ways() -> None:
 
 def test_runs_become_medians_and_streams_are_added_up() -> None:
     runs = [
-        (SMALL, "silver", {"cpu": 3.0, "driver_mb": 800, "bytes_a_file": 10, "told": "text"}),
-        (SMALL, "silver", {"cpu": 9.0, "driver_mb": 810, "bytes_a_file": 12, "told": "text"}),
-        (SMALL, "silver", {"cpu": 4.0, "driver_mb": 820, "bytes_a_file": 11, "told": "text"}),
-        (SMALL, "gold", {"cpu": 2.0, "driver_mb": 700, "bytes_a_file": 30, "told": "text"}),
+        (SMALL, "silver", {"cpu": 3.0, "driver_mb": 800, "told": "text"}),
+        (SMALL, "silver", {"cpu": 9.0, "driver_mb": 810, "told": "text"}),
+        (SMALL, "silver", {"cpu": 4.0, "driver_mb": 820, "told": "text"}),
+        (SMALL, "gold", {"cpu": 2.0, "driver_mb": 700, "told": "text"}),
     ]
     measured = spread.medians(runs)
-    assert measured[SMALL, "silver"] == {"cpu": 4.0, "driver_mb": 810, "bytes_a_file": 11}
-    assert measured[SMALL, ALL] == {"cpu": 6.0, "driver_mb": 810, "bytes_a_file": 30}
+    assert measured[SMALL, "silver"] == {"cpu": 4.0, "driver_mb": 810}
+    assert measured[SMALL, ALL] == {"cpu": 6.0, "driver_mb": 810}
 
 
 MEASURED: Measured = {
@@ -73,6 +74,7 @@ MEASURED: Measured = {
             False,
             id="more bytes than a report has",
         ),
+        pytest.param({}, "reported bytes a file", 500.0, True, id="what the tasks themselves report"),
         pytest.param({}, "busier worker's processor time, two workers to one", 0.513, True, id="two workers"),
         pytest.param(
             {(LARGE, "silver"): figures(3.0, 40.0, busier_cpu=30.0)},
@@ -114,13 +116,24 @@ def test_batches_are_read_from_a_drivers_log() -> None:
     assert batch.end_ms - batch.start_ms == 2_500
 
 
-def test_tasks_are_summed_up_by_executor() -> None:
-    def ended(executor: str, size: int, millis: int) -> str:
-        metrics = {"Result Size": size, "Executor Run Time": millis}
-        return json.dumps(
-            {"Event": "SparkListenerTaskEnd", "Task Info": {"Executor ID": executor}, "Task Metrics": metrics}
-        )
+def ended(executor: str, size: int, millis: int, kind: str = "ResultTask") -> str:
+    told = [{"Name": "number of output rows", "Update": "7"}, {"Name": drains.REPORTED, "Update": str(size // 10)}]
+    return json.dumps(
+        {
+            "Event": "SparkListenerTaskEnd",
+            "Task Type": kind,
+            "Task Info": {"Executor ID": executor, "Accumulables": told},
+            "Task Metrics": {"Result Size": size, "Executor Run Time": millis},
+        }
+    )
 
-    lines = [ended("0", 1_000, 500), json.dumps({"Event": "SparkListenerJobStart"}), ended("1", 10, 250)]
-    failed = json.dumps({"Event": "SparkListenerTaskEnd", "Task Info": {"Executor ID": "1"}})
-    assert drains.tasks([*lines, ended("0", 5, 500), failed]) == (4, 1_015, {"0": 1.0, "1": 0.25})
+
+def test_tasks_are_summed_up_by_executor() -> None:
+    lines = [
+        ended("0", 1_000, 500),
+        json.dumps({"Event": "SparkListenerJobStart"}),
+        ended("1", 100, 250, "ShuffleMapTask"),
+        ended("0", 50, 500),
+        json.dumps({"Event": "SparkListenerTaskEnd", "Task Info": {"Executor ID": "1"}}),  # one that failed
+    ]
+    assert drains.tasks(lines) == (4, 1_150, 105, {"0": 1.0, "1": 0.25})
