@@ -13,7 +13,7 @@ import pytest
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.changes import CurrentRows
+from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.stream import Context
 from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint, nowhere

@@ -28,6 +28,10 @@ def test_unit_tests_import_no_spark() -> None:
     "module",
     [
         "storage.marker",
+        "engine.merge_tasks",
+        "streams.current.activity",
+        "streams.current.profiles",
+        "streams.current.summaries",
         "streams.bronze.landing",
         "streams.silver.tasks",
         "streams.silver.profile_tasks",

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import SUMMED, arrow_schema
-from customer_activity.engine.changes import CurrentRows
+from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.lake import feeds, microbatch
 from customer_activity.maintenance import maintenance
 from customer_activity.streams.current import activity, profiles, summaries

@@ -72,13 +72,24 @@ def _last_version(transaction: _Transaction, application: str) -> int:
     return -1 if found is None else found
 
 
-def _commit(_: NoSpark, transaction: _Transaction, actions: Sequence[Mapping[str, Any]], user_metadata: str) -> int:
+def _read_all(transaction: _Transaction) -> int:
+    return transaction.table.version()
+
+
+def _commit(
+    _: NoSpark,
+    transaction: _Transaction,
+    actions: Sequence[Mapping[str, Any]],
+    user_metadata: str,
+    *,
+    is_append: bool = True,
+) -> int:
     """Write the next entry; there must be none."""
     version = transaction.table.version() + 1
     info = {
         "timestamp": time.time_ns() // 1_000_000,
         "operation": "WRITE",
-        "operationParameters": {"mode": "Append"},
+        "operationParameters": {"mode": "Append" if is_append else "Overwrite"},
         "userMetadata": user_metadata,
     }
     with (transaction.log / f"{version:020}.json").open("x", encoding="utf-8") as entry:
@@ -113,7 +124,7 @@ def without_jvm(due_files: int = -1) -> Iterator[NoSpark]:
     """
     with (
         patch.object(catalogue, "DUE_FILES", due_files),
-        patch.multiple(jvm, begin=_begin, last_version=_last_version, commit=_commit),
+        patch.multiple(jvm, begin=_begin, last_version=_last_version, read_all=_read_all, commit=_commit),
         patch.multiple(
             executors,
             run=_run,

@@ -7,19 +7,18 @@ read, so what is done of a batch that is repeated after a crash is told by the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.checkpoints.resumption import Written
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import placement
-from customer_activity.engine.stream import Context, Merge, Opened, Steps, Writer
+from customer_activity.engine.stream import Context, Opened, Steps, Writer
 from customer_activity.lake import commits, delta, deltalog, feeds, footers
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch, Place, number_of
@@ -187,52 +186,3 @@ def table_of(part: Feed, table: Table, columns: Sequence[str]) -> pa.Table:
     """Bring a part's rows of one source together, with the types that the table has."""
     schema = pa.schema([arrow_schema(table).field(name) for name in columns])
     return pa.Table.from_batches([batch.cast(schema) for batch in part.batches(table, columns)], schema)
-
-
-@dataclass(frozen=True)
-class CurrentRows:
-    """A stream behind the hot path: one current row a key, merged from one change feed.
-
-    Attributes:
-        spec: what it is: one source, one table with its key.
-        columns: what is read of the source.
-        reduce: makes one row a key of a part's rows.
-        update: new value by column, from the stored row `t` and the reduced one `s`; all columns of `s` when not given.
-        gone: the column of the reduced rows that tells that a row is to be deleted; None where none ever is.
-    """
-
-    spec: Spec
-    columns: Sequence[str]
-    reduce: Callable[[Iterable[pa.RecordBatch]], pa.Table]
-    update: Mapping[str, str] | None = None
-    gone: str | None = None
-
-    @property
-    def source(self) -> Table:
-        """The table that it follows."""
-        (source,) = self.spec.sources
-        return source
-
-    @property
-    def target(self) -> Table:
-        """The table that has the current rows."""
-        (target,) = self.spec.tables
-        return target
-
-    def open(self, context: Context) -> Opened:
-        """Open it for a driver."""
-        return ChangeStream(self.spec, {self.source: self.columns}, lambda _: self.step).open(context)
-
-    def step(self, part: Feed, batch: MicroBatch) -> Steps:
-        """Merge a part's changes."""
-        with batch.phase("compute"):
-            rows = self.reduce(part.batches(self.source, self.columns))
-        yield Merge(self.target, rows, self.update, None if self.gone is None else f"s.{self.gone}")
-
-    def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
-        """Return the current rows that all changes come to."""
-        rows = self.reduce(changes)
-        if self.gone is not None:
-            rows = rows.filter(pc.invert(rows.column(self.gone)))
-        schema = arrow_schema(self.target)
-        return rows.select(schema.names).cast(schema)

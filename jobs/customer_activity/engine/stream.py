@@ -28,6 +28,7 @@ from customer_activity.catalog import Table
 from customer_activity.lake import commits, merging
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.lake.failpoints import FailPoint
+from customer_activity.lake.feeds import Added
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import Needs, State
@@ -63,6 +64,25 @@ class Merge:
 
 
 @dataclass(frozen=True)
+class Rewrite:
+    """All rows of a table of current rows, in files that are written already; without any its rows stay as they are.
+
+    Attributes:
+        table: which one.
+        version: that was read, and that must be the newest one.
+        removed: the files that it has at that version.
+        files: those that take their place.
+        changed: those with the rows that differ, for its change data feed.
+    """
+
+    table: Table
+    version: int
+    removed: Sequence[Added] = ()
+    files: Sequence[DataFile] = ()
+    changed: Sequence[DataFile] = ()
+
+
+@dataclass(frozen=True)
 class Send:
     """Records for a topic and their progress marker, in one Kafka transaction of the stream's own publisher."""
 
@@ -70,7 +90,7 @@ class Send:
     marker: Any
 
 
-Write = Append | Merge | Send
+Write = Append | Merge | Rewrite | Send
 Steps = Generator[Write, int | None, None]
 
 
@@ -204,6 +224,11 @@ class Writer:
                     key=self.spec.how(write.table).key,
                     update=write.update,
                     delete_when=write.delete_when,
+                )
+            if isinstance(write, Rewrite):
+                replaced = commits.Replaced(write.version, write.removed, write.changed)
+                return commits.commit(
+                    self.spark, self.lake, write.table, write.files, batch, sources, replaced=replaced
                 )
             owner = write.by or batch
             if write.rows is not None:

@@ -1,4 +1,4 @@
-"""Append rows held by this process: one Parquet file and one entry in the table's log, without a Spark job.
+"""Commit files that this process or executors have written: one entry in the table's log, without a Spark job.
 
 Spark's own append of 500 rows plans a query, runs a job and takes most of a second on two busy cores; the same rows as
 a file written here and a commit through Delta's own transaction (`jvm.py`) take a twentieth of it. The transaction is
@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.errors import TransientError
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile, FileWriter
 from customer_activity.lake.failpoints import FailPoint
+from customer_activity.lake.feeds import Added
 from customer_activity.lease import lease
 from customer_activity.storage.filesystem import settle
 
@@ -29,6 +32,20 @@ if TYPE_CHECKING:
     from customer_activity.lake.microbatch import MicroBatch
 
 
+class Replaced(NamedTuple):
+    """What new files take the place of.
+
+    Attributes:
+        version: of the table, which was read for them.
+        files: all that it has at that version, or none of them.
+        changed: files with the rows that differ, for its change data feed; without any the feed has all rows of both.
+    """
+
+    version: int
+    files: Sequence[Added]
+    changed: Sequence[DataFile]
+
+
 def commit(
     spark: SparkSession,
     lake: str,
@@ -36,11 +53,18 @@ def commit(
     files: Sequence[DataFile | None],
     batch: MicroBatch,
     sources: Iterable[Table] | None = None,
+    *,
+    replaced: Replaced | None = None,
 ) -> int | None:
-    """Append files to a table, once for this batch; with no files the entry carries the batch's accounting alone.
+    """Add files to a table, once for this batch; with no files the entry carries the batch's accounting alone.
 
     None stands for a file that was not needed. `sources` are the tables whose rows came to it (see
     `MicroBatch.transaction`). Returns the new version; None when the batch is in the table already.
+
+    Raises:
+        LeaseLost: another driver has taken over.
+        TransientError: the table is not at the version any more that is `replaced`. Where that happens only while the
+            entry is written, Delta's own exception is raised.
     """
     path = table_path(lake, table)
     transaction = jvm.begin(spark, path)
@@ -56,10 +80,18 @@ def commit(
             raise lease.lost(batch.query, epoch)
         versions[batch.lease_id] = epoch
     noted = [{"txn": {"appId": name, "version": version, "lastUpdated": now}} for name, version in versions.items()]
-    added = [{"add": _as_added(file, now)} for file in files if file is not None]
+    actions = [{"add": _as_added(file, now)} for file in files if file is not None]
+    if replaced is not None:
+        if (at := jvm.read_all(transaction)) != replaced.version:
+            raise TransientError(
+                f"{table.label} is at version {at}, and what was to be committed was made from {replaced.version}",
+                remedy="start again: it is made from the newest one",
+            )
+        actions += [{"remove": _as_removed(file, now)} for file in replaced.files]
+        actions += [{"cdc": _as_changed(file)} for file in replaced.changed]
     metadata = batch.metadata()
     batch.failpoint(FailPoint.STAGED)
-    committed = jvm.commit(spark, transaction, [*noted, *added], metadata)
+    committed = jvm.commit(spark, transaction, [*noted, *actions], metadata, is_append=replaced is None)
     # Before the checkpoint says that the batch is through.
     settle(f"{path}/_delta_log/{committed:020}.json")
     batch.failpoint(FailPoint.COMMITTED)
@@ -75,6 +107,21 @@ def _as_added(file: DataFile, now: int) -> dict[str, Any]:
         "dataChange": True,
         "stats": file.stats,
     }
+
+
+def _as_removed(file: Added, now: int) -> dict[str, Any]:
+    return {
+        "path": quote(file.path),
+        "deletionTimestamp": now,
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": file.size,
+    }
+
+
+def _as_changed(file: DataFile) -> dict[str, Any]:
+    return {"path": file.path, "partitionValues": {}, "size": file.size, "dataChange": False}
 
 
 def newest(lake: str, table: Table, batch: MicroBatch, sources: Iterable[Table] | None = None) -> int | None:

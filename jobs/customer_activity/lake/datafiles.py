@@ -6,9 +6,10 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -37,11 +38,14 @@ class DataFile(NamedTuple):
 class FileWriter:
     """Writes one Parquet file of a table, batch by batch; the file belongs to the table once it is committed."""
 
-    def __init__(self, lake: str, table: Table, path: str = "") -> None:
-        """Open nothing yet: no rows, no file. Without a path below the table the file has a name of its own."""
+    def __init__(self, lake: str, table: Table, path: str = "", more: Sequence[pa.Field] = ()) -> None:
+        """Open nothing yet: no rows, no file. Without a path below the table the file has a name of its own.
+
+        A file that is none of the table's own rows may have `more` columns than these.
+        """
         self.files, self.folder = filesystem(table_path(lake, table))
         self.table = table
-        self.schema = arrow_schema(table)
+        self.schema = pa.schema([*arrow_schema(table), *more])
         self.path = path or f"part-{uuid.uuid4()}.snappy.parquet"
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_rows = 0
@@ -72,6 +76,7 @@ class FileWriter:
             return
         rows = pa.Table.from_batches(self.waiting, self.schema)
         if self.writer is None:
+            self._make_folder()
             # Whole numbers for decimals and lists named as Spark names them: what its readers do fastest.
             self.writer = pq.ParquetWriter(
                 f"{self.folder}/{self.path}",
@@ -87,6 +92,14 @@ class FileWriter:
                 self._bound(column, pc.min_max(rows.column(column)).as_py())
         self.rows += rows.num_rows
         self.waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
+
+    def _make_folder(self) -> None:
+        """Make the folder that the file is in, where it is one below the table's; on S3 there are none."""
+        below = PurePosixPath(self.path).parent
+        if below.name and isinstance(self.files, fs.LocalFileSystem):
+            folder = Path(self.folder) / below
+            folder.mkdir(exist_ok=True)
+            settle(str(folder))
 
     def _bound(self, column: str, found: dict[str, Any]) -> None:
         if found["min"] is None:

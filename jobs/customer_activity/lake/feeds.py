@@ -162,9 +162,7 @@ class Feed:
 
     def is_gone(self, table: Table) -> bool:
         """Whether some of a table's files are not there any more."""
-        files, folder = filesystem(table_path(self.lake, table))
-        found = files.get_file_info([f"{folder}/{file.path}" for file in self.added[table]])
-        return any(info.type == fs.FileType.NotFound for info in found)
+        return are_gone(self.lake, table, self.added[table])
 
     def lost(self, table: Table) -> ChangeFeedLost:
         """Say that files of a table are gone."""
@@ -233,6 +231,13 @@ def _added(
 def _kept(version: int, noted: Mapping[str, Any] | None) -> Added | None:
     """Return the file with rows of a correction that its commit notes; None where it notes none."""
     return None if noted is None else Added(version, str(noted["path"]), int(noted["size"]), int(noted["rows"]))
+
+
+def are_gone(lake: str, table: Table, added: Sequence[Added]) -> bool:
+    """Whether some of a table's files are not there any more."""
+    files, folder = filesystem(table_path(lake, table))
+    found = files.get_file_info([f"{folder}/{file.path}" for file in added])
+    return any(info.type == fs.FileType.NotFound for info in found)
 
 
 def foreign(table: Table, version: int, described_by: str) -> ForeignCommit:

@@ -108,6 +108,7 @@ class _Delta(NamedTuple):
     action: JavaObject
     write: JavaObject
     append: JavaObject
+    overwrite: JavaObject
     some: JavaObject
     none: JavaObject
     to_scala: JavaObject
@@ -123,6 +124,7 @@ def _delta(java: JVMView) -> _Delta:
         package.actions.Action,
         getattr(package, "DeltaOperations$Write"),
         java.org.apache.spark.sql.SaveMode.Append,
+        java.org.apache.spark.sql.SaveMode.Overwrite,
         java.scala.Option,
         java.scala.Option.empty(),
         java.scala.jdk.javaapi.CollectionConverters,
@@ -159,14 +161,29 @@ def last_version(transaction: JavaObject, application: str) -> int:
     return -1
 
 
+def read_all(transaction: JavaObject) -> int:
+    """Have a commit fail when anybody else changes the table's rows or files; return the version that it has read."""
+    transaction.readWholeTable()
+    return int(transaction.snapshot().version())
+
+
 def commit(
-    spark: SparkSession, transaction: JavaObject, actions: Iterable[Mapping[str, Any]], user_metadata: str
+    spark: SparkSession,
+    transaction: JavaObject,
+    actions: Iterable[Mapping[str, Any]],
+    user_metadata: str,
+    *,
+    is_append: bool = True,
 ) -> int:
-    """Commit an append of actions, as the log has them, in a transaction of `begin`'s; return its version."""
+    """Commit actions, as the log has them, in a transaction of `begin`'s; return its version.
+
+    They append to the table, or overwrite what it has.
+    """
     delta = _delta(jvm(spark))
     listed = delta.array_list()
     for action in actions:
         listed.add(delta.action.fromJson(json.dumps(action)))
     none = delta.none
-    operation = delta.write(delta.append, none, none, delta.some.apply(user_metadata), none, none, none, none, none)
+    mode = delta.append if is_append else delta.overwrite
+    operation = delta.write(mode, none, none, delta.some.apply(user_metadata), none, none, none, none, none)
     return int(transaction.commit(delta.to_scala.asScala(listed).toSeq(), operation))

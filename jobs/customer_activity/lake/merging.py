@@ -6,49 +6,17 @@ delta-rs a tenth of one. What is merged has been reduced to one row a key, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.table import TableMerger
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import deltalog, footers
-from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lease import lease
-
-PART_ROWS = 500_000  # reduced at a time
-
-Reduce = Callable[[Iterable[pa.RecordBatch]], pa.Table]
-
-
-def newest(source: Table, columns: Sequence[str], key: Sequence[str], order: Sequence[str]) -> Reduce:
-    """Return what reduces the changes of `source` to the newest of each key, by columns whose values are in order.
-
-    The result has `columns`, those of `key` and `order` among them.
-    """
-    schema = pa.schema([arrow_schema(source).field(name) for name in columns])
-
-    def reduce(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-        parts = [newest_of(part, key, order) for part in in_parts(batches, PART_ROWS)]
-        return newest_of(pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)]), key, order)
-
-    return reduce
-
-
-def newest_of(changes: pa.Table, key: Sequence[str], order: Sequence[str]) -> pa.Table:
-    """Reduce changes to the newest of each key; a null of `order`, which are numbers, is before everything."""
-    # The order of keys first, and of whole rows those that stay: they are most of the bytes.
-    places = pa.table({name: pc.fill_null(changes.column(name), -1) for name in order})
-    ordered = pc.sort_indices(places, [(name, "ascending") for name in order])
-    keys = changes.select(key).take(ordered)
-    keys = keys.append_column("number", pa.array(range(keys.num_rows), pa.int64()))
-    last = keys.group_by(list(key)).aggregate([("number", "max")]).column("number_max")
-    return changes.take(ordered.take(last))
 
 
 def merge(

@@ -18,7 +18,7 @@ from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.changes import CurrentRows
+from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lake.replacing import replace

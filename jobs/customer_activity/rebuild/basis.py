@@ -16,7 +16,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.resumption import NOTHING, read_by, refuse_snapshot
-from customer_activity.engine.changes import CurrentRows
+from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.errors import TransientError
 from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.operations import current_rows

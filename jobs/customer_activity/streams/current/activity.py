@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.changes import CurrentRows
-from customer_activity.lake.merging import newest
+from customer_activity.engine.current_rows import CurrentRows
+from customer_activity.lake.reducing import newest
 from customer_activity.topology import Reads, Spec, Writes
 
 SPEC = Spec(
@@ -23,6 +23,7 @@ SPEC = Spec(
     writes=(Writes(Table.ACTIVITY, key=("customer_id",)),),
     promises="the newest change of each row is merged once; the table follows the topic by seconds",
     is_behind=True,
+    is_spread=True,
 )
 GONE = "is_gone"
 COLUMNS = [*arrow_schema(Table.ACTIVITY).names, GONE]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.changes import CurrentRows
-from customer_activity.lake.merging import newest
+from customer_activity.engine.current_rows import CurrentRows
+from customer_activity.lake.reducing import newest
 from customer_activity.topology import Reads, Spec, Writes
 
 SPEC = Spec(
@@ -20,6 +20,7 @@ SPEC = Spec(
     writes=(Writes(Table.PROFILES, key=("customer_id",)),),
     promises="the newest change of each profile is merged once",
     is_behind=True,
+    is_spread=True,
 )
 COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
 ORDER = ["landing", "partition", "offset"]  # of a key's records, on any partitions

@@ -1,0 +1,65 @@
+"""Merge a large part into a table of current rows on Spark's executors: the driver plans, commits and holds reports.
+
+The commit takes the place of exactly the files that were read (`lake/commits.py`): whatever else is committed to the
+table from then on makes it fail, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from customer_activity.engine import executors, merge_tasks, reach
+from customer_activity.engine.current_rows import CurrentRows
+from customer_activity.engine.executors import ByLane, InputGone, Reports
+from customer_activity.engine.merge_tasks import MOST_LANES, Work
+from customer_activity.engine.stream import Rewrite
+from customer_activity.errors import TransientError
+from customer_activity.lake import deltalog, feeds, pieces
+from customer_activity.lake.datafiles import DataFile
+from customer_activity.lake.feeds import Feed
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Rewrite:
+    """Fold a part's changes into all rows of the table; return what is to be committed.
+
+    Raises:
+        ChangeFeedLost: a file of the part is gone.
+        SettingsError: an executor does not see the lake.
+        TransientError: a file of the table is gone.
+    """
+    lake, source, target = settings.lake, stream.source, stream.target
+    with batch.phase("read"):
+        version = deltalog.newest_version(lake, target)
+        held = feeds.snapshot(lake, target, version)
+    lanes = executors.lanes(spark, pieces.lanes([*part.files, *held], executors.parallelism(spark), MOST_LANES))
+    shares = [*pieces.divided(source, part.added[source]), *pieces.divided(target, held, is_past=True)]
+    work = Work(lake, stream, shares, lanes, bool(held))
+    with batch.phase("compute"):
+        merging = ByLane(partial(merge_tasks.pack, work), lanes, partial(merge_tasks.fold, work))
+        try:
+            reports = executors.run_by_lane(spark, len(shares), merging, batch.progress)
+        except InputGone:
+            if part.is_gone(source):
+                raise part.lost(source) from None
+            if feeds.are_gone(lake, target, held):
+                raise TransientError(
+                    f"{target.label}: files of version {version} are gone",
+                    remedy="start again; where they stay gone, make its rows anew: docs/OPERATIONS.md",
+                ) from None
+            raise reach.blind() from None
+    files, changed = _files(reports, "file"), _files(reports, "changed")
+    reach.require_here(settings, {target: [*files, *changed]})
+    batch.rows += sum(report["reduced"] for report in reports)
+    if not any(report["differing"] for report in reports):
+        return Rewrite(target, version)  # what was written is what there is: nobody needs it
+    return Rewrite(target, version, held, files, changed)
+
+
+def _files(reports: Reports, name: str) -> list[DataFile]:
+    return [DataFile(*report[name]) for report in reports if report[name] is not None]

@@ -1,0 +1,107 @@
+"""What Spark's executors do of a large merge into current rows: pure functions of files.
+
+Nearly every file of a table has a row of some key that changes, so the whole table is written anew, whoever merges.
+`pack` reduces changes, piece by piece, and reads the rows of the table, each to the lane of its key. `fold` brings the
+changes of a lane to one a key, folds them into the lane's rows as the stream's MERGE does (`lake/folding.py`), and
+writes all rows as one file, and beside it those that differ, for the table's change data feed.
+
+Executors import this module and need little for it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine import executors
+from customer_activity.engine.current_rows import CurrentRows
+from customer_activity.lake import folding, pieces
+from customer_activity.lake.datafiles import FileWriter
+from customer_activity.lake.pieces import Piece
+from customer_activity.state import sorted_runs
+
+CHANGES, HELD = range(2)  # kinds of parcels
+MOST_LANES = 256
+BETWEEN = "\x00"  # the columns of a key, as one text
+CHANGE_FILES = "_change_data"  # the folder of a table that Delta has them in
+
+
+class Work(NamedTuple):
+    """What is to be done: plain values, which Spark brings to its executors.
+
+    Attributes:
+        lake: where the tables are.
+        stream: whose merge it is.
+        shares: what each task reads: changes, and rows of the table (`Piece.is_past`).
+        lanes: by number of a task of the second stage, what brings a row there.
+        has_rows: whether the table has a file; into an empty one there are inserts alone, which its feed reads from it.
+    """
+
+    lake: str
+    stream: CurrentRows
+    shares: Sequence[Sequence[Piece]]
+    lanes: Sequence[int]
+    has_rows: bool
+
+
+def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Reduce changes, and pass the rows of the table on."""
+    lanes = np.array(work.lanes, np.int32)
+    stream = work.stream
+    for number in executors.numbers(batches):
+        share = work.shares[number]
+        if share[0].is_past:
+            names = arrow_schema(stream.target).names
+            groups, kind = _read(work, share, names), HELD
+        else:
+            changes = (batch for rows in _read(work, share, stream.columns) for batch in rows.to_batches())
+            groups, kind = iter([stream.reduce(changes)]), CHANGES
+        for rows in groups:
+            yield executors.parcels(lanes[_task_of(rows.select(stream.key), len(lanes))], rows, kind)
+
+
+def _read(work: Work, share: Sequence[Piece], columns: Sequence[str]) -> Iterator[pa.Table]:
+    return (rows for piece in share for _, rows in pieces.read(work.lake, piece, columns))
+
+
+def _task_of(keys: pa.Table, tasks: int) -> npt.NDArray[np.int64]:
+    """Return which of some tasks gets each key: by its hash, of which the first 32 bits are as many as are needed."""
+    texts = [column.cast(pa.string()) for column in keys.columns]
+    joined = pc.binary_join_element_wise(*texts, BETWEEN, null_handling="replace")
+    high, _ = sorted_runs.fingerprints(joined)
+    return (high >> 32 & 0xFFFFFFFF) * tasks >> 32
+
+
+def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fold the changes of a lane into its rows and write these; report both files, and how many keys changed."""
+    found = executors.unpacked(batches)
+    if not found:
+        return
+    stream = work.stream
+    changes = stream.together(found[CHANGES]) if CHANGES in found else stream.reduce(())
+    held = found.get(HELD, arrow_schema(stream.target).empty_table())
+    folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.gone)
+    files = FileWriter(work.lake, stream.target)
+    files.write(folded.rows)
+    changed = FileWriter(work.lake, stream.target, _change_file(), more=(folding.CHANGE_TYPE,))
+    if work.has_rows:
+        changed.write(folded.differing)
+    yield executors.report(
+        {
+            "file": files.close(),
+            "changed": changed.close(),
+            "reduced": changes.num_rows,
+            "differing": folded.differing.num_rows,
+        }
+    )
+
+
+def _change_file() -> str:
+    return f"{CHANGE_FILES}/cdc-{uuid.uuid4()}.snappy.parquet"
