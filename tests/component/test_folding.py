@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import TABLES, Declaration, arrow_schema
+from customer_activity.contracts.tables import SUMMED, TABLES, Declaration, arrow_schema
 from customer_activity.lake import delta, folding, merging
 from customer_activity.lake.folding import AFTER, BEFORE, Aggregate, Folded
 from customer_activity.lake.microbatch import MicroBatch
@@ -179,5 +179,5 @@ def test_changes_that_were_reduced_apart_come_to_the_newest(changes: list[tuple[
 def test_aggregates_that_leave_a_column_out_are_refused() -> None:
     with pytest.raises(ValueError, match="summaries: aggregates are of each column but the key's"):
         type(summaries.STREAM)(
-            summaries.SPEC, summaries.SUMMED, summaries.summarise, aggregates={"purchase_count": Aggregate.SUM}
+            summaries.SPEC, SUMMED, summaries.summarise, aggregates={"purchase_count": Aggregate.SUM}
         )

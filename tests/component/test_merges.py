@@ -1,29 +1,34 @@
-"""Current rows are merged in parts, each once, whatever ends a driver between two."""
+"""Current rows are merged in parts, each once, whatever ends a driver between two, and wherever they are merged."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
-from customer_activity.catalog import Table
+from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.stream import Context
-from customer_activity.lake import delta, deltalog, feeds, history
+from customer_activity.errors import TransientError
+from customer_activity.lake import commits, delta, deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.current import activity, profiles, summaries
 from support import tables
 from support.streams import Query
+from support.without_jvm import NoSpark, without_jvm
 
 MOST = "9999999999999999.99"
+NOBODY = NoSpark()
 Rows = list[dict[str, Any]]
 
 
@@ -58,6 +63,20 @@ def crash(at: FailPoint, times: int) -> Callable[[FailPoint], None]:
     return failpoint
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _without_jvm() -> Iterator[None]:
+    """Commit, and work as executors do, without a JVM."""
+    with without_jvm():
+        yield
+
+
+@pytest.fixture(params=["driver", "executors"])
+def settings(settings: Settings, request: pytest.FixtureRequest) -> Settings:
+    """Return settings by which the one or the other merges, whatever is to be merged."""
+    NOBODY.forget_logs()
+    return settings.model_copy(update={"placement": request.param})
+
+
 @pytest.fixture
 def a_version_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "PART_ROWS", 1)
@@ -81,9 +100,14 @@ def take(
     stream = MERGING[query].stream
     newest = tables.newest(settings.lake, stream.source)
     batch = MicroBatch(query, generation, batch_id, versions={stream.source: (after, newest)}, failpoint=failpoint)
-    ids = {table: delta.table_id(settings.lake, table) for table in (stream.source, stream.target)}
-    stream.open(Context(None, settings, ids)).work(None, batch)  # type: ignore[arg-type]
+    opened(settings, stream)(None, batch)
     return batch
+
+
+def opened(settings: Settings, stream: CurrentRows) -> Callable[..., None]:
+    """Open a stream as a driver does; return what does its batches."""
+    ids = {table: delta.table_id(settings.lake, table) for table in (stream.source, stream.target)}
+    return stream.open(Context(NOBODY, settings, ids)).work  # type: ignore[arg-type]
 
 
 def merged(lake: str, query: Query) -> dict[str, dict[str, Any]]:
@@ -93,7 +117,7 @@ def merged(lake: str, query: Query) -> dict[str, dict[str, Any]]:
     return found
 
 
-def commits(lake: str, query: Query) -> int:
+def versions(lake: str, query: Query) -> int:
     return tables.newest(lake, MERGING[query].stream.target)
 
 
@@ -150,13 +174,13 @@ def test_a_batch_is_merged_part_by_part_each_once(
     fill(lake, query)
     with pytest.raises(Crash):
         take(settings, query, -1, crash(place, times))
-    assert commits(lake, query) == times - (place is FailPoint.STAGED)
+    assert versions(lake, query) == times - (place is FailPoint.STAGED)
 
     take(settings, query, -1)
-    assert commits(lake, query) == 4
+    assert versions(lake, query) == 4
     take(settings, query, -1)
 
-    assert commits(lake, query) == 4
+    assert versions(lake, query) == 4
     assert_right(lake, query)
 
 
@@ -164,8 +188,10 @@ def test_a_batch_is_merged_part_by_part_each_once(
 def test_a_batch_that_fits_is_one_commit(settings: Settings, lake: str, query: Query) -> None:
     fill(lake, query)
     batch = take(settings, query, -1)
-    assert (commits(lake, query), batch.commits) == (1, 1)
+    assert (versions(lake, query), batch.commits) == (1, 1)
     assert_right(lake, query)
+    note = history.latest_metadata(lake, MERGING[query].stream.target, query)
+    assert note["placement"]["place"] == settings.placement
 
 
 @pytest.mark.parametrize("query", [Query.PROFILES, Query.ACTIVITY])
@@ -174,28 +200,28 @@ def test_changes_that_leave_no_trace_leave_a_commit(
 ) -> None:
     """A customer who came and went within one batch: without a commit the next start would miss it."""
     append(lake, query, [{"customer_id": "C-1"} | changed(query, 0, is_gone=True, existed=False)])
-    settled: list[int] = []
-    monkeypatch.setattr(deltalog, "settle", lambda _lake, _table, version: settled.append(version))
+    settled: list[str] = []
+    monkeypatch.setattr(deltalog, "settle", lambda _lake, _table, version: settled.append(f"{version:020}.json"))
+    monkeypatch.setattr(commits, "settle", lambda path: settled.append(Path(path).name))
     batch = take(settings, query, -1)
-    assert settled == [1]
-    assert (commits(lake, query), batch.commits) == (1, 1)
+    assert settled == [f"{1:020}.json"]
+    assert (versions(lake, query), batch.commits) == (1, 1)
     assert merged(lake, query) == {}
     note = history.latest_metadata(lake, MERGING[query].stream.target, query)
     assert deltalog.noted(note)[MERGING[query].stream.source].version == 1
 
     take(settings, query, -1)
-    assert commits(lake, query) == 1
+    assert versions(lake, query) == 1
 
 
 def test_a_part_that_comes_to_no_row_leaves_a_commit(settings: Settings, lake: str) -> None:
     """A stream may leave rows out: without a commit the next start would miss what it has read."""
     append(lake, Query.SUMMARIES, [bought("C-1", "1.10", 1)])
     stream = replace(summaries.STREAM, reduce=lambda _: arrow_schema(Table.SUMMARIES).empty_table())
-    ids = {table: delta.table_id(lake, table) for table in (stream.source, stream.target)}
-    work = stream.open(Context(None, settings, ids)).work  # type: ignore[arg-type]
+    work = opened(settings, stream)
     for _ in range(2):
-        work(None, MicroBatch(Query.SUMMARIES, "generation-1", 0, versions={stream.source: (-1, 1)}))  # type: ignore[arg-type]
-    assert commits(lake, Query.SUMMARIES) == 1
+        work(None, MicroBatch(Query.SUMMARIES, "generation-1", 0, versions={stream.source: (-1, 1)}))
+    assert versions(lake, Query.SUMMARIES) == 1
     note = history.latest_metadata(lake, stream.target, Query.SUMMARIES)
     assert deltalog.noted(note)[stream.source].version == 1
 
@@ -250,3 +276,30 @@ def test_a_total_that_the_table_cannot_hold_is_null_and_count_and_times_go_on(
     row = rows_by_id["C-1"]
     assert (row["purchase_count"], row["total_amount"], row["last_purchase_at"]) == (second, total, at(second))
     assert rows_by_id["C-2"]["total_amount"] == len(amounts)
+
+
+def test_rows_that_are_there_already_are_not_written_again(settings: Settings, lake: str) -> None:
+    """Readers of the change feed would see each row of the table go and come."""
+    for number in range(2):
+        append(lake, Query.ACTIVITY, [{"customer_id": "C-1"} | changed(Query.ACTIVITY, 0, is_gone=False)])
+        batch = take(settings, Query.ACTIVITY, number, batch_id=number)
+        assert batch.rows == 1
+    feed = tables.opened(lake, Table.ACTIVITY).load_cdf(starting_version=1)
+    changes = {(row["_change_type"], row["customer_id"]) for row in pa.table(feed).to_pylist()}
+    if settings.placement == "executors":
+        assert changes == {("insert", "C-1")}
+    assert versions(lake, Query.ACTIVITY) == 2
+    assert merged(lake, Query.ACTIVITY).keys() == {"C-1"}
+
+
+def test_a_file_of_the_table_that_is_gone_while_executors_read_it_is_named(settings: Settings, lake: str) -> None:
+    fill(lake, Query.PROFILES)
+    take(settings, Query.PROFILES, 0)
+    append(lake, Query.PROFILES, [{"customer_id": "C-1"} | changed(Query.PROFILES, 9, is_gone=False)])
+    work = opened(settings.model_copy(update={"placement": "executors"}), profiles.STREAM)
+    for file in Path(table_path(lake, Table.PROFILES)).glob("*.parquet"):
+        file.unlink()
+    batch = MicroBatch(Query.PROFILES, "generation-1", 1, versions={Table.PROFILE_CHANGES: (4, 5)})
+    with pytest.raises(TransientError, match=r"silver\.customer_profiles: files of version 1 are gone"):
+        work(None, batch)
+    assert versions(lake, Query.PROFILES) == 1

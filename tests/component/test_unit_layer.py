@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
+from customer_activity.engine import merge_tasks
+from customer_activity.engine.current_rows import CurrentRows
+from customer_activity.engine.merge_tasks import Work
 from customer_activity.settings import PROJECT
+from customer_activity.streams.current import activity, profiles, summaries
 
 HEAVY = ("pyspark", "py4j", "delta", "moto", "great_expectations")
 COLLECT = f"""
@@ -29,9 +35,6 @@ def test_unit_tests_import_no_spark() -> None:
     [
         "storage.marker",
         "engine.merge_tasks",
-        "streams.current.activity",
-        "streams.current.profiles",
-        "streams.current.summaries",
         "streams.bronze.landing",
         "streams.silver.tasks",
         "streams.silver.profile_tasks",
@@ -40,6 +43,19 @@ def test_unit_tests_import_no_spark() -> None:
 )
 def test_what_executors_import_is_light(module: str) -> None:
     """Each of Spark's Python workers imports it, and an executor needs no package that it does not use."""
-    told = f"import sys; import customer_activity.{module}; print(*sorted(sys.modules))"
+    assert_light(f"import customer_activity.{module}")
+
+
+@pytest.mark.parametrize(
+    "stream", [each.STREAM for each in (activity, profiles, summaries)], ids=lambda it: it.spec.name
+)
+def test_what_executors_are_given_to_merge_is_light(stream: CurrentRows) -> None:
+    """It names the module of its stream, which they import."""
+    task = pickle.dumps(partial(merge_tasks.fold, Work("lake", stream, [], [], has_rows=True)))
+    assert_light(f"import pickle; pickle.loads({task!r})")
+
+
+def assert_light(statement: str) -> None:
+    told = f"import sys; {statement}; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert not {"deltalake", "pydantic", "confluent_kafka", "duckdb", "pyspark"}.intersection(done.stdout.split())

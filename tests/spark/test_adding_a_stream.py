@@ -52,4 +52,4 @@ def test_the_page_adds_a_stream_that_its_test_proves(tmp_path: Path) -> None:
         check=False,
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    assert "5 passed" in tested.stdout
+    assert "6 passed" in tested.stdout

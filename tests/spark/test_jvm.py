@@ -26,6 +26,7 @@ WRITE = f"{DELTA}.DeltaOperations$Write"
         (f"{DELTA}.DeltaLog", f"static {DELTA}.DeltaLog forTable({SPARK}.sql.SparkSession,java.lang.String)"),
         (f"{DELTA}.DeltaLog", f"{DELTA}.OptimisticTransaction startTransaction()"),
         (f"{DELTA}.OptimisticTransaction", f"{DELTA}.Snapshot snapshot()"),
+        (f"{DELTA}.OptimisticTransaction", "void readWholeTable()"),
         (f"{DELTA}.OptimisticTransaction", "long txnVersion(java.lang.String)"),
         (f"{DELTA}.OptimisticTransaction", "scala.collection.mutable.ArrayBuffer readTxn()"),
         (
@@ -33,6 +34,7 @@ WRITE = f"{DELTA}.DeltaOperations$Write"
             f"long commit(scala.collection.immutable.Seq,{DELTA}.DeltaOperations$Operation)",
         ),
         (f"{DELTA}.Snapshot", "scala.Option checksumOpt()"),
+        (f"{DELTA}.Snapshot", "long version()"),
         (f"{DELTA}.VersionChecksum", "scala.Option setTransactions()"),
         (f"{DELTA}.actions.SetTransaction", "java.lang.String appId()"),
         (f"{DELTA}.actions.SetTransaction", "long version()"),

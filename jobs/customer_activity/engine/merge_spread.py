@@ -50,7 +50,7 @@ def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkS
             if feeds.are_gone(lake, target, held):
                 raise TransientError(
                     f"{target.label}: files of version {version} are gone",
-                    remedy="start again; where they stay gone, make its rows anew: docs/OPERATIONS.md",
+                    remedy="start again: it reads the newest version; if that has lost files, too, restore a backup",
                 ) from None
             raise reach.blind() from None
     files, changed = _files(reports, "file"), _files(reports, "changed")

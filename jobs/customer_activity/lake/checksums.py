@@ -3,7 +3,7 @@
 Delta in Spark derives each version's checksum from the one before, and takes the table's metadata and transaction ids
 from it. Where there is none it runs jobs over the log, one to read the table and another to commit: seconds at a cold
 start, and a batch that waits. delta-rs writes none, so they are written here, from the log and a checksum shortly
-before. Tables of current rows have none after their first merge: Spark does not read them.
+before. Tables of current rows have none after a merge of delta-rs's: Spark does not read them.
 """
 
 from __future__ import annotations

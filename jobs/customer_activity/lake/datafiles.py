@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -88,7 +88,8 @@ class FileWriter:
             )
         self.writer.write_table(rows)
         for column in TABLES[self.table].statistics:
-            if not pa.types.is_string(self.schema.field(column).type):
+            kind = self.schema.field(column).type
+            if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
                 self._bound(column, pc.min_max(rows.column(column)).as_py())
         self.rows += rows.num_rows
         self.waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
@@ -126,11 +127,9 @@ class FileWriter:
 
 def _stat(value: Any) -> Any:
     """Return a bound as Delta's statistics have it: times as text, cut to milliseconds (readers allow for the rest)."""
-    return (
-        value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
-        if hasattr(value, "tzinfo")
-        else value
-    )
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def write_at_once(batches: Iterator[pa.RecordBatch], lake: str, table: Table) -> list[DataFile]:

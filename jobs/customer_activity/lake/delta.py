@@ -1,6 +1,7 @@
 """Delta tables: create them, and read them and their change feed in Spark.
 
-What is written is in `commits.py` (appends) and `merging.py` (current rows), each once a batch by its transaction id.
+What is written is in `commits.py` (appends, and current rows by executors) and `merging.py` (current rows by the
+driver), each once a batch by its transaction id.
 """
 
 from __future__ import annotations
