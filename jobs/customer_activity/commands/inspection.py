@@ -14,6 +14,7 @@ from customer_activity import shown
 from customer_activity.commands import extras
 from customer_activity.errors import EXIT_CHECK_FAILED, EnvironmentFault
 from customer_activity.inspection import describe as topology
+from customer_activity.inspection import keys as distribution
 from customer_activity.inspection import show as customers
 from customer_activity.inspection import status as current
 from customer_activity.inspection.doctor import diagnose
@@ -89,16 +90,33 @@ def describe(
     ctx: typer.Context,
     *,
     output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Show how purchases are distributed over customers instead.")
+    ] = False,
+    hottest: Annotated[int, typer.Option(min=0, help="With --keys: how many of the hottest customers.")] = 10,
     json: console.JsonOption = False,
 ) -> None:
     """Show the topology: what each stream reads and writes, where, and what it promises."""
     settings = console.settings_of(ctx)
-    if json or output is Format.JSON:
+    if keys:
+        if output is Format.MERMAID:
+            raise typer.BadParameter("--keys has no chart: it is text or json", param_hint="--format")
+        _describe_keys(settings, hottest, json=json or output is Format.JSON)
+    elif json or output is Format.JSON:
         console.print_json(topology.as_values(settings))
     elif output is Format.MERMAID:
         typer.echo(shown.lines(topology.mermaid(settings)))
     else:
         typer.echo(shown.lines("\n".join(topology.lines(settings))))
+
+
+def _describe_keys(settings: Settings, hottest: int, *, json: bool) -> None:
+    filesystem.require(settings.lake)
+    found = distribution.keys(settings.lake, hottest)
+    if json:
+        console.print_json({**found._asdict(), "hottest": [customer._asdict() for customer in found.hottest]})
+    else:
+        console.out.print(screens.keys(found))
 
 
 def doctor(

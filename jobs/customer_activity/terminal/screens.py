@@ -11,6 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from customer_activity.contracts.tables import PURCHASE_FIELDS, names
+from customer_activity.inspection.keys import Keys, words
 from customer_activity.inspection.show import Customer
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.lake.microbatch import Place
@@ -115,6 +116,17 @@ def customer(found: Customer) -> RenderableType:
         )
         for row in found.purchases:
             grid.add_row(*(_value(row[column]) for column in columns))
+        parts.append(grid)
+    return Group(*parts)
+
+
+def keys(found: Keys) -> RenderableType:
+    """Show how purchases are distributed over customers, and the hottest of them."""
+    parts: list[RenderableType] = [cell(line) for line in words(found)]
+    if found.hottest:
+        grid = console.grid("hottest customers", figures=("purchases", "share"))
+        for customer in found.hottest:
+            grid.add_row(cell(customer.customer_id), f"{customer.purchases:,}", f"{customer.share:.1%}")
         parts.append(grid)
     return Group(*parts)
 
