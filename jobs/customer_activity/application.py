@@ -136,7 +136,7 @@ def host(
         together = [
             prepared(query, stopping, turn if topology.spec(query).is_behind else None, turns) for query in queries
         ]
-        supervise(together, settings, stopping, available_now=False, check=check)
+        supervise(together, settings, stopping, available_now=False, check=check, spark=spark)
         # Told to stop: what is on the topic goes into the current rows, too, so that a lake at rest is whole.
         for query in (query for query in queries if topology.spec(query).is_behind and jvm.is_alive(spark)):
             last = prepared(query, threading.Event())
@@ -202,12 +202,14 @@ def supervise(
     *,
     available_now: bool,
     check: Callable[[], None] | None = None,
+    spark: SparkSession | None = None,
 ) -> None:
     """Start the queries and watch them until all have ended, one has failed, or the application must stop.
 
-    `check` is called in every round: it raises when the queries are no longer this driver's.
+    `check` is called in every round: it raises when the queries are no longer this driver's. With `spark` maintenance
+    has executors do what is large.
     """
-    scheduler = Scheduler(settings, running, serves=not available_now)
+    scheduler = Scheduler(settings, running, serves=not available_now, spark=spark)
     waiting = [query for query in running if query.spec.is_behind]
     try:
         for query in running:

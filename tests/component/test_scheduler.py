@@ -183,6 +183,50 @@ def test_a_driver_that_owns_no_table_says_so(settings: Settings, clock: Clock, d
     assert answered(settings, request) == []
 
 
+class TestOnExecutors:
+    """Executors are at work on a table: what else is done to tables goes on, and leaves this one alone."""
+
+    @pytest.fixture
+    def keeping(self, settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch) -> Scheduler:
+        keeping = Scheduler(settings, all_queries(settings))
+
+        def begin(table: Table, _: object) -> bool:
+            if table is Table.PURCHASES and keeping.rewriting.table is None:
+                keeping.rewriting.table = table
+                return True
+            return False
+
+        monkeypatch.setattr(keeping.rewriting, "begin", begin)
+        return keeping
+
+    def test_their_table_is_not_compacted_and_keeps_its_files_and_its_log(
+        self, keeping: Scheduler, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(maintenance, "shorten", lambda *_: pytest.fail("it was shortened"))
+        look(keeping, clock, scheduler.VACUUM_SECONDS + 120)
+        assert {what.split()[0] for what in done} == {"compact", "vacuum"}
+        assert [what for what in done if what.endswith(Table.PURCHASES.label)] == []
+        assert len({what.split()[1] for what in done}) == len(Table) - 1
+        assert not keeping.shorten(Table.PURCHASES)
+
+    def test_what_is_asked_for_waits_for_them(
+        self,
+        keeping: Scheduler,
+        settings: Settings,
+        clock: Clock,
+        done: list[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        request = requests.ask(settings, MAINTENANCE, {}, 3_600)
+        look(keeping, clock, 30.0)
+        assert answered(settings, request) is None
+        assert len(keeping.tended) < len(Table)
+        monkeypatch.setattr(keeping.rewriting, "begin", lambda *_: False)  # they have done all there was
+        keeping.rewriting.table = None
+        look(keeping, clock, 0.5 * len(Table))
+        assert len(answered(settings, request) or []) == len(Table)
+
+
 def test_an_application_that_drains_leaves_requests_alone(settings: Settings, clock: Clock, done: list[str]) -> None:
     request = requests.ask(settings, MAINTENANCE, {}, 60)
     look(Scheduler(settings, all_queries(settings), serves=False), clock, 5.0)

@@ -35,6 +35,7 @@ def test_unit_tests_import_no_spark() -> None:
     [
         "storage.marker",
         "engine.merge_tasks",
+        "maintenance.tasks",
         "streams.bronze.landing",
         "streams.silver.tasks",
         "streams.silver.profile_tasks",

@@ -72,7 +72,7 @@ def _last_version(transaction: _Transaction, application: str) -> int:
     return -1 if found is None else found
 
 
-def _read_all(transaction: _Transaction) -> int:
+def _read_version(transaction: _Transaction) -> int:
     return transaction.table.version()
 
 
@@ -124,7 +124,14 @@ def without_jvm(due_files: int = -1) -> Iterator[NoSpark]:
     """
     with (
         patch.object(catalogue, "DUE_FILES", due_files),
-        patch.multiple(jvm, begin=_begin, last_version=_last_version, read_all=_read_all, commit=_commit),
+        patch.multiple(
+            jvm,
+            begin=_begin,
+            last_version=_last_version,
+            read_version=_read_version,
+            read_all=_read_version,
+            commit=_commit,
+        ),
         patch.multiple(
             executors,
             run=_run,

@@ -27,6 +27,7 @@ from customer_activity.lease import lease
 from customer_activity.storage.filesystem import settle
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import SparkSession
 
     from customer_activity.lake.microbatch import MicroBatch
@@ -98,25 +99,66 @@ def commit(
     return committed
 
 
-def _as_added(file: DataFile, now: int) -> dict[str, Any]:
+def rewrite(
+    spark: SparkSession,
+    lake: str,
+    table: Table,
+    transaction: JavaObject,
+    removed: Sequence[Added],
+    files: Sequence[DataFile],
+    *,
+    metadata: str,
+) -> int:
+    """Put files in the place of others that have the same rows; no reader of the change feed sees anything of it.
+
+    What was appended since the transaction began is no conflict. The caller has made sure of its leases: were their
+    epochs noted here, each append of their own since then would be a conflict, too. A driver that was replaced in this
+    very moment would change no row.
+
+    Args:
+        spark: the session.
+        lake: where the table is.
+        table: which one.
+        transaction: of `jvm.begin`, from before the files were listed.
+        removed: files that the table had at that version.
+        files: that take their place.
+        metadata: the commit's `userMetadata`.
+
+    Returns:
+        The new version.
+
+    Raises:
+        Py4JJavaError: somebody else has removed one of the files since then.
+    """
+    now = int(time.time() * 1000)
+    actions = [
+        *({"remove": _as_removed(file, now, data_change=False)} for file in removed),
+        *({"add": _as_added(file, now, data_change=False)} for file in files),
+    ]
+    committed = jvm.commit(spark, transaction, actions, metadata)
+    settle(f"{table_path(lake, table)}/_delta_log/{committed:020}.json")
+    return committed
+
+
+def _as_removed(file: Added, now: int, *, data_change: bool = True) -> dict[str, Any]:
+    return {
+        "path": quote(file.path),
+        "deletionTimestamp": now,
+        "dataChange": data_change,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": file.size,
+    }
+
+
+def _as_added(file: DataFile, now: int, *, data_change: bool = True) -> dict[str, Any]:
     return {
         "path": file.path,
         "partitionValues": {},
         "size": file.size,
         "modificationTime": now,
-        "dataChange": True,
+        "dataChange": data_change,
         "stats": file.stats,
-    }
-
-
-def _as_removed(file: Added, now: int) -> dict[str, Any]:
-    return {
-        "path": quote(file.path),
-        "deletionTimestamp": now,
-        "dataChange": True,
-        "extendedFileMetadata": True,
-        "partitionValues": {},
-        "size": file.size,
     }
 
 

@@ -142,6 +142,11 @@ def begin(spark: SparkSession, path: str) -> JavaObject:
     return log_of(spark, path).startTransaction()
 
 
+def read_version(transaction: JavaObject) -> int:
+    """Return the version of the table at which a transaction began."""
+    return int(transaction.snapshot().version())
+
+
 def last_version(transaction: JavaObject, application: str) -> int:
     """Return an application's newest version in a table, and have the commit fail when another writer adds to it.
 
@@ -164,7 +169,7 @@ def last_version(transaction: JavaObject, application: str) -> int:
 def read_all(transaction: JavaObject) -> int:
     """Have a commit fail when anybody else changes the table's rows or files; return the version that it has read."""
     transaction.readWholeTable()
-    return int(transaction.snapshot().version())
+    return read_version(transaction)
 
 
 def commit(
@@ -177,7 +182,8 @@ def commit(
 ) -> int:
     """Commit actions, as the log has them, in a transaction of `begin`'s; return its version.
 
-    They append to the table, or overwrite what it has.
+    To Delta they append to the table, or overwrite what it has, by their name; what they are to readers, and what
+    conflicts with them, follows from the actions.
     """
     delta = _delta(jvm(spark))
     listed = delta.array_list()

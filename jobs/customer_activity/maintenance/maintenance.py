@@ -50,7 +50,7 @@ SMALL_FILES = 100  # compacted when there are so many: a few minutes of batches
 SMALL_BYTES = 512 << 10
 COMPACTED_BYTES = 2 * SMALL_BYTES
 # Off the streams nobody waits. Tables of current rows keep small files: a merge rewrites every file that it touches.
-RESTING_BYTES = {table: COMPACTED_BYTES if TABLES[table].is_current else 64 << 20 for table in Table}
+RESTING_BYTES = {table: COMPACTED_BYTES if TABLES[table].is_current else 128 << 20 for table in Table}
 
 FAULTS = (DeltaError, OSError, ActivityError)  # after them a table is as it was
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,9 +21,13 @@ from customer_activity.lake import delta, failpoints
 from customer_activity.maintenance import maintenance
 from customer_activity.maintenance.maintenance import FAULTS, Tended
 from customer_activity.maintenance.replays import Replays
+from customer_activity.maintenance.spread import Rewriting
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests
 from customer_activity.supervision.requests import MAINTENANCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LOOK_SECONDS = 20.0  # from the end of one round over the tables to the next
 PAUSE_SECONDS = 2.0  # within a round, after a table that had something to do: what waited for it goes first
@@ -32,15 +37,24 @@ VACUUM_SECONDS = 3600.0
 class Scheduler:
     """Looks after the tables that are written here and nowhere else."""
 
-    def __init__(self, settings: Settings, running: Sequence[RunningQuery], *, serves: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        running: Sequence[RunningQuery],
+        *,
+        serves: bool = True,
+        spark: SparkSession | None = None,
+    ) -> None:
         """Begin to count: nothing is done at the start, which is busy enough.
 
         With `serves` it also does what somebody asks for; an application that runs one query after the other does not.
+        With `spark` executors, where there are some, compact large tables.
         """
         self.settings = settings
         self.writers = writers_of(running)
         self.replays = Replays(settings, self.writers.get(Table.QUARANTINE, []))
         self.failpoint = failpoints.of(settings, failpoints.MAINTENANCE)
+        self.rewriting = Rewriting(spark, settings, self.failpoint)
         self.next_look = time.monotonic() + LOOK_SECONDS
         self.next_vacuum = time.monotonic() + VACUUM_SECONDS
         self.due: list[Callable[[], bool]] = []
@@ -51,6 +65,7 @@ class Scheduler:
 
     def look(self) -> None:
         """Go on with the round over all tables: every one gets its turn, however busy those before it are."""
+        self.rewriting.look()
         if (self.serves and (self.replays.serve() or self.fulfil())) or time.monotonic() < self.next_look:
             return
         if not self.due:
@@ -65,7 +80,8 @@ class Scheduler:
         self.next_look = time.monotonic() + (PAUSE_SECONDS if self.due else LOOK_SECONDS)
 
     def close(self) -> None:
-        """Wait for what is at work: it needs this driver's leases."""
+        """Wait for what is at work, or end it: it needs this driver's leases."""
+        self.rewriting.close()
         self.replays.close()
 
     def cut_log(self) -> None:
@@ -85,6 +101,8 @@ class Scheduler:
         if request is None:
             return False
         for table in list(self.writers)[len(self.tended) :][:1]:
+            if self.rewriting.table is not None or self.rewriting.begin(table, self.writers[table]):
+                return True  # what is large is for executors first
             with paused(self.writers[table]) as are_paused:
                 if are_paused:
                     self.tended.append(maintenance.tend(self.settings.lake, table, failpoint=self.failpoint))
@@ -96,10 +114,14 @@ class Scheduler:
     def tidy(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
         """Keep a table's log short and its files few, between its writers' batches; say whether there was work."""
         lake = self.settings.lake
+        if table is self.rewriting.table:
+            return False
         try:
             is_written = maintenance.checkpoint_log(lake, table)
             if is_written:
                 self.due.append(partial(self.shorten, table))
+            if self.rewriting.begin(table, writers):
+                return True
             if not maintenance.needs_compaction(lake, table):
                 return is_written
             with paused(writers) as are_paused:
@@ -116,6 +138,8 @@ class Scheduler:
 
         What one time leaves is for the end of the round: other tables and the streams have their turn in between.
         """
+        if table is self.rewriting.table:  # which will ask for the entries since it began
+            return False
         try:
             gone = maintenance.shorten(self.settings.lake, table, TABLES[table].kept.commits, self.id_of(table))
         except FAULTS as error:
@@ -134,6 +158,8 @@ class Scheduler:
 
     def vacuum(self, table: Table) -> bool:
         """Remove what is expired; say whether there was work."""
+        if table is self.rewriting.table:  # whose new files no commit names yet
+            return False
         try:
             done = maintenance.vacuum(self.settings.lake, table, failpoint=self.failpoint)
         except FAULTS as error:
