@@ -148,25 +148,28 @@ class _Worker:
 
     def _step(self, part: Feed, batch: MicroBatch) -> Steps:
         """Choose where a part is worked on, and by which state."""
-        if not isinstance(self.prepared, Spreadable):
-            return self.prepared(part, batch)
-        step, spread, state, begin, is_near = self.prepared
+        prepared = self.prepared
+        if not (self.spec.is_spread or isinstance(prepared, Spreadable)):
+            return prepared(part, batch)
         rows = sum(file.rows for file in part.files)
         is_small = part.is_small and rows <= SMALL_BATCH_ROWS
-        is_kept = state.fits()
+        has_state = not isinstance(prepared, Spreadable) or prepared.state.fits()
         batch.placement = placed = placement.decide(
-            self.settings, rows, self.executors, is_small=is_small, uses_threads=not is_kept
+            self.settings, rows, self.executors, is_small=is_small, uses_threads=not has_state
         )
+        if not isinstance(prepared, Spreadable):
+            return prepared(part, batch)
+        _, spread, state, begin, is_near = prepared
         if placed.place is Place.EXECUTORS:
             return spread(part, batch)
-        if not is_kept:
+        if not has_state:
             batch.placement = placed._replace(why=f"{placed.why}; no local state is kept")
             return spread(part, batch)
         if is_small and self.settings.placement == "auto" and not state.is_near(begin(part)) and is_near(part):
             state.catch_up(begin(part))
             batch.placement = placed._replace(why=f"{placed.why}; the local state is catching up")
             return spread(part, batch)
-        return step(part, batch)
+        return prepared.step(part, batch)
 
     def _note(self, part: Feed, batch: MicroBatch) -> None:
         """Have the part's commits note up to where each source is read, and which landings that includes."""
