@@ -27,7 +27,6 @@ from customer_activity.lease import lease
 from customer_activity.storage.filesystem import settle
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaObject
     from pyspark.sql import SparkSession
 
     from customer_activity.lake.microbatch import MicroBatch
@@ -103,7 +102,7 @@ def rewrite(
     spark: SparkSession,
     lake: str,
     table: Table,
-    transaction: JavaObject,
+    transaction: jvm.Transaction,
     removed: Sequence[Added],
     files: Sequence[DataFile],
     *,
