@@ -16,7 +16,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import CURRENT, arrow_schema
 from customer_activity.engine.stream import Rewrite, Writer
 from customer_activity.errors import LeaseLost, TransientError
-from customer_activity.lake import deltalog, feeds, merging
+from customer_activity.lake import commits, deltalog, feeds, merging
 from customer_activity.lake.datafiles import FileWriter
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch
@@ -120,6 +120,10 @@ class Rewriting:
     def append(self) -> None:
         write_deltalake(table_path(self.lake, TABLE), rows("C-9"), mode="append")
 
+    def append_as_spark(self) -> None:
+        batch = MicroBatch(Query.SILVER, "h", 0)
+        commits.append(self.spark, self.lake, TABLE, rows("C-9"), batch)
+
     def customers(self) -> list[str]:
         return sorted(row["customer_id"] for row in rows_of(self.lake, TABLE))
 
@@ -149,6 +153,7 @@ def test_small_batches_are_merged_into_what_was_written(rewriting: Rewriting) ->
 
 MEANWHILE = {
     "an append of somebody's": Rewriting.append,
+    "an append of Delta's": Rewriting.append_as_spark,
     "a merge": lambda at: at.merge("C-9", 0, generation="h"),
     "a merge of the row that was read": lambda at: at.merge("C-1", 0, generation="h"),
     "a compaction": lambda at: tables.opened(at.lake, TABLE).optimize.z_order(["customer_id"]),
