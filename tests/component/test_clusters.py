@@ -80,6 +80,7 @@ def test_the_release_alone_is_enough_for_executors(tmp_path: Path) -> None:
         python, clusters.release(tmp_path), f"import customer_activity; print(customer_activity.__file__); {imports}"
     )
     assert shown.startswith(str(tmp_path))
+    assert shown.rstrip().endswith("__init__.pyc")  # compiled once, by the driver
 
 
 @pytest.mark.parametrize(

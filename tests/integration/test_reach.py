@@ -44,8 +44,9 @@ def test_executors_that_do_not_see_the_lake_are_refused_at_start(settings: Setti
 
 @pytest.mark.nightly
 def test_executors_without_the_code_are_refused_at_start(settings: Settings, tmp_path: Path) -> None:
+    python = executors_python.made(tmp_path)
     with cluster.running(tmp_path, hidden=[PACKAGE.parent]) as found:
-        done = drained(settings, found.address, ship_release=False)
+        done = drained(settings, found.address, executor_python=str(python), ship_release=False)
     assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
     assert "executors cannot run the pipeline's code" in done.stderr
     assert "Traceback" not in done.stderr

@@ -11,8 +11,8 @@ No key to S3 is in a property of Spark's: properties are sent to executors, kept
 from __future__ import annotations
 
 import hashlib
-import io
 import os
+import py_compile
 import re
 import shlex
 import socket
@@ -21,6 +21,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from customer_activity.errors import SettingsError
 from customer_activity.kafka import properties_file
@@ -52,8 +53,6 @@ BY_SETTING = {
 }
 # Of the pod that we are in, when we are in one.
 POD_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# A zip that says when it was made would be another one at every start.
-NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def given(settings: Settings) -> dict[str, str]:
@@ -140,21 +139,35 @@ def environment(settings: Settings) -> None:
 def release(folder: Path) -> Path:
     """Write the package that runs here as a zip, into a folder of its own below the one given; return its path.
 
-    It is called after its content: executors that come later get the same, whatever starts here meanwhile.
+    It is called after its content: executors that come later get the same, whatever starts here meanwhile. Modules are
+    in it compiled, too: Python keeps nothing that it compiles from a zip, and each worker would do it again.
     """
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(PACKAGE.rglob("*")):
-            if file.is_file() and file.suffix != ".pyc":
-                archive.writestr(zipfile.ZipInfo(str(file.relative_to(PACKAGE.parent)), NO_TIME), file.read_bytes())
-    name = f"customer-activity-{hashlib.sha256(content.getvalue()).hexdigest()[:12]}.zip"
-    written = folder / "release" / name
+    files = {file.relative_to(PACKAGE.parent): file for file in sorted(PACKAGE.rglob("*")) if _is_sent(file)}
+    digest = hashlib.sha256(sys.version.encode())
+    for name, file in files.items():
+        digest.update(f"{name}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    written = folder / "release" / f"customer-activity-{digest.hexdigest()[:12]}.zip"
     if not written.exists():
         written.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        part = written.with_name(f"{name}.{os.getpid()}")
-        part.write_bytes(content.getvalue())
+        part = written.with_name(f"{written.name}.{os.getpid()}")
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive, TemporaryDirectory() as made:
+            for name, file in files.items():
+                archive.write(file, name)
+                if file.suffix == ".py":
+                    archive.write(_compiled(file, Path(made) / "compiled", str(name)), name.with_suffix(".pyc"))
         part.replace(written)
     return written
+
+
+def _is_sent(file: Path) -> bool:
+    return file.is_file() and file.suffix != ".pyc"
+
+
+def _compiled(file: Path, to: Path, shown: str) -> Path:
+    """Compile a module, so that a Python of the same version takes it without a look at its source."""
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(file), cfile=str(to), dfile=shown, doraise=True, invalidation_mode=unchecked)
+    return to
 
 
 def _require_yarn() -> None:
