@@ -12,6 +12,7 @@ share this machine's cores: processor seconds compare, wall seconds only between
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,6 +59,7 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder of results, logs and data.")] = PROJECT / "var" / "cluster",
 ) -> None:
     """Measure, print a table, and write all figures to <out>/cluster.json after each case."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that whatever was started is ended
     out = out.resolve()
     cases = spread.cases(purchases or SIZES, workers or (2, 1), hot)
     found: list[tuple[Case, str, dict[str, Any]]] = []
@@ -90,7 +92,7 @@ def measure(case: Case, queries: Sequence[str], out: Path) -> dict[str, dict[str
         update = {
             "spark_master": found.address,
             "placement": case.placement,
-            "max_offsets_per_trigger": case.purchases + CUSTOMERS,
+            "max_offsets_per_trigger": 2 * (case.purchases + CUSTOMERS),  # as Spark divides it, one batch
         }
         settings = opened.model_copy(update=update)
         load.backlog(settings, CUSTOMERS, case.purchases, hot=case.hot)

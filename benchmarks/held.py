@@ -13,6 +13,7 @@ purchases of the same customers, those of the smallest. At the end the largest i
 from __future__ import annotations
 
 import json
+import signal
 import statistics
 import sys
 import time
@@ -89,6 +90,7 @@ def main(
     ways = way or ["executors"]
     if unknown := set(ways) - set(WAYS):
         raise typer.BadParameter(f"no such way: {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that whatever was started is ended
     sizes = sorted(ids or SIZES)
     out = out.resolve()
     found: dict[str, dict[str, Any]] = {}
