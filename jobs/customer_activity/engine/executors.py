@@ -144,9 +144,10 @@ def lanes(spark: SparkSession, count: int) -> list[int]:
     from pyspark.sql import functions as F  # noqa: PLC0415 - executors call none of it
 
     lane = F.col("id").cast("int")  # its hash modulo their number is how `repartition` chooses
-    tried = _session(spark).range(0, TRIED_LANES, 1, 1).select(lane, F.pmod(F.hash(lane), F.lit(count)))
+    tried = spark.newSession().range(0, TRIED_LANES, 1, 1)  # with the settings of a small job: its rows come together
+    hashed = tried.select(lane, F.pmod(F.hash(lane), F.lit(count)))
     chosen: dict[int, int] = {}
-    for number, task in zip(*(column.to_pylist() for column in tried.toArrow().columns), strict=True):
+    for number, task in zip(*(column.to_pylist() for column in hashed.toArrow().columns), strict=True):
         chosen.setdefault(task, number)
     return [chosen[task] for task in range(count)]
 
