@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,7 +71,21 @@ def test_a_driver_on_one_machine_sends_nothing(deployed: Settings) -> None:
 def test_the_release_has_one_name_for_one_content(deployed: Settings, tmp_path: Path) -> None:
     first = clusters.release(tmp_path / "one")
     assert clusters.release(tmp_path / "two").name == first.name
-    assert not list(first.parent.glob("*.zip.*"))
+    assert list(first.parent.iterdir()) == [first]
+
+
+def test_a_driver_that_makes_the_release_twice_at_once_has_one(tmp_path: Path) -> None:
+    """Java is started beside the imports, and the session after both."""
+    together = threading.Barrier(3)
+
+    def make(_: int) -> Path:
+        together.wait()
+        return clusters.release(tmp_path)
+
+    with ThreadPoolExecutor(3) as threads:
+        (made,) = set(threads.map(make, range(3)))
+    assert list(made.parent.iterdir()) == [made]
+    assert zipfile.ZipFile(made).testzip() is None
 
 
 def test_the_release_alone_is_enough_for_executors(tmp_path: Path) -> None:

@@ -149,13 +149,14 @@ def release(folder: Path) -> Path:
     written = folder / "release" / f"customer-activity-{digest.hexdigest()[:12]}.zip"
     if not written.exists():
         written.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        part = written.with_name(f"{written.name}.{os.getpid()}")
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive, TemporaryDirectory() as made:
-            for name, file in files.items():
-                archive.write(file, name)
-                if file.suffix == ".py":
-                    archive.write(_compiled(file, Path(made) / "compiled", str(name)), name.with_suffix(".pyc"))
-        part.replace(written)
+        with TemporaryDirectory(dir=written.parent) as made:  # whoever makes it at the same time has one, too
+            part = Path(made) / written.name
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, file in files.items():
+                    archive.write(file, name)
+                    if file.suffix == ".py":
+                        archive.write(_compiled(file, Path(made) / "compiled", str(name)), name.with_suffix(".pyc"))
+            part.replace(written)
     return written
 
 
