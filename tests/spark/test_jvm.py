@@ -98,7 +98,7 @@ def test_delta_knows_the_settings_that_are_its_own(spark: SparkSession) -> None:
 
 
 def test_classes_that_settings_name_are_there(spark: SparkSession) -> None:
-    settings = session.DELTA | session.LOCAL_DISK
+    settings = session.DELTA | session.LOCAL_DISK | session.NAKED
     named = [value for value in settings.values() if "." in value]
     assert len(named) == 5
     for name in named:
