@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.errors import IndexDamaged
-from customer_activity.lake import delta
+from customer_activity.lake import delta, holds
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
-from customer_activity.state import local, restore
+from customer_activity.state import catching_up, local, restore
 from customer_activity.state.keyed import NEWEST
 from customer_activity.state.local import LocalState
 from customer_activity.streams.silver import state as past
-from support.tables import append
+from support.tables import append, entry
 from support.waiting import until
 
 TO = {Table.PURCHASES: NEWEST}
@@ -99,6 +101,101 @@ def test_who_needs_it_waits_until_it_has_caught_up(
         threading.Timer(0.1, slow.set).start()
         state.bring(TO, told.append)
         assert counted(state) == IDS[:3]
+
+
+def test_a_log_is_kept_for_as_long_as_it_is_read_from(
+    settings: Settings, slow: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To make the state of many ids takes longer than logs are kept otherwise."""
+    monkeypatch.setattr(topology, "readers", lambda _: [])
+    lake = settings.lake
+    with closing(opened(settings)) as state:
+        state.catch_up(TO)
+        until(lambda: holds.held(lake, Table.PURCHASES))
+        for number in range(3, 6):
+            append(lake, Table.PURCHASES, {"purchase_id": f"P-{number}", "partition": 0, "offset": number})
+        maintenance.checkpoint_log(lake, Table.PURCHASES, every=1)
+        maintenance.shorten(lake, Table.PURCHASES, 0)
+        assert entry(lake, Table.PURCHASES, 3).exists()
+        slow.set()
+        until(lambda: not state.is_catching_up())
+        assert state.index.position(Table.PURCHASES) is not None
+        state.bring(TO)
+        assert counted(state) == IDS[:6]
+    assert holds.held(lake, Table.PURCHASES) == {}
+    maintenance.shorten(lake, Table.PURCHASES, 0)
+    assert not entry(lake, Table.PURCHASES, 3).exists()
+
+
+def test_it_goes_on_to_where_the_stream_is_by_then(
+    settings: Settings, slow: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catching_up, "NEAR_SECONDS", 0)
+    with closing(opened(settings)) as state:
+        state.catch_up(TO)
+        append(settings.lake, Table.PURCHASES, {"purchase_id": "P-3", "partition": 0, "offset": 3})
+        state.catch_up(TO)
+        slow.set()
+        until(lambda: not state.is_catching_up())
+        assert state.is_near(TO)
+        assert counted(state) == IDS[:4]
+
+
+def test_what_was_begun_is_gone_on_with_where_the_table_has_grown(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeded: list[int] = []
+    seed = restore._seed
+
+    def stop_half_way(index: Any, lake: str, holding: Any, to: Any, progress: Any) -> None:
+        seeded.append(to.version)
+        if len(seeded) > 1:
+            seed(index, lake, holding, to, progress)
+            return
+        with index.change():
+            index.seed(holding.table, to, None)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(restore, "_seed", stop_half_way)
+    with closing(opened(settings)) as state, pytest.raises(ZeroDivisionError):
+        state.bring(TO)
+    append(settings.lake, Table.PURCHASES, {"purchase_id": "P-3", "partition": 0, "offset": 3})
+    with closing(opened(settings)) as state:
+        state.bring(TO)
+        assert counted(state) == IDS[:4]
+    assert seeded == [3, 3]  # at the same place, and followed from there
+
+
+def test_what_failed_is_tried_again_later(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that can do without it does not end for it."""
+    asked: list[object] = []
+
+    def fail(*given: Any) -> None:
+        asked.append(given)
+        raise OSError("the network")
+
+    monkeypatch.setattr(restore, "bring", fail)
+    monkeypatch.setattr(local, "NEAR_ROWS", 0)
+    with closing(opened(settings)) as state:
+        for _ in range(2):
+            state.catch_up(TO)
+            until(lambda: not state.is_catching_up())
+            assert not state.is_near(TO)
+        assert len(asked) == 1
+        state.not_before = 0
+        state.catch_up(TO)
+        until(lambda: not state.is_catching_up())
+        assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(215, False), (217, True)])
+def test_what_would_be_too_large_is_not_begun(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, limit: int, *, fits: bool
+) -> None:
+    """Three ids take 216 bytes; a new disk does not know what was given up on the old one."""
+    monkeypatch.setattr(local, "size", lambda *_: 0)
+    with closing(opened(settings, local_state_gb=limit / local.GB)) as state:
+        assert state.fits() == fits
 
 
 def test_what_it_fails_for_is_raised_where_it_is_used(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

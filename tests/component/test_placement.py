@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.errors import ChangeFeedLost
+from customer_activity.engine.workers import Executors
+from customer_activity.errors import ChangeFeedLost, TransientError
 from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import metadata_of
@@ -249,6 +250,20 @@ def test_what_is_too_much_for_one_process_is_for_executors(
     lived(pipeline, ["driver", "driver", "driver", "runs", "runs"])
     assert histories.rows(pipeline) == histories.rows(in_driver)
     assert placements(pipeline, Table.PURCHASES)[3] == "executors: 50 rows of the past are in no sorted run"
+
+
+def test_without_an_executor_it_says_so_and_waits_for_none(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job would wait for one without a word, and supervision end a driver that is stalled."""
+    monkeypatch.setattr(catalogue, "NEAR_FILES", 1)
+    monkeypatch.setattr(Executors, "are_there", lambda _: False)
+    for records in HISTORY[:3]:
+        placed(pipeline, "driver")
+        pipeline.send(*records)
+        pipeline.run()
+    placed(pipeline, "runs")
+    pipeline.send(*HISTORY[3])
+    with pytest.raises(TransientError, match="50 rows of the past are in no sorted run, and there is no executor"):
+        pipeline.run()
 
 
 @pytest.mark.parametrize("places", [["executors", "auto"], ["executors", "auto", "auto", "driver", "auto"]])

@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import executors
 from customer_activity.engine.executors import ByLane, OnProgress, Reports, Task
-from customer_activity.engine.workers import Here
+from customer_activity.engine.workers import Executors, Here
 from customer_activity.lake import delta, jvm
 from customer_activity.state import catalogue
 
@@ -139,6 +139,7 @@ def without_jvm(due_files: int = -1) -> Iterator[NoSpark]:
             lanes=lambda _, count: list(range(count)),
             parallelism=lambda _: 2,
         ),
+        patch.object(Executors, "are_there", lambda _: True),
         patch.object(delta, "table_id", _table_id),
     ):
         yield NoSpark()

@@ -8,6 +8,7 @@ read, so what is done of a batch that is repeated after a crash is told by the t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +20,7 @@ from customer_activity.checkpoints.resumption import Written
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import placement
 from customer_activity.engine.stream import Context, Opened, Steps, Writer
+from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import commits, delta, deltalog, feeds, footers
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch, Place, number_of
@@ -165,10 +167,12 @@ class _Worker:
         if not has_state:
             batch.placement = placed._replace(why=f"{placed.why}; no local state is kept")
             return spread(part, batch)
-        if is_small and self.settings.placement == "auto" and not state.is_near(begin(part)) and is_near(part):
-            state.catch_up(begin(part))
-            batch.placement = placed._replace(why=f"{placed.why}; the local state is catching up")
-            return spread(part, batch)
+        if is_small and self.settings.placement == "auto":
+            with suppress(ChangeFeedLost):  # local state may know another way to what was there
+                if not state.is_near(begin(part)) and is_near(part):
+                    state.catch_up(begin(part))
+                    batch.placement = placed._replace(why=f"{placed.why}; the local state is catching up")
+                    return spread(part, batch)
         return prepared.step(part, batch)
 
     def _note(self, part: Feed, batch: MicroBatch) -> None:

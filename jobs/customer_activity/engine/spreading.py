@@ -12,6 +12,7 @@ from typing import TypeVar
 from customer_activity.engine import reach
 from customer_activity.engine.executors import InputGone
 from customer_activity.engine.workers import Here, Workers
+from customer_activity.errors import TransientError
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch, Place, Placement
 from customer_activity.state.catalogue import Past
@@ -39,6 +40,7 @@ def with_past(
     Raises:
         ChangeFeedLost: files of the part are gone, or it cannot be told what was in the tables before it.
         SettingsError: an executor does not see what the driver sees.
+        TransientError: it takes executors, and there are none.
     """
     for without_runs in (False, True):
         past = known(without_runs=without_runs)
@@ -62,5 +64,11 @@ def _workers(batch: MicroBatch, past: Past, executors: Workers) -> Workers:
     if past.is_near:
         return Here()
     rows = sum(file.rows for file in past.since)
+    if not executors.are_there():
+        raise TransientError(
+            f"{batch.query} keeps no local state, {rows:,} rows of the past are in no sorted run, and there is no "
+            "executor to add them",
+            remedy="see that the cluster has room for an executor, or raise ACTIVITY_LOCAL_STATE_GB",
+        )
     batch.placement = Placement(Place.EXECUTORS, f"{rows:,} rows of the past are in no sorted run")
     return executors

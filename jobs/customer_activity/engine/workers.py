@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from customer_activity.engine import executors
+from customer_activity.engine import executors, placement
 from customer_activity.engine.executors import ByLane, InputGone, OnProgress, Reports, Task
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 class Workers(Protocol):
     """Who does a job's tasks."""
+
+    def are_there(self) -> bool:
+        """Whether anybody would begin with one now."""
 
     def at_once(self) -> int:
         """Return how many tasks run at once."""
@@ -48,6 +51,11 @@ class Executors:
 
     spark: SparkSession
 
+    def are_there(self) -> bool:
+        """Whether there is an executor, or one that comes with the work."""
+        master = self.spark.sparkContext.master or ""
+        return master.startswith("local") or placement.executors_of(self.spark) > 0
+
     def at_once(self) -> int:
         """Return how many tasks run at once."""
         return executors.parallelism(self.spark)
@@ -67,6 +75,10 @@ class Executors:
 
 class Here:
     """This process, which does one task after the other and holds all that they pass on: for what is small."""
+
+    def are_there(self) -> bool:
+        """Whether anybody would begin with a task now."""
+        return True
 
     def at_once(self) -> int:
         """Return how many tasks run at once."""

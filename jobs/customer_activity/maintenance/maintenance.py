@@ -35,7 +35,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import ActivityError
-from customer_activity.lake import deltalog, footers, history
+from customer_activity.lake import deltalog, footers, history, holds
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.storage.filesystem import filesystem
@@ -200,6 +200,8 @@ def readers_behind(lake: str, table: Table, retention: timedelta) -> list[str]:
 def needed_from(lake: str, table: Table, table_id: str | None = None) -> dict[str, int | None]:
     """Return the first version of a table that each of its readers may still ask for; None: all there are.
 
+    Local state that is being made is one of them.
+
     That is the one that its last batch began behind: a query that starts again asks for that batch once more, also when
     it is through (Spark's MicroBatchExecution, populateStartOffsets), and for the table as it was before. One that has
     not begun begins with the first version.
@@ -211,7 +213,7 @@ def needed_from(lake: str, table: Table, table_id: str | None = None) -> dict[st
         last = None if progress is None else checkpoint.cut(lake, query, progress.batch_id)
         read = None if last is None or last.begin is None else checkpoint.table_versions(last.begin).get(table_id)
         needed[query] = read
-    return needed
+    return needed | {f"the local state of {stream}": first for stream, first in holds.held(lake, table).items()}
 
 
 def _is_older(lake: str, table: Table, version: int, retention: timedelta) -> bool:

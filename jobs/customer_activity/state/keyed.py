@@ -32,6 +32,7 @@ class Holding:
             a condition on the key may stand, and it is not ordered.
         insert: SQL that puts one such row into the index.
         events: the table whose landings tell which of the rows were there when.
+        row_bytes: of local state that each row of the table takes; 0 where it is the keys that take room.
     """
 
     table: Table
@@ -41,6 +42,7 @@ class Holding:
     seed: str
     insert: str
     events: Table
+    row_bytes: int = 0
 
     @property
     def key(self) -> str:

@@ -2,30 +2,31 @@
 
 What has to be taken in may be much: after a large batch on executors, or where the file is lost. It is taken in behind
 the stream (`catch_up`) where small batches can do without the file meanwhile. A file that has grown beyond
-`ACTIVITY_LOCAL_STATE_GB` is given up: they do without it from then on, also in the next driver.
+`ACTIVITY_LOCAL_STATE_GB`, or would, is given up: they do without it from then on, also in the next driver.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from customer_activity.catalog import Table
-from customer_activity.errors import ActivityError
-from customer_activity.lake import deltalog, feeds
+from customer_activity.errors import ActivityError, ForeignCommit, IndexDamaged
+from customer_activity.lake import deltalog, feeds, holds
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import Settings
 from customer_activity.state import restore
+from customer_activity.state.catching_up import CatchUp
 from customer_activity.state.index import Index
 from customer_activity.state.keyed import NEWEST, Needs
 
 GB = 10**9
-STOP_SECONDS = 5.0
+AGAIN_SECONDS = 300.0  # after a failure behind the stream
 NEAR_ROWS = 200_000  # that are taken in within a second or two: a small batch waits for so many
 
 log = logging.getLogger("customer_activity")
@@ -52,8 +53,11 @@ class LocalState:
         # Who asks for the driver asks for its state.
         self.limit = None if settings.placement == "driver" else settings.local_state_gb * GB
         self.at: dict[Table, Position] = {}  # where this very driver left it
-        self.catching_up: _CatchUp | None = None
+        self.catching_up: CatchUp | None = None
+        self.not_before = 0.0  # it is tried to catch up
+        self.has_estimated = False
         self._index: Index | None = None
+        holds.release(self.lake, name)
         if self.limit is None or self.limit > max(0.0, _given_up_at(self.folder, name)):
             self._index = Index(self.folder / f"{name}.db", needs.tables, (holding.seed for holding in needs.holdings))
         else:
@@ -73,9 +77,24 @@ class LocalState:
 
     def fits(self) -> bool:
         """Whether there is local state; what has grown too large is given up now."""
-        if self.is_kept and not self.is_catching_up() and self.is_too_large():
-            self._give_up()
+        if self.is_kept and not self.is_catching_up():
+            found = max(size(self.folder, self.name), self._estimate())
+            if self.limit is not None and found > self.limit:
+                self._give_up(found)
         return self.is_kept
+
+    def _estimate(self) -> float:
+        """Return the bytes that it will have at least where it is not begun yet, as the tables' rows tell; else 0."""
+        if self.has_estimated or self.limit is None:
+            return 0
+        self.has_estimated = True
+        with self.index.checked():
+            missing = [each for each in self.needs.holdings if self.index.position(each.table) is None]
+        return sum(each.row_bytes * self._rows(each.table) for each in missing if each.row_bytes)
+
+    def _rows(self, table: Table) -> int:
+        newest = deltalog.newest_version(self.lake, table)
+        return sum(file.rows for file in feeds.snapshot(self.lake, table, newest)) if newest > 0 else 0
 
     def is_near(self, to: Mapping[Table, int | None]) -> bool:
         """Whether it is so near to these versions that a small batch may wait for it to be brought there."""
@@ -100,7 +119,7 @@ class LocalState:
                 return sum(
                     file.rows for file in feeds.read(self.lake, {table: []}, {table: (held.version, wanted)}).files
                 )
-        return sum(file.rows for file in feeds.snapshot(self.lake, table, wanted)) if wanted > 0 else 0
+        return self._rows(table)
 
     def bring(self, to: Mapping[Table, int | None], progress: Callable[[str], None] = lambda _: None) -> None:
         """Have it hold tables exactly at these versions, or at their `NEWEST`."""
@@ -112,8 +131,17 @@ class LocalState:
             if at is not None and version in {NEWEST, at.version}:
                 continue
             place = self._place(table, version)
-            restore.bring(self.index, self.lake, self.holdings[table], place, progress)
+            self._bring(table, place, progress)
             self.at[table] = place
+
+    def _at(self, table: Table) -> int | None:
+        with self.index.checked():
+            held, begun = self.index.position(table), self.index.seeding(table)
+        place = held or (begun and begun[0])
+        return place.version if place else None
+
+    def _bring(self, table: Table, place: Position, progress: Callable[[str], None]) -> None:
+        restore.bring(self.index, self.lake, self.holdings[table], place, progress)
 
     def _place(self, table: Table, version: int | None) -> Position:
         wanted = deltalog.newest_version(self.lake, table) if version is NEWEST else version
@@ -121,21 +149,35 @@ class LocalState:
 
     def catch_up(self, to: Mapping[Table, int | None]) -> None:
         """Begin to bring it to these versions behind the stream, which does without it meanwhile."""
-        if self.is_kept and not self.is_catching_up():
-            places = {table: self._place(table, version) for table, version in to.items()}
+        if not self.is_kept or time.monotonic() < self.not_before:
+            return
+        places = {table: self._place(table, version) for table, version in to.items()}
+        if self.is_catching_up() and self.catching_up is not None:
+            self.catching_up.to = {**self.catching_up.to, **places}  # it goes on to there
+        else:
             self.at = {}
-            self.catching_up = _CatchUp(self, places)
+            self.catching_up = CatchUp(self.lake, self.name, places, self._bring, self._at, self.is_too_large)
 
     def is_catching_up(self) -> bool:
-        """Whether it is being brought on; where that has ended, with what it has failed for."""
+        """Whether it is being brought on. Where that has failed, it is tried again later, unless it would do no good.
+
+        Raises:
+            ForeignCommit: a commit on the way there is none of the pipeline's.
+            IndexDamaged: the state cannot be read; the next start makes it again.
+        """
         running = self.catching_up
         if running is None:
             return False
         if running.is_alive():
             return True
         self.catching_up = None
-        if running.error is not None:
+        if isinstance(running.error, ForeignCommit | IndexDamaged):
             raise running.error
+        if running.error is not None:
+            self.not_before = time.monotonic() + AGAIN_SECONDS
+            log.warning(
+                "the local state of %s has not caught up, and is tried again later: %s", self.name, running.error
+            )
         return False
 
     def look_up(self, select: str, keys: Iterable[str]) -> Sequence[tuple[Any, ...]]:
@@ -168,12 +210,11 @@ class LocalState:
         """Whether the file has more than is kept."""
         return self.limit is not None and size(self.folder, self.name) > self.limit
 
-    def _give_up(self) -> None:
+    def _give_up(self, found: float) -> None:
         """Keep none any more; the next driver is told at which size."""
-        found = size(self.folder, self.name)
         log.warning(
-            "the local state of %s has %.1f GB, which is more than ACTIVITY_LOCAL_STATE_GB; it is given up, and small "
-            "batches look the past up in the lake's sorted runs",
+            "the local state of %s has %.1f GB or will have, which is more than ACTIVITY_LOCAL_STATE_GB; it is given "
+            "up, and small batches look the past up in the lake's sorted runs",
             self.name,
             found / GB,
         )
@@ -190,59 +231,10 @@ class LocalState:
             self._index.close()
 
 
-class _Stopped(Exception):
-    """Raised where the state is closed, or too large, while it is being brought on."""
-
-
-class _CatchUp(threading.Thread):
-    """Brings a state to some places; nobody else uses its file until that has ended."""
-
-    def __init__(self, state: LocalState, to: Mapping[Table, Position]) -> None:
-        super().__init__(name=f"catch-up-{state.name}", daemon=True)
-        self.state = state
-        self.to = to
-        self.told = ""
-        self.error: BaseException | None = None
-        self.is_stopping = threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        """Bring each table to its place, a transaction after the other."""
-        try:
-            for table, place in self.to.items():
-                restore.bring(self.state.index, self.state.lake, self.state.holdings[table], place, self._tell)
-        except _Stopped:
-            pass
-        except BaseException as error:  # noqa: BLE001 - raised where the state is used next
-            self.error = error
-
-    def _tell(self, how_far: str) -> None:
-        self.told = how_far
-        if self.state.is_too_large() or self.is_stopping.is_set():
-            raise _Stopped
-
-    def wait(self, progress: Callable[[str], None]) -> None:
-        """Wait for its end, and pass on how far it is."""
-        told = ""
-        while self.is_alive():
-            self.join(timeout=1.0)
-            if self.told != told:
-                told = self.told
-                progress(told)
-
-    def has_stopped(self) -> bool:
-        """End it where it is, and say whether it has ended; what it cannot leave at once ends with the process.
-
-        What is in the file already is of use to the next driver.
-        """
-        self.is_stopping.set()
-        self.join(STOP_SECONDS)
-        return not self.is_alive()
-
-
 def size(folder: Path, name: str) -> int:
-    """Return the bytes of a stream's files."""
-    return sum(file.stat().st_size for file in folder.glob(f"{name}.db*"))
+    """Return the bytes of a stream's files, with what is being sorted for them."""
+    files = [*folder.glob(f"{name}.db*"), *folder.glob(f"sorting-{name}/*")]
+    return sum(file.stat().st_size for file in files if file.exists())
 
 
 def _note_of(folder: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -64,9 +64,13 @@ def bring(index: Index, lake: str, holding: Holding, to: Position, progress: OnP
         IndexDamaged: the index's file cannot be read.
     """
     with index.checked():
-        held = index.position(holding.table)
+        held, begun = index.position(holding.table), index.seeding(holding.table)
     if held == to and (to.commit or to.version < 0):
         return
+    if held is None and begun is not None and begun[0] != to and is_on_the_way(lake, holding.table, begun[0], to):
+        with suppress(ChangeFeedLost):  # its files are gone meanwhile
+            _seed(index, lake, holding, begun[0], progress)
+            held = begun[0]
     if held is not None and is_on_the_way(lake, holding.table, held, to):
         try:
             _follow(index, lake, holding, held, to, progress)

@@ -39,6 +39,7 @@ PURCHASES = Holding(
     f'SELECT purchase_id, "partition", "offset", {purchases.CONTENT_SQL} FROM snapshot {{where}}',  # noqa: S608
     ADD_PURCHASE,
     Table.PURCHASE_EVENTS,
+    row_bytes=72,
 )
 NEEDS = Needs(TABLES + profile_records.TABLE, (PURCHASES, profile_records.HOLDING))
 
