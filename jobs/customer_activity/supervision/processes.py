@@ -22,6 +22,7 @@ from customer_activity.storage.filesystem import PRIVATE
 PACKAGE = "customer_activity"
 # One of these is in the command line of a process of ours: of Python, of the JVM that pyspark started, of Airflow's.
 OURS = (PACKAGE, "pyspark", "airflow")
+SCRIPT = "activity"  # or Python runs the console script of this name
 POLL_SECONDS = 0.1
 END_SECONDS = 5.0  # between SIGKILL and the process table showing it
 LAST_LINES = 20
@@ -81,7 +82,7 @@ def ours(pid: int) -> psutil.Process | None:
     """Return a process when it runs and is one of ours: its number may have gone to another since."""
     try:
         process = psutil.Process(pid)
-        return process if is_running(process) and any(word in " ".join(process.cmdline()) for word in OURS) else None
+        return process if is_running(process) and _is_ours(process.cmdline()) else None
     except psutil.Error:
         return None
 
@@ -156,6 +157,10 @@ def log_path(settings: Settings, name: str) -> Path:
 def pid_path(settings: Settings, name: str) -> Path:
     """Where a detached process's number is."""
     return settings.run_dir / f"{name}.pid"
+
+
+def _is_ours(line: list[str]) -> bool:
+    return any(word in " ".join(line) for word in OURS) or any(Path(word).name == SCRIPT for word in line[:2])
 
 
 def _session(pid: int) -> int | None:

@@ -1,0 +1,37 @@
+"""Which processes are the product's own, by their command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from customer_activity.supervision import processes
+
+
+@contextmanager
+def started(script: Path, *arguments: str) -> Iterator[int]:
+    """Run a script that waits for its input to end, as a console script is run; yield its number."""
+    script.parent.mkdir(parents=True)
+    script.write_text("input()", encoding="utf-8")
+    line = [sys.executable, str(script), *arguments]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        yield process.pid
+
+
+@pytest.mark.parametrize(
+    ("script", "argument", "is_ours"),
+    [
+        pytest.param("bin/activity", "stream", True, id="the console script, as pods and systemd run it"),
+        pytest.param("bin/other", "stream", False, id="another program's"),
+        pytest.param("bin/activity-report", "stream", False, id="a program of a similar name"),
+        pytest.param("bin/other", "activity", False, id="a program that is told of it"),
+    ],
+)
+def test_a_driver_is_known_by_how_it_was_started(script: str, argument: str, is_ours: bool, tmp_path: Path) -> None:
+    with started(tmp_path / script, argument) as pid:
+        assert (processes.ours(pid) is not None) == is_ours
