@@ -276,8 +276,9 @@ def test_an_executor_is_what_spark_says_it_is(tmp_path: Path) -> None:
     )
     said = done.stdout.splitlines()
     assert said[:12] == list(options.values())
-    assert said[12:16] == ["-Xms2g", "-Xmx2g", "-cp", f"{tmp_path}/.jars/spark/*:{spark}/jars/*"]
-    given = dict(zip(said[17::2], said[18::2], strict=True))
+    assert said[12] == "-Dspark.master=k8s://"  # else SecurityManager takes no secret from a file
+    assert said[13:17] == ["-Xms2g", "-Xmx2g", "-cp", f"{tmp_path}/.jars/spark/*:{spark}/jars/*"]
+    given = dict(zip(said[18::2], said[19::2], strict=True))
     assert given == {
         "--driver-url": "spark://scheduler@driver:7078",
         "--executor-id": "3",
@@ -289,4 +290,4 @@ def test_an_executor_is_what_spark_says_it_is(tmp_path: Path) -> None:
     }
     (jar,) = SPARK_JARS.glob("python3.*/site-packages/pyspark/jars/spark-kubernetes_*.jar")
     with zipfile.ZipFile(jar) as classes:
-        assert f"{said[16].replace('.', '/')}.class" in classes.namelist()
+        assert f"{said[17].replace('.', '/')}.class" in classes.namelist()
