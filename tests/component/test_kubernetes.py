@@ -53,9 +53,13 @@ def manifests() -> dict[str, dict[str, Any]]:
 
 
 def patched(base: Any, patch: Any) -> Any:
-    """Return a manifest with a patch, as Kustomize merges them: objects by key, and lists of containers by name."""
+    """Return a manifest with a patch, as Kustomize merges them: objects by key, and lists of containers by name.
+
+    A key that the patch has as null is taken out.
+    """
     if isinstance(base, dict) and isinstance(patch, dict):
-        return {key: patched(base.get(key), patch.get(key)) for key in base | patch}
+        kept = [key for key in base | patch if patch.get(key, base.get(key)) is not None]
+        return {key: patched(base.get(key), patch.get(key)) for key in kept}
     if isinstance(patch, list) and patch and isinstance(patch[0], dict) and "name" in patch[0]:
         by_name = {entry["name"]: entry for entry in patch}
         return [patched(entry, by_name.get(entry["name"])) for entry in base]
@@ -197,6 +201,14 @@ def test_there_is_one_driver_and_it_may_finish_a_batch() -> None:
 
 
 def test_driver_and_executors_have_one_image() -> None:
+def test_an_outage_of_airflows_api_ends_no_driver() -> None:
+    """`healthy.sh` asks an API server that is elsewhere; a failed liveness probe would restart the driver's pod."""
+    (pod,) = pods(MANIFESTS["airflow/StatefulSet/customer-activity-driver"])
+    asked = {probe: pod["containers"][0].get(probe) for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert [probe for probe, what in asked.items() if what is not None] == ["readinessProbe"]
+    assert asked["readinessProbe"]["timeoutSeconds"] > 10  # what healthy.sh gives the API server
+
+
     given = {image["name"]: f"{image['newName']}:{image['newTag']}" for image in KUSTOMIZATIONS[BASE]["images"]}
     assert spark_conf()["spark.kubernetes.container.image"] == given["customer-activity"]
 
