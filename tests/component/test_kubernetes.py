@@ -237,6 +237,12 @@ def test_a_pod_is_nobodys_root(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PODS)
+@pytest.mark.parametrize("name", PODS)
+def test_a_service_puts_no_variables_into_a_pod(name: str) -> None:
+    """Of one that is called activity-…, the settings would refuse them."""
+    assert PODS[name]["enableServiceLinks"] is False
+
+
 def test_an_image_has_what_its_pod_runs(name: str) -> None:
     for container in PODS[name]["containers"]:
         stage = IMAGES[container.get("image", "customer-activity")]
