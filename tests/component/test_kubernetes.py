@@ -100,7 +100,8 @@ def spark_conf() -> dict[str, str]:
 
 
 def settings_of(file: Path) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in file.read_text(encoding="utf-8").splitlines())
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -200,7 +201,6 @@ def test_there_is_one_driver_and_it_may_finish_a_batch() -> None:
     assert DRIVER["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 60  # `driver stop`
 
 
-def test_driver_and_executors_have_one_image() -> None:
 def test_an_outage_of_airflows_api_ends_no_driver() -> None:
     """`healthy.sh` asks an API server that is elsewhere; a failed liveness probe would restart the driver's pod."""
     (pod,) = pods(MANIFESTS["airflow/StatefulSet/customer-activity-driver"])
@@ -209,6 +209,7 @@ def test_an_outage_of_airflows_api_ends_no_driver() -> None:
     assert asked["readinessProbe"]["timeoutSeconds"] > 10  # what healthy.sh gives the API server
 
 
+def test_driver_and_executors_have_one_image() -> None:
     given = {image["name"]: f"{image['newName']}:{image['newTag']}" for image in KUSTOMIZATIONS[BASE]["images"]}
     assert spark_conf()["spark.kubernetes.container.image"] == given["customer-activity"]
 
@@ -237,12 +238,12 @@ def test_a_pod_is_nobodys_root(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PODS)
-@pytest.mark.parametrize("name", PODS)
 def test_a_service_puts_no_variables_into_a_pod(name: str) -> None:
     """Of one that is called activity-…, the settings would refuse them."""
     assert PODS[name]["enableServiceLinks"] is False
 
 
+@pytest.mark.parametrize("name", PODS)
 def test_an_image_has_what_its_pod_runs(name: str) -> None:
     for container in PODS[name]["containers"]:
         stage = IMAGES[container.get("image", "customer-activity")]
