@@ -37,7 +37,7 @@ VAR_FOLDERS = ("airflow", "kafka", "lake", "quality", "run")  # of the default p
 # As Spark takes them; one that it would not is refused before a JVM is started for it.
 MASTER = re.compile(
     r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn"
-    r"|spark://[\w.-]+:\d+(,[\w.-]+:\d+)*|k8s://https://[\w.\[\]:-]+(/\S*)?"
+    r"|spark://[\w.-]+:\d+(,[\w.-]+:\d+)*|k8s://(https://)?([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?(/\S*)?"
 )
 
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]

@@ -53,7 +53,7 @@ def test_executors_elsewhere_can_reach_the_driver_and_get_its_jars(
     "master",
     [
         *("", "elsewhere", "master:7077", "http://master:7077", "spark://", "spark://master", "yarn-cluster"),
-        *("k8s://", "k8s://master:6443", "k8s://http://master:6443", "local[many]"),
+        *("k8s://", "k8s://http://master:6443", "k8s://master:port", "local[many]"),
     ],
 )
 def test_a_master_that_spark_does_not_know_is_refused_before_java_is_started(
@@ -70,6 +70,7 @@ def test_a_master_that_spark_does_not_know_is_refused_before_java_is_started(
         *("local", "local[*]", "local[2]", "local[*,3]", "spark://a:7077", "spark://a-1.b:7077,c:7078", "yarn"),
         *("k8s://https://cluster.example", "k8s://https://10.0.0.1:6443", "k8s://https://[::1]:6443"),
     ],
+        "k8s://cluster.example:6443",  # Spark takes it for https
 )
 def test_a_master_that_spark_knows_is_taken(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACTIVITY_SPARK_MASTER", master)
