@@ -149,6 +149,37 @@ def test_properties_that_are_not_the_operators_to_set_are_refused(deployed: Sett
     assert "word" not in str(refused.value)
 
 
+def sparks_own(deployed: Settings, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Write Spark's own file of properties."""
+    folder = deployed.run_dir.parent / "conf"
+    folder.mkdir(exist_ok=True)
+    (folder / "spark-defaults.conf").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(folder))
+
+
+def test_a_key_in_sparks_own_file_is_refused_where_executors_are_elsewhere(
+    deployed: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparks_own(deployed, monkeypatch, "other.line", "spark.hadoop.fs.s3a.secret.key word")
+    with pytest.raises(SettingsError, match=r"spark-defaults\.conf: .*\.secret\.key: .*no place for a key") as refused:
+        told(deployed, STANDALONE)
+    assert "word" not in str(refused.value)
+    told(deployed, "local[*]")
+
+
+def test_sparks_own_file_may_say_what_a_pod_would(deployed: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark takes what the driver tells it before what is in this file."""
+    clusters.POD_ACCOUNT.mkdir()
+    (clusters.POD_ACCOUNT / "namespace").write_text("activity", encoding="utf-8")
+    sparks_own(deployed, monkeypatch, IMAGE, "spark.kubernetes.namespace = executors")
+    conf = told(deployed, KUBERNETES)
+    assert "spark.kubernetes.namespace" not in conf
+    assert "spark.kubernetes.driver.pod.name" in conf
+    sparks_own(deployed, monkeypatch)
+    with pytest.raises(SettingsError, match=r"spark\.kubernetes\.container\.image"):
+        told(deployed, KUBERNETES)
+
+
 def test_keys_that_are_named_are_taken(deployed: Settings) -> None:
     told(deployed, KUBERNETES, IMAGE, "spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY lake-keys:secret")
 

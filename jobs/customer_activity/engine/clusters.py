@@ -35,8 +35,11 @@ YARN, KUBERNETES = "yarn", "k8s://"
 YARN_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")  # where Spark finds a YARN cluster; it wants one of them
 IMAGES = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
 
-# A line of spark-defaults.conf; unlike Kafka's properties a name may be followed by white space alone.
+# A line of spark-defaults.conf; unlike Kafka's properties a name may be followed by white space alone. Spark's own file
+# may have lines of others', which Spark leaves out.
 LINE = re.compile(r"(?P<name>spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(?P<value>.*)", re.DOTALL)
+SPARKS_LINE = re.compile(r"(?P<name>[^\s=:]*)(?P<value>.*)", re.DOTALL)
+SPARKS_FILE = "spark-defaults.conf"
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 HAS_KEY = re.compile(
     rf"spark\.(executorEnv|yarn\.appMasterEnv|kubernetes\.driverEnv)\.({'|'.join(KEYS)})"
@@ -64,11 +67,22 @@ def given(settings: Settings) -> dict[str, str]:
     if settings.spark_properties_file is None:
         return {}
     found = properties_file.read(settings.spark_properties_file, PROPERTIES, LINE)
-    if name := next((name for name in found if HAS_KEY.fullmatch(name)), None):
-        raise SettingsError(
-            f"{PROPERTIES}: {name}: a property of Spark's is no place for a key to S3",
-            remedy="give machines or pods a role; or spark.kubernetes.executor.secretKeyRef.…, which names a Secret",
-        )
+    _refuse_keys(found, PROPERTIES)
+    return found
+
+
+def inherited() -> set[str]:
+    """Return which properties Spark's own file has, which applies below the operator's; none where there is no file.
+
+    Raises:
+        SettingsError: it cannot be read, or one would give a key to S3 away.
+    """
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    if folder is None or not (file := Path(folder) / SPARKS_FILE).exists():
+        return set()
+    found = set(properties_file.read(file, str(file), SPARKS_LINE))
+    _refuse_keys(found, str(file))
     return found
 
 
@@ -99,26 +113,29 @@ def options(settings: Settings, found: Mapping[str, str]) -> dict[str, str]:
     here = {"spark.executorEnv.PYTHONPATH": str(PACKAGE.parent)}  # from this very checkout, installed or not
     if not settings.is_on_cluster:
         return here
+    inherits = inherited()
     sent = {"spark.submit.pyFiles": str(release(settings.run_dir))}
     told = {"spark.submit.deployMode": "client", **(sent if settings.ship_release else here)}
     if settings.spark_master == YARN:
         _require_yarn()
     elif settings.spark_master.startswith(KUBERNETES):
-        _require_image(found)
+        _require_image({*found, *inherits})
         # Spark would copy the files of its configuration folder into a ConfigMap. Executors are told all by the driver.
         told["spark.kubernetes.executor.disableConfigMap"] = "true"
     return told
 
 
 def defaults(settings: Settings) -> dict[str, str]:
-    """Return what Spark is told unless the operator's properties say otherwise: where a driver in a pod is."""
+    """Return what Spark is told unless its or the operator's file says otherwise: where a driver in a pod is."""
     account = POD_ACCOUNT / "namespace"
     if not settings.spark_master.startswith(KUBERNETES) or not account.exists():
         return {}
-    return {
+    here = {
         "spark.kubernetes.namespace": account.read_text(encoding="utf-8").strip(),
         "spark.kubernetes.driver.pod.name": socket.gethostname(),  # executors are the pod's, and end with it
     }
+    said = inherited()
+    return {name: value for name, value in here.items() if name not in said}
 
 
 def environment(settings: Settings) -> None:
@@ -171,6 +188,14 @@ def _compiled(file: Path, to: Path, shown: str) -> Path:
     return to
 
 
+def _refuse_keys(found: Iterable[str], where: str) -> None:
+    if name := next((name for name in found if HAS_KEY.fullmatch(name)), None):
+        raise SettingsError(
+            f"{where}: {name}: a property of Spark's is no place for a key to S3",
+            remedy="give machines or pods a role; or spark.kubernetes.executor.secretKeyRef.…, which names a Secret",
+        )
+
+
 def _require_yarn() -> None:
     if not any(os.environ.get(name) for name in YARN_FOLDERS):
         raise SettingsError(
@@ -185,9 +210,8 @@ def _require_yarn() -> None:
         )
 
 
-def _require_image(found: Mapping[str, str]) -> None:
-    # Spark's own spark-defaults.conf may name it, too.
-    if not any(name in found for name in IMAGES) and not os.environ.get("SPARK_CONF_DIR"):
+def _require_image(found: set[str]) -> None:
+    if not found.intersection(IMAGES):
         raise SettingsError(
             "nothing says which image executors on Kubernetes have",
             remedy=f"name it by {IMAGES[0]} in the file of {PROPERTIES}",
