@@ -149,6 +149,16 @@ def test_properties_that_are_not_the_operators_to_set_are_refused(deployed: Sett
     assert "word" not in str(refused.value)
 
 
+@pytest.mark.parametrize("setting", ["retry.limit", "aws.credentials.provider", "endpoint.region"])
+def test_what_hadoop_is_told_of_the_lakes_bucket_is_the_pipelines(deployed: Settings, setting: str) -> None:
+    """Hadoop takes it before what it is told of all buckets: a commit that is repeated for minutes comes too late."""
+    lake = {"lake": "s3a://of.lakes/ours"}
+    conf = told(deployed, STANDALONE, f"spark.hadoop.fs.s3a.bucket.jars.{setting} 20", **lake)
+    assert conf[f"spark.hadoop.fs.s3a.bucket.of.lakes.{setting}"] == conf[f"spark.hadoop.fs.s3a.{setting}"]
+    with pytest.raises(SettingsError, match="the pipeline's own"):
+        told(deployed, STANDALONE, f"spark.hadoop.fs.s3a.bucket.of.lakes.{setting} 20", **lake)
+
+
 def sparks_own(deployed: Settings, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     """Write Spark's own file of properties."""
     folder = deployed.run_dir.parent / "conf"

@@ -88,6 +88,7 @@ S3 = {
     "spark.hadoop.fs.s3a.retry.limit": "0",
     "spark.hadoop.fs.s3a.retry.throttle.limit": "0",
 }
+OF_S3 = "spark.hadoop.fs.s3a."
 COPIED_KEYS = (  # SparkHadoopUtil.appendS3CredentialsFromEnvironment
     *(f"fs.{scheme}.{name}" for scheme in ("s3", "s3n") for name in ("awsAccessKeyId", "awsSecretAccessKey")),
     *(f"fs.s3a.{name}" for name in ("access.key", "secret.key", "session.token")),
@@ -223,7 +224,12 @@ def s3_options(settings: Settings) -> dict[str, str]:
     }
     if settings.s3_endpoint is not None:
         options["spark.hadoop.fs.s3a.endpoint"] = settings.s3_endpoint
-    return options | {f"spark.executorEnv.{name}": value for name, value in settings.s3_environment().items()}
+    # What Hadoop is told of one bucket, by a cluster's core-site.xml as well, is stronger than what it is told of all.
+    bucket, _ = s3.place(settings.lake)
+    of_all = {name.removeprefix(OF_S3): value for name, value in options.items() if name.startswith(OF_S3)}
+    of_bucket = {f"{OF_S3}bucket.{bucket}.{name}": value for name, value in of_all.items()}
+    variables = {f"spark.executorEnv.{name}": value for name, value in settings.s3_environment().items()}
+    return options | of_bucket | variables
 
 
 def local_disk(settings: Settings) -> dict[str, str]:
