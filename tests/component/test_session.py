@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from customer_activity import settings
 from customer_activity.engine import session
 from customer_activity.errors import SettingsError, TransientError
+from customer_activity.lake import jvm
 from customer_activity.settings import Settings
 
 ADDRESS = ("spark.driver.host", "spark.driver.bindAddress")
@@ -69,8 +70,8 @@ def test_a_master_that_spark_does_not_know_is_refused_before_java_is_started(
     [
         *("local", "local[*]", "local[2]", "local[*,3]", "spark://a:7077", "spark://a-1.b:7077,c:7078", "yarn"),
         *("k8s://https://cluster.example", "k8s://https://10.0.0.1:6443", "k8s://https://[::1]:6443"),
-    ],
         "k8s://cluster.example:6443",  # Spark takes it for https
+    ],
 )
 def test_a_master_that_spark_knows_is_taken(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACTIVITY_SPARK_MASTER", master)
@@ -81,6 +82,48 @@ def test_a_master_that_spark_knows_is_taken(master: str, monkeypatch: pytest.Mon
 def test_yarn_is_given_a_file_system_that_tells_its_scheme(master: str, is_naked: bool, set_up: Settings) -> None:
     options = session._options(set_up.model_copy(update={"spark_master": master}))
     assert ("spark.hadoop.fs.file.impl" in options) == is_naked
+
+
+class Started:
+    """A session that is up, with Hadoop's settings."""
+
+    def __init__(self, **hadoop: str) -> None:
+        """Have these settings."""
+        self.hadoop = {name.replace("_", "."): value for name, value in hadoop.items()}
+        self.is_stopped = False
+
+    def get(self, name: str) -> str:
+        return self.hadoop[name]
+
+    def unset(self, name: str) -> None:
+        self.hadoop.pop(name, None)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.mark.parametrize(
+    ("lake", "default", "is_refused"),
+    [
+        pytest.param("/mnt/lake", "hdfs://names:8020", True, id="a folder that Spark would look for in HDFS"),
+        pytest.param("/mnt/lake", "file:///", False, id="a folder, and Spark looks on the disk"),
+        pytest.param("s3a://lakes/ours", "hdfs://names:8020", False, id="a bucket"),
+    ],
+)
+def test_a_lake_in_a_folder_is_where_spark_looks_for_folders(
+    lake: str, default: str, is_refused: bool, set_up: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = Started(fs_defaultFS=default)
+    monkeypatch.setattr(session, "_options", lambda _: {})
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: up)
+    monkeypatch.setattr(jvm, "hadoop_settings", lambda _: up)
+    here = set_up.model_copy(update={"lake": lake, "spark_master": "yarn"})
+    if is_refused:
+        with pytest.raises(SettingsError, match=r"/mnt/lake .* hdfs://names:8020.*\n.*a bucket"):
+            session.start(here)
+    else:
+        session.start(here)
+    assert up.is_stopped == is_refused
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,23 @@ def _compiled(file: Path, to: Path, shown: str) -> Path:
     return to
 
 
+def require_disk(lake: str, default: str) -> None:
+    """Make sure that Spark means a folder of the machine by a path without a scheme, as everybody else here does.
+
+    Args:
+        lake: a folder.
+        default: Hadoop's `fs.defaultFS`, which a cluster's core-site.xml sets.
+
+    Raises:
+        SettingsError: Spark would look for the lake elsewhere.
+    """
+    if not default.startswith("file:"):
+        raise SettingsError(
+            f"the lake {lake} is a folder, and Spark would look for it in {default}, Hadoop's fs.defaultFS",
+            remedy="have the lake in a bucket; or fs.defaultFS file:/// in the core-site.xml of HADOOP_CONF_DIR",
+        )
+
+
 def _refuse_keys(found: Iterable[str], where: str) -> None:
     if name := next((name for name in found if HAS_KEY.fullmatch(name)), None):
         raise SettingsError(

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from customer_activity.engine import clusters
-from customer_activity.errors import EnvironmentFault, TransientError
+from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
 from customer_activity.lake import jvm
 from customer_activity.settings import TO_GET_JARS, Settings
 from customer_activity.storage import s3
@@ -187,6 +187,7 @@ def start(settings: Settings, name: str = "") -> SparkSession:
 
     Raises:
         EnvironmentFault: set-up is not complete, or Java does not start; it says on its own why.
+        SettingsError: the lake is a folder, and Spark would look for it elsewhere.
         TransientError: the master elsewhere does not answer, or refuses.
     """
     builder = SparkSession.builder.appName(name or settings.pipeline)
@@ -211,6 +212,12 @@ def start(settings: Settings, name: str = "") -> SparkSession:
     hadoop = jvm.hadoop_settings(spark)
     for key in COPIED_KEYS:
         hadoop.unset(key)
+    if settings.is_local_lake:
+        try:
+            clusters.require_disk(settings.lake, hadoop.get("fs.defaultFS"))
+        except SettingsError:
+            spark.stop()
+            raise
     return spark
 
 
