@@ -23,16 +23,16 @@ from hypothesis import strategies as st
 from customer_activity import topology
 from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine import executors, queries
+from customer_activity.engine import executors, queries, reach
 from customer_activity.engine.queries import RunningQuery
-from customer_activity.errors import LeaseLost
+from customer_activity.errors import LeaseLost, TransientError
 from customer_activity.lake import commits, deltalog, feeds, jvm, named_operations
 from customer_activity.lake.datafiles import ROW_GROUP_ROWS, FileWriter
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.feeds import Added
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lake.named_operations import Kind
-from customer_activity.maintenance import spread, tasks
+from customer_activity.maintenance import maintenance, spread, tasks
 from customer_activity.settings import Settings
 from support import tables
 from support.dying import Died, dies
@@ -151,9 +151,37 @@ def test_a_driver_that_was_replaced_commits_nothing(settings: Settings, nobody: 
     assert tables.newest(lake, TABLE) == version
 
 
-def test_the_epoch_of_the_lease_stays_as_it_is(settings: Settings, nobody: NoSpark, lake: str) -> None:
+def test_a_driver_that_is_replaced_meanwhile_commits_nothing(
+    settings: Settings, nobody: NoSpark, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "require_here", lambda *_: append(nobody, lake, FILES, epoch=2))
+    with pytest.raises(LeaseLost):
+        rewrite(nobody, settings)
+    assert tables.newest(lake, TABLE) == FILES + 1
+
+
+def test_the_epoch_of_the_lease_is_noted_as_with_an_append(settings: Settings, nobody: NoSpark, lake: str) -> None:
     rewrite(nobody, settings, epoch=3)
-    assert tables.opened(lake, TABLE).transaction_version(lease_id(Query.SILVER)) == 1
+    assert tables.opened(lake, TABLE).transaction_version(lease_id(Query.SILVER)) == 3
+    with pytest.raises(LeaseLost):
+        append(nobody, lake, FILES, epoch=2)
+
+
+def test_an_append_meanwhile_is_no_conflict(
+    settings: Settings, nobody: NoSpark, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "require_here", lambda *_: append(nobody, lake, FILES))
+    assert rewrite(nobody, settings) == 4
+    assert ids(lake) == [*ALL, f"P-{FILES:03}"]
+
+
+def test_files_that_somebody_else_has_removed_are_not_replaced(
+    settings: Settings, nobody: NoSpark, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "require_here", lambda *_: maintenance.compact(lake, TABLE))
+    with pytest.raises(TransientError, match=r"removed 4 of 4 files that were rewritten from silver.purchases"):
+        rewrite(nobody, settings)
+    assert ids(lake) == ALL
 
 
 @pytest.mark.parametrize("ends", ["waiting", "the driver"])

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.queries import RunningQuery
-from customer_activity.lake import commits, jvm
+from customer_activity.errors import LeaseLost, TransientError
+from customer_activity.lake import commits
 from customer_activity.lake.datafiles import DataFile, FileWriter
+from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.feeds import Added
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.maintenance import maintenance, spread
@@ -42,8 +44,8 @@ def rows_of(*numbers: int) -> pa.Table:
     return pa.Table.from_pylist([{"purchase_id": f"P-{number}"} for number in numbers], arrow_schema(TABLE))
 
 
-def append(spark: SparkSession, lake: str, number: int) -> int | None:
-    batch = MicroBatch(Query.SILVER, "g", number, fencing_epoch=lambda: 1)
+def append(spark: SparkSession, lake: str, number: int, epoch: int = 1) -> int | None:
+    batch = MicroBatch(Query.SILVER, "g", number, fencing_epoch=lambda: epoch)
     return commits.append(spark, lake, TABLE, rows_of(number), batch)
 
 
@@ -52,16 +54,21 @@ class Begun:
 
     def __init__(self, spark: SparkSession, lake: str) -> None:
         self.spark, self.lake = spark, lake
-        self.transaction: JavaObject = jvm.begin(spark, table_path(lake, TABLE))
-        self.removed: list[Added] = spread.small_files(lake, TABLE, jvm.read_version(self.transaction))
+        self.removed: list[Added] = spread.small_files(lake, TABLE)
         writer = FileWriter(lake, TABLE)
         writer.write(rows_of(*range(FILES)))
         self.made: list[DataFile | None] = [writer.close()]
 
-    def commit(self) -> int:
-        made = [file for file in self.made if file is not None]
+    def commit(self, failpoint: Callable[[FailPoint], None] = nowhere, epoch: int = 1) -> int:
         return commits.rewrite(
-            self.spark, self.lake, TABLE, self.transaction, self.removed, made, metadata='{"query": "maintenance"}'
+            self.spark,
+            self.lake,
+            TABLE,
+            self.removed,
+            [file for file in self.made if file is not None],
+            fencing_epochs={Query.SILVER: lambda: epoch},
+            metadata='{"query": "maintenance"}',
+            failpoint=failpoint,
         )
 
 
@@ -110,16 +117,38 @@ def test_an_append_meanwhile_is_no_conflict(spark: SparkSession, lake: str) -> N
     assert append(spark, lake, FILES + 1) is None, "what batches are in the table is known as before"
 
 
-def test_a_compaction_is_no_conflict_for_an_append(spark: SparkSession, lake: str) -> None:
+def test_a_successors_compaction_refuses_an_append(spark: SparkSession, lake: str) -> None:
     begun = Begun(spark, lake)
     batch = MicroBatch(Query.SILVER, "g", FILES, fencing_epoch=lambda: 1)
 
-    def meanwhile(point: str) -> None:
-        if point == "staged":
-            begun.commit()
+    def meanwhile(point: FailPoint) -> None:
+        if point is FailPoint.STAGED:
+            begun.commit(epoch=2)
 
     batch.failpoint = meanwhile
-    assert commits.append(spark, lake, TABLE, rows_of(FILES), batch) == FILES + 2
+    with pytest.raises(Py4JJavaError, match="ConcurrentTransaction"):
+        commits.append(spark, lake, TABLE, rows_of(FILES), batch)
+    assert ids(spark, lake) == ALL
+
+
+def test_a_successor_that_has_committed_refuses_it(spark: SparkSession, lake: str) -> None:
+    """Its VACUUM may have removed what was written here and is not committed yet."""
+    begun = Begun(spark, lake)
+    version = append(spark, lake, FILES, epoch=2)
+    with pytest.raises(LeaseLost):
+        begun.commit()
+    assert tables.newest(lake, TABLE) == version
+
+
+def test_a_successor_that_commits_in_the_moment_of_its_commit_refuses_it(spark: SparkSession, lake: str) -> None:
+    begun = Begun(spark, lake)
+
+    def meanwhile(_: FailPoint) -> None:
+        append(spark, lake, FILES, epoch=2)
+
+    with pytest.raises(Py4JJavaError, match="ConcurrentTransaction"):
+        begun.commit(meanwhile)
+    assert tables.newest(lake, TABLE) == FILES + 1
     assert ids(spark, lake) == [*ALL, f"P-{FILES}"]
 
 
@@ -131,9 +160,21 @@ def test_another_compaction_of_the_same_files_is_a_conflict(spark: SparkSession,
     else:
         maintenance.compact(lake, TABLE)
     version = tables.newest(lake, TABLE)
-    with pytest.raises(Py4JJavaError, match="ConcurrentDeleteDelete"):
+    with pytest.raises(TransientError, match=f"removed {FILES} of {FILES} files"):
         begun.commit()
     assert tables.newest(lake, TABLE) == version
+    assert ids(spark, lake) == ALL
+
+
+def test_so_is_one_in_the_moment_of_the_commit(spark: SparkSession, lake: str) -> None:
+    begun = Begun(spark, lake)
+
+    def meanwhile(_: FailPoint) -> None:
+        maintenance.compact(lake, TABLE)
+
+    with pytest.raises(Py4JJavaError, match=r"Concurrent(Append|DeleteDelete)"):
+        begun.commit(meanwhile)
+    assert tables.newest(lake, TABLE) == FILES + 1
     assert ids(spark, lake) == ALL
 
 

@@ -10,18 +10,18 @@ A file that was written and never committed (a crash between) belongs to nobody:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.errors import TransientError
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile, FileWriter
-from customer_activity.lake.failpoints import FailPoint
+from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.feeds import Added
 from customer_activity.lease import lease
 from customer_activity.storage.filesystem import settle
@@ -102,38 +102,59 @@ def rewrite(
     spark: SparkSession,
     lake: str,
     table: Table,
-    transaction: jvm.Transaction,
     removed: Sequence[Added],
     files: Sequence[DataFile],
     *,
+    fencing_epochs: Mapping[str, Callable[[], int | None]],
     metadata: str,
+    failpoint: Callable[[FailPoint], None] = nowhere,
 ) -> int:
     """Put files in the place of others that have the same rows; no reader of the change feed sees anything of it.
 
-    What was appended since the transaction began is no conflict. The caller has made sure of its leases: were their
-    epochs noted here, each append of their own since then would be a conflict, too. A driver that was replaced in this
-    very moment would change no row.
+    What was appended since the files were listed is no conflict. The caller holds the table's writers meanwhile: the
+    epochs of their leases are noted, as with each append of theirs, and one that lay between would be a conflict.
 
     Args:
         spark: the session.
         lake: where the table is.
         table: which one.
-        transaction: of `jvm.begin`, from before the files were listed.
-        removed: files that the table had at that version.
+        removed: files that the table had when they were listed.
         files: that take their place.
+        fencing_epochs: by query that writes the table, what tells the epoch of its lease; None: it has none.
         metadata: the commit's `userMetadata`.
+        failpoint: called before the commit.
 
     Returns:
         The new version.
 
     Raises:
-        Py4JJavaError: somebody else has removed one of the files since then.
+        LeaseLost: another driver has taken over.
+        TransientError: somebody else has removed one of the files. Where that, or a successor's commit, happens only
+            while the entry is written, Delta's own exception is raised.
     """
+    path = table_path(lake, table)
+    transaction = jvm.begin(spark, path)
     now = int(time.time() * 1000)
+    noted = []
+    for query, fencing_epoch in fencing_epochs.items():
+        if (epoch := fencing_epoch()) is None:
+            continue
+        # Noted as read, too: from here on a successor's commit fails this one, whose files its VACUUM may have removed.
+        if jvm.last_version(transaction, lease_id(query)) > epoch:
+            raise lease.lost(query, epoch)
+        noted.append({"txn": {"appId": lease_id(query), "version": epoch, "lastUpdated": now}})
+    there = pa.table(DeltaTable(path, version=jvm.read_version(transaction)).get_add_actions()).column("path")
+    if gone := {file.path for file in removed}.difference(map(unquote, there.to_pylist())):
+        raise TransientError(
+            f"somebody else has removed {len(gone)} of {len(removed)} files that were rewritten from {table.label}",
+            remedy="nothing: what the table has by then is rewritten later",
+        )
     actions = [
+        *noted,
         *({"remove": _as_removed(file, now, data_change=False)} for file in removed),
         *({"add": _as_added(file, now, data_change=False)} for file in files),
     ]
+    failpoint(FailPoint.STAGED)
     committed = jvm.commit(spark, transaction, actions, metadata)
     settle(f"{table_path(lake, table)}/_delta_log/{committed:020}.json")
     return committed

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import DataFrame, SparkSession
 
-    Transaction = JavaObject  # on a Delta table
-
 
 def jvm(spark: SparkSession) -> JVMView:
     """Return a session's view of its JVM.

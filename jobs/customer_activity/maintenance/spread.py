@@ -3,7 +3,8 @@
 delta-rs keeps files of a megabyte while the streams run, because their writers wait for it. A table that grows for
 months has very many of these. Where the master has executors, they rewrite them to files of TARGET_BYTES, some at a
 time, and nobody waits but for the commit: appends go on meanwhile, and are no conflict. The commit is Delta's own
-transaction, begun at the version that was read, so that it fails when one of the files was removed since.
+transaction, begun between two batches; it fails when one of the files was removed since they were listed, and when
+another driver has taken over.
 
 Tables of current rows are left alone: a merge rewrites each file that it touches.
 """
@@ -30,7 +31,7 @@ from customer_activity.engine import executors, placement, reach
 from customer_activity.engine.observability import log
 from customer_activity.engine.queries import RunningQuery, paused
 from customer_activity.errors import ActivityError, TransientError
-from customer_activity.lake import commits, jvm, named_operations
+from customer_activity.lake import commits, jvm
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.feeds import Added
@@ -58,15 +59,15 @@ class NotNow(TransientError):
     """The table's writers were at work all the time, or the driver stops: what was rewritten belongs to nobody."""
 
 
-def small_files(lake: str, table: Table, version: int | None = None) -> list[Added]:
+def small_files(lake: str, table: Table) -> list[Added]:
     """Return a table's small files in the order in which they were added; those of unknown content are none."""
-    listed = _listed(lake, table, version).sort_by("modification_time")
+    listed = _listed(lake, table).sort_by("modification_time")
     columns = (listed.column(name).to_pylist() for name in ("path", "size_bytes", "num_records"))
     return [Added(-1, unquote(path), size, rows) for path, size, rows in zip(*columns, strict=True)]
 
 
-def _listed(lake: str, table: Table, version: int | None = None) -> pa.Table:
-    listed = pa.table(DeltaTable(table_path(lake, table), version=version).get_add_actions())
+def _listed(lake: str, table: Table) -> pa.Table:
+    listed = pa.table(DeltaTable(table_path(lake, table)).get_add_actions())
     return listed.filter((pc.field("size_bytes") < SMALL_BYTES) & (pc.field("num_records") > 0))
 
 
@@ -112,12 +113,12 @@ def rewrite(
         LeaseLost: another driver writes the table.
         SettingsError: an executor does not see the lake.
         InputGone: a file is gone.
-        Exception: Spark's, or Delta's where somebody else has removed one of the files.
+        TransientError: somebody else has removed one of the files.
+        Exception: Spark's, or Delta's where somebody else has committed in the moment of the commit.
     """
     lake = settings.lake
-    transaction = jvm.begin(spark, table_path(lake, table))
     most = max(1, int(executors.parallelism(spark) * AT_ONCE))
-    groups = shares(small_files(lake, table, jvm.read_version(transaction)))[:most]
+    groups = shares(small_files(lake, table))[:most]
     if not groups:
         return 0
     work = tasks.Work(lake, table, [[file.path for file in group] for group in groups])
@@ -128,11 +129,16 @@ def rewrite(
     if [file.rows for file in files] != [sum(file.rows for file in group) for group in groups]:
         raise AssertionError(f"{table.label}: executors have not written the rows that the log says were there")
     with _between_batches(writers, stopping):
-        epochs = {query.query: query.fencing_epoch for query in writers}
-        named_operations.epochs_of(lake, table, lambda query: epochs[query]() or 0)
-        note = json.dumps({"query": "maintenance", "placement": {"place": Place.EXECUTORS}}, sort_keys=True)
-        failpoint(FailPoint.STAGED)
-        commits.rewrite(spark, lake, table, transaction, removed, files, metadata=note)
+        commits.rewrite(
+            spark,
+            lake,
+            table,
+            removed,
+            files,
+            fencing_epochs={query.query: query.fencing_epoch for query in writers},
+            metadata=json.dumps({"query": "maintenance", "placement": {"place": Place.EXECUTORS}}, sort_keys=True),
+            failpoint=failpoint,
+        )
         failpoint(FailPoint.COMPACTED)
     return len(removed)
 
@@ -141,8 +147,9 @@ def rewrite(
 def _between_batches(writers: Sequence[RunningQuery], stopping: threading.Event) -> Iterator[None]:
     """Wait until none of a table's writers is at work, and keep them so.
 
-    An append would be no conflict. But what delta-rs commits here (a replay, `activity maintain`) holds the writers,
-    too, and on a local disk its commits and the JVM's are not safe from each other (ADR 4).
+    Their appends note the same epochs as the commit, which makes them a conflict. And what delta-rs commits here (a
+    replay, `activity maintain`) holds the writers, too: on a local disk its commits and the JVM's are not safe from
+    each other (ADR 4).
     """
     deadline = time.monotonic() + COMMIT_SECONDS
     while not stopping.is_set() and time.monotonic() < deadline:
