@@ -200,6 +200,37 @@ def test_it_is_committed_between_two_batches_or_not_at_all(
     assert tables.newest(lake, TABLE) == version
 
 
+class Noted:
+    """A writer's lock that was not taken yet, and says so when it is."""
+
+    def __init__(self) -> None:
+        self.was_taken = False
+
+    def locked(self) -> bool:
+        return False
+
+    def acquire(self, *, timeout: float) -> bool:
+        assert timeout > 0.0
+        self.was_taken = True
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def test_a_writer_is_not_held_while_another_is_waited_for(
+    settings: Settings, nobody: NoSpark, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "HELD_SECONDS", 0.01)
+    monkeypatch.setattr(spread, "COMMIT_SECONDS", 0.05)
+    idle, busy = writers(settings)[0], writers(settings)[0]
+    noted = Noted()
+    monkeypatch.setattr(idle, "at_work", noted)
+    with busy.at_work, pytest.raises(spread.NotNow):
+        spread.rewrite(nobody, settings, TABLE, [idle, busy], stopping=threading.Event())  # type: ignore[arg-type]
+    assert not noted.was_taken
+
+
 def test_rows_that_are_not_what_the_log_says_are_not_committed(
     settings: Settings, nobody: NoSpark, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,9 @@ SMALL_BYTES = TARGET_BYTES // 2
 # the whole table; below that a job and a commit are not worth it.
 LARGE_BYTES = 1 << 30
 AT_ONCE = 0.5  # of the executors' cores: a batch of a stream that comes meanwhile finds some free
-COMMIT_SECONDS = 60.0  # for the table's writers to come between two batches
+# For the table's writers to come between two batches. Only this thread waits, with work that was not small: one batch
+# of a backlog may take minutes.
+COMMIT_SECONDS = 900.0
 RETRY_SECONDS = 600.0  # after a failure: its work is lost, and was not small
 STOP_LOOK_SECONDS = 0.2
 JOBS = "maintenance"
@@ -153,7 +155,8 @@ def _between_batches(writers: Sequence[RunningQuery], stopping: threading.Event)
     """
     deadline = time.monotonic() + COMMIT_SECONDS
     while not stopping.is_set() and time.monotonic() < deadline:
-        with paused(writers) as are_paused:
+        # Those at work first: the others are not held while one of these is waited for.
+        with paused(sorted(writers, key=lambda query: not query.at_work.locked())) as are_paused:
             if are_paused:
                 yield
                 return
