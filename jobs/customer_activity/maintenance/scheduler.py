@@ -100,9 +100,12 @@ class Scheduler:
             self.request, self.tended = request, []
         if request is None:
             return False
-        for table in list(self.writers)[len(self.tended) :][:1]:
-            if self.rewriting.table is not None or self.rewriting.begin(table, self.writers[table]):
-                return True  # what is large is for executors first
+        tended = {done.table for done in self.tended}
+        left = [table for table in self.writers if table.label not in tended]
+        free = [table for table in left if table is not self.rewriting.table]
+        if left and not free:  # other upkeep goes on until executors are through with the last one
+            return False
+        for table in free[:1]:
             with paused(self.writers[table]) as are_paused:
                 if are_paused:
                     self.tended.append(maintenance.tend(self.settings.lake, table, failpoint=self.failpoint))
