@@ -187,16 +187,9 @@ class TestOnExecutors:
     """Executors are at work on a table: what else is done to tables goes on, and leaves this one alone."""
 
     @pytest.fixture
-    def keeping(self, settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch) -> Scheduler:
+    def keeping(self, settings: Settings, clock: Clock, done: list[str]) -> Scheduler:
         keeping = Scheduler(settings, all_queries(settings))
-
-        def begin(table: Table, _: object) -> bool:
-            if table is Table.PURCHASES and keeping.rewriting.table is None:
-                keeping.rewriting.table = table
-                return True
-            return False
-
-        monkeypatch.setattr(keeping.rewriting, "begin", begin)
+        keeping.rewriting.table = Table.PURCHASES
         return keeping
 
     def test_their_table_is_not_compacted_and_keeps_its_files_and_its_log(
@@ -209,22 +202,79 @@ class TestOnExecutors:
         assert len({what.split()[1] for what in done}) == len(Table) - 1
         assert not keeping.shorten(Table.PURCHASES)
 
-    def test_what_is_asked_for_waits_for_them(
+    def test_what_is_asked_for_waits_for_them_and_holds_up_nothing_else(
+        self, keeping: Scheduler, settings: Settings, clock: Clock, done: list[str]
+    ) -> None:
+        request = requests.ask(settings, MAINTENANCE, {}, 3_600)
+        look(keeping, clock, 0.5 * len(Table))
+        assert answered(settings, request) is None
+        assert len(keeping.tended) == len(Table) - 1
+        look(keeping, clock, scheduler.LOOK_SECONDS + len(Table) * scheduler.PAUSE_SECONDS)
+        assert Counter(done) == {f"compact {table.label}": 1 for table in Table if table is not Table.PURCHASES}
+        keeping.rewriting.table = None
+        look(keeping, clock, 0.5)
+        assert len(answered(settings, request) or []) == len(Table)
+
+    @pytest.mark.parametrize("fault", [None, OSError("no answer")], ids=["a backlog", "a log that cannot be read"])
+    def test_what_is_asked_for_does_not_begin_with_them(
         self,
         keeping: Scheduler,
         settings: Settings,
         clock: Clock,
         done: list[str],
         monkeypatch: pytest.MonkeyPatch,
+        fault: OSError | None,
     ) -> None:
+        always_due(keeping, done, monkeypatch, fault)
         request = requests.ask(settings, MAINTENANCE, {}, 3_600)
-        look(keeping, clock, 30.0)
-        assert answered(settings, request) is None
-        assert len(keeping.tended) < len(Table)
-        monkeypatch.setattr(keeping.rewriting, "begin", lambda *_: False)  # they have done all there was
-        keeping.rewriting.table = None
         look(keeping, clock, 0.5 * len(Table))
         assert len(answered(settings, request) or []) == len(Table)
+        assert done == []
+
+    def test_a_table_that_they_are_never_through_with_is_compacted_before_each_time(
+        self, keeping: Scheduler, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        always_due(keeping, done, monkeypatch)
+        look(keeping, clock, 2 * (scheduler.LOOK_SECONDS + len(Table) * scheduler.PAUSE_SECONDS))
+        of_purchases = [what.split()[0] for what in done if what.endswith(Table.PURCHASES.label)]
+        assert of_purchases == ["compact", "begin"] * 2
+
+    def test_what_could_not_be_vacuumed_because_of_them_is_before_they_begin_again(
+        self, keeping: Scheduler, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        look(keeping, clock, scheduler.VACUUM_SECONDS + 120)
+        assert [what for what in done if what.endswith(Table.PURCHASES.label)] == []
+        always_due(keeping, done, monkeypatch)
+        look(keeping, clock, 2 * (scheduler.LOOK_SECONDS + len(Table) * scheduler.PAUSE_SECONDS))
+        of_purchases = [what.split()[0] for what in done if what.endswith(Table.PURCHASES.label)]
+        assert of_purchases[:3] == ["compact", "vacuum", "begin"]
+        assert of_purchases.count("vacuum") == 1
+        vacuumed = Counter(what for what in done if what.startswith("vacuum"))
+        assert vacuumed == {f"vacuum {table.label}": 1 for table in Table}
+
+
+def always_due(
+    keeping: Scheduler, done: list[str], monkeypatch: pytest.MonkeyPatch, fault: OSError | None = None
+) -> None:
+    """Let each table be due for executors whenever nothing is at work, as in a backlog; they take until the next look.
+
+    With a fault nobody can tell.
+    """
+
+    def begin(table: Table, _: object) -> bool:
+        if fault is not None:
+            raise fault
+        if keeping.rewriting.table is not None:
+            return False
+        done.append(f"begin {table.label}")
+        keeping.rewriting.table = table
+        return True
+
+    def through() -> None:
+        keeping.rewriting.table = None
+
+    monkeypatch.setattr(keeping.rewriting, "begin", begin)
+    monkeypatch.setattr(keeping.rewriting, "look", through)
 
 
 def test_an_application_that_drains_leaves_requests_alone(settings: Settings, clock: Clock, done: list[str]) -> None:

@@ -58,6 +58,7 @@ class Scheduler:
         self.next_look = time.monotonic() + LOOK_SECONDS
         self.next_vacuum = time.monotonic() + VACUUM_SECONDS
         self.due: list[Callable[[], bool]] = []
+        self.unvacuumed: set[Table] = set()  # whose turn came while executors were at work on them
         self.ids: dict[Table, str] = {}
         self.serves = serves
         self.request: str | None = None
@@ -123,18 +124,23 @@ class Scheduler:
             is_written = maintenance.checkpoint_log(lake, table)
             if is_written:
                 self.due.append(partial(self.shorten, table))
-            if self.rewriting.begin(table, writers):
-                return True
-            if not maintenance.needs_compaction(lake, table):
-                return is_written
-            with paused(writers) as are_paused:
-                if are_paused:
-                    started = time.monotonic()
-                    maintenance.compact(lake, table, self.failpoint)
-                    log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
+            has_small = maintenance.needs_compaction(lake, table)
+            if has_small:
+                self.compact(table, writers)
+            # Last: nothing else is done to the table from then on until the commit, and then it may be due again.
+            is_vacuumed = table in self.unvacuumed and self.vacuum(table)
+            return self.rewriting.begin(table, writers) or is_written or has_small or is_vacuumed
         except FAULTS as error:  # the table is as it was: the streams go on
             _later(table, error)
         return True
+
+    def compact(self, table: Table, writers: Sequence[RunningQuery]) -> None:
+        """Compact the newest of a table's files between its writers' batches, if there is a moment."""
+        with paused(writers) as are_paused:
+            if are_paused:
+                started = time.monotonic()
+                maintenance.compact(self.settings.lake, table, self.failpoint)
+                log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
 
     def shorten(self, table: Table) -> bool:
         """Shorten the log of a table further that was kept for a reader; say whether there was anything to remove.
@@ -162,7 +168,9 @@ class Scheduler:
     def vacuum(self, table: Table) -> bool:
         """Remove what is expired; say whether there was work."""
         if table is self.rewriting.table:  # whose new files no commit names yet
+            self.unvacuumed.add(table)
             return False
+        self.unvacuumed.discard(table)
         try:
             done = maintenance.vacuum(self.settings.lake, table, failpoint=self.failpoint)
         except FAULTS as error:
