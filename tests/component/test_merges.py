@@ -15,12 +15,13 @@ import pytest
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine import changes, placement
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.stream import Context
 from customer_activity.errors import TransientError
 from customer_activity.lake import commits, delta, deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint, nowhere
-from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.microbatch import MicroBatch, Place
 from customer_activity.settings import Settings
 from customer_activity.streams.current import activity, profiles, summaries
 from support import tables
@@ -39,6 +40,7 @@ class Merging(NamedTuple):
     writer: Query
 
 
+ON_CLUSTER = pytest.mark.parametrize("settings", ["auto"], indirect=True)
 MERGING = {
     Query.SUMMARIES: Merging(summaries.STREAM, Query.SILVER),
     Query.PROFILES: Merging(profiles.STREAM, Query.SILVER),
@@ -285,9 +287,9 @@ def test_rows_that_are_there_already_are_not_written_again(settings: Settings, l
         batch = take(settings, Query.ACTIVITY, number, batch_id=number)
         assert batch.rows == 1
     feed = tables.opened(lake, Table.ACTIVITY).load_cdf(starting_version=1)
-    changes = {(row["_change_type"], row["customer_id"]) for row in pa.table(feed).to_pylist()}
+    told = {(row["_change_type"], row["customer_id"]) for row in pa.table(feed).to_pylist()}
     if settings.placement == "executors":
-        assert changes == {("insert", "C-1")}
+        assert told == {("insert", "C-1")}
     assert versions(lake, Query.ACTIVITY) == 2
     assert merged(lake, Query.ACTIVITY).keys() == {"C-1"}
 
@@ -303,3 +305,31 @@ def test_a_file_of_the_table_that_is_gone_while_executors_read_it_is_named(setti
     with pytest.raises(TransientError, match=r"silver\.customer_profiles: files of version 1 are gone"):
         work(None, batch)
     assert versions(lake, Query.PROFILES) == 1
+
+
+@ON_CLUSTER
+def test_many_files_of_a_few_rows_are_merged_in_the_driver_of_a_cluster(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors would write the whole table for them."""
+    on_cluster = settings.model_copy(update={"spark_master": "spark://master:7077"})
+    monkeypatch.setattr(placement, "executors_of", lambda _: 2)
+    monkeypatch.setattr(feeds, "SMALL_BATCH_FILES", 2)
+    fill(lake, Query.SUMMARIES)
+    batch = take(on_cluster, Query.SUMMARIES, -1)
+    assert batch.placement is not None
+    assert batch.placement.place is Place.DRIVER
+    assert_right(lake, Query.SUMMARIES)
+
+
+@ON_CLUSTER
+def test_a_few_rows_of_many_bytes_are_merged_on_executors(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cluster = settings.model_copy(update={"spark_master": "spark://master:7077"})
+    monkeypatch.setattr(placement, "executors_of", lambda _: 2)
+    monkeypatch.setattr(changes, "SMALL_BATCH_BYTES", 100)
+    fill(lake, Query.SUMMARIES)
+    batch = take(on_cluster, Query.SUMMARIES, -1)
+    assert batch.placement is not None
+    assert batch.placement.place is Place.EXECUTORS

@@ -23,7 +23,7 @@ from customer_activity.engine.stream import Context, Opened, Steps, Writer
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import commits, delta, deltalog, feeds, footers
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch, Place, number_of
+from customer_activity.lake.microbatch import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, MicroBatch, Place, number_of
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import State
 from customer_activity.topology import Spec
@@ -154,7 +154,7 @@ class _Worker:
         if not (self.spec.is_spread or isinstance(prepared, Spreadable)):
             return prepared(part, batch)
         rows = sum(file.rows for file in part.files)
-        is_small = part.is_small and rows <= SMALL_BATCH_ROWS
+        is_small = rows <= SMALL_BATCH_ROWS and (part.is_small if isinstance(prepared, Spreadable) else _is_short(part))
         has_state = not isinstance(prepared, Spreadable) or prepared.state.fits()
         batch.placement = placed = placement.decide(
             self.settings, rows, self.executors, is_small=is_small, uses_threads=not has_state
@@ -182,6 +182,11 @@ class _Worker:
         landed |= {table.label: last for table in self.ids if (last := part.landing(table)) is not None}
         if landed:
             batch.extra[deltalog.LANDED] = landed
+
+
+def _is_short(part: Feed) -> bool:
+    """Whether it has few bytes to merge; however many files these are in, executors would write the whole table."""
+    return sum(file.size for file in part.files) <= SMALL_BATCH_BYTES
 
 
 def _how_far(part: Feed, batch: MicroBatch) -> str:
