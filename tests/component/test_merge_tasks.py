@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -166,3 +167,13 @@ def test_a_customer_with_most_purchases_is_one_row_of_each_share(tmp_path: Path)
     found = executors.unpacked(merge_tasks.pack(work, [pa.record_batch({"id": pa.array([0])})]))
     (row,) = found[merge_tasks.CHANGES].to_pylist()
     assert (row["purchase_count"], row["total_amount"]) == (1_000, Decimal("10.00"))
+
+
+def test_the_folder_of_change_files_is_open_to_whom_the_tables_is(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    folder = Path(table_path(lake, Table.SUMMARIES))
+    folder.mkdir(parents=True)
+    folder.chmod(0o2770)
+    held, _ = spread(lake, summaries.STREAM, [bought(4)], [], 2)
+    spread(lake, summaries.STREAM, [bought(4)], held, 2)
+    assert stat.S_IMODE((folder / "_change_data").stat().st_mode) == 0o2770

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import date, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -95,11 +97,18 @@ class FileWriter:
         self.waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
 
     def _make_folder(self) -> None:
-        """Make the folder that the file is in, where it is one below the table's; on S3 there are none."""
+        """Make the folder that the file is in, where it is one below the table's; on S3 there are none.
+
+        It is open to whom the table's is: executors and the driver may be different users.
+        """
         below = PurePosixPath(self.path).parent
         if below.name and isinstance(self.files, fs.LocalFileSystem):
             folder = Path(self.folder) / below
             folder.mkdir(exist_ok=True)
+            mode = stat.S_IMODE(Path(self.folder).stat().st_mode)
+            if stat.S_IMODE(folder.stat().st_mode) != mode:
+                with suppress(PermissionError):  # another user has made it in this moment, and does the same
+                    folder.chmod(mode)
             settle(str(folder))
 
     def _bound(self, column: str, found: dict[str, Any]) -> None:
