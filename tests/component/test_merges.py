@@ -15,7 +15,7 @@ import pytest
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine import changes, placement
+from customer_activity.engine import changes, executors, merge_spread, placement
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.stream import Context
 from customer_activity.errors import TransientError
@@ -40,6 +40,7 @@ class Merging(NamedTuple):
     writer: Query
 
 
+ON_EXECUTORS = pytest.mark.parametrize("settings", ["executors"], indirect=True)
 ON_CLUSTER = pytest.mark.parametrize("settings", ["auto"], indirect=True)
 MERGING = {
     Query.SUMMARIES: Merging(summaries.STREAM, Query.SILVER),
@@ -280,6 +281,11 @@ def test_a_total_that_the_table_cannot_hold_is_null_and_count_and_times_go_on(
     assert rows_by_id["C-2"]["total_amount"] == len(amounts)
 
 
+def on_disk(lake: str, table: Table) -> set[str]:
+    folder = Path(table_path(lake, table))
+    return {str(file.relative_to(folder)) for file in folder.rglob("*.parquet")}
+
+
 def test_rows_that_are_there_already_are_not_written_again(settings: Settings, lake: str) -> None:
     """Readers of the change feed would see each row of the table go and come."""
     for number in range(2):
@@ -305,6 +311,17 @@ def test_a_file_of_the_table_that_is_gone_while_executors_read_it_is_named(setti
     with pytest.raises(TransientError, match=r"silver\.customer_profiles: files of version 1 are gone"):
         work(None, batch)
     assert versions(lake, Query.PROFILES) == 1
+
+
+@ON_EXECUTORS
+def test_a_small_table_gets_one_file_however_many_cores_there_are(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_spread, "LEAST_ROWS", 10)
+    monkeypatch.setattr(executors, "parallelism", lambda _: 64)
+    append(lake, Query.SUMMARIES, [bought(f"C-{n}", "1.00", n) for n in range(19)])
+    take(settings, Query.SUMMARIES, 0)
+    assert len(on_disk(lake, Table.SUMMARIES)) == 1
 
 
 @ON_CLUSTER

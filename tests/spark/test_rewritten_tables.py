@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import CURRENT, arrow_schema
+from customer_activity.engine import merge_spread
 from customer_activity.engine.stream import Rewrite, Writer
 from customer_activity.errors import LeaseLost, TransientError
 from customer_activity.lake import commits, deltalog, feeds, merging
@@ -69,8 +70,11 @@ def _as_rows(feed: pa.Table, table: Table) -> Rows:
     return sorted(found, key=str)
 
 
-def test_the_change_feed_has_the_rows_that_differ(spark: SparkSession, pipeline: Pipeline) -> None:
+def test_the_change_feed_has_the_rows_that_differ(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first batch fills empty tables; the second changes some rows of them, and ends some."""
+    monkeypatch.setattr(merge_spread, "LEAST_ROWS", 1)  # so that some tasks share them
     lake = pipeline.settings.lake
     pipeline.settings = pipeline.settings.model_copy(update={"placement": "executors"})
     pipeline.restart()

@@ -22,7 +22,7 @@ from unittest.mock import patch
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import executors
+from customer_activity.engine import executors, merge_spread
 from customer_activity.engine.executors import ByLane, OnProgress, Reports, Task
 from customer_activity.engine.workers import Executors, Here
 from customer_activity.lake import delta, jvm
@@ -120,10 +120,12 @@ def _run_by_lane(_: NoSpark, shares: int, work: ByLane, progress: OnProgress) ->
 def without_jvm(due_files: int = -1) -> Iterator[NoSpark]:
     """Commit, and do executors' work, without a JVM; yields what stands in for the session.
 
-    Sorted runs are added to by each batch, or where more files than `due_files` are in none.
+    Sorted runs are added to by each batch, or where more files than `due_files` are in none. Merges of a few rows are
+    shared by some tasks.
     """
     with (
         patch.object(catalogue, "DUE_FILES", due_files),
+        patch.object(merge_spread, "LEAST_ROWS", 1),
         patch.multiple(
             jvm,
             begin=_begin,

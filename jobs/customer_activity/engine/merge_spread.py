@@ -24,6 +24,8 @@ from customer_activity.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LEAST_ROWS = 10_000  # of changes and the table that a task is worth: each writes a file
+
 
 def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Rewrite:
     """Fold a part's changes into all rows of the table; return what is to be committed.
@@ -37,7 +39,8 @@ def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkS
     with batch.phase("read"):
         version = deltalog.newest_version(lake, target)
         held = feeds.snapshot(lake, target, version)
-    lanes = executors.lanes(spark, pieces.lanes([*part.files, *held], executors.parallelism(spark), MOST_LANES))
+    count = pieces.lanes([*part.files, *held], executors.parallelism(spark), MOST_LANES, LEAST_ROWS)
+    lanes = executors.lanes(spark, count)
     shares = [*pieces.divided(source, part.added[source]), *pieces.divided(target, held, is_past=True)]
     work = Work(lake, stream, shares, lanes, bool(held))
     with batch.phase("compute"):

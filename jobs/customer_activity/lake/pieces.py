@@ -73,10 +73,14 @@ def divided(table: Table, files: Iterable[File], *, is_past: bool = False) -> li
     return shares
 
 
-def lanes(files: Sequence[File], at_once: int, most: int) -> int:
-    """Return how many tasks get the rows of files by their keys, where so many run at once."""
+def lanes(files: Sequence[File], at_once: int, most: int, least_rows: int = 0) -> int:
+    """Return how many tasks get the rows of files by their keys, where so many run at once.
+
+    They are fewer than run at once where each would get less than `least_rows`, unless these have many bytes.
+    """
     rows, size = sum(file.rows for file in files), sum(file.size for file in files)
-    return min(most, max(at_once, rows // LANE_ROWS, size // LANE_BYTES))
+    busy = min(at_once, max(1, rows // least_rows)) if least_rows else at_once
+    return min(most, max(busy, rows // LANE_ROWS, size // LANE_BYTES))
 
 
 def read(lake: str, piece: Piece, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
