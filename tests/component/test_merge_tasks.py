@@ -23,9 +23,9 @@ from customer_activity.engine import executors, merge_tasks
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.merge_tasks import Work
 from customer_activity.lake import folding
-from customer_activity.lake.datafiles import DataFile, FileWriter
+from customer_activity.lake.datafiles import ROW_GROUP_BYTES, DataFile, FileWriter
 from customer_activity.lake.pieces import Piece
-from customer_activity.streams.current import activity, summaries
+from customer_activity.streams.current import activity, profiles, summaries
 
 CUSTOMERS = st.sampled_from([f"C-{number}" for number in range(8)])
 TIMES = st.integers(0, 9).map(lambda second: datetime.fromtimestamp(second, UTC))
@@ -167,6 +167,19 @@ def test_a_customer_with_most_purchases_is_one_row_of_each_share(tmp_path: Path)
     found = executors.unpacked(merge_tasks.pack(work, [pa.record_batch({"id": pa.array([0])})]))
     (row,) = found[merge_tasks.CHANGES].to_pylist()
     assert (row["purchase_count"], row["total_amount"]) == (1_000, Decimal("10.00"))
+
+
+def test_rows_are_packed_by_bytes_however_large_a_row_group_is(tmp_path: Path) -> None:
+    """Of a row group of some gigabytes, as other writers make them, Arrow could not hold the parcels."""
+    lake = str(tmp_path)
+    folder = Path(table_path(lake, Table.PROFILES))
+    folder.mkdir(parents=True)
+    large = [{"customer_id": f"C-{n}", "address": "x" * (ROW_GROUP_BYTES // 3)} for n in range(5)]
+    pq.write_table(pa.Table.from_pylist(large, arrow_schema(Table.PROFILES)), folder / "one.parquet")
+    work = Work(lake, profiles.STREAM, [[Piece(Table.PROFILES, "one.parquet", is_past=True)]], [0], has_rows=True)
+    packed = list(merge_tasks.pack(work, [pa.record_batch({"id": pa.array([0])})]))
+    assert max(batch.nbytes for batch in packed) < 1.1 * ROW_GROUP_BYTES
+    assert executors.unpacked(packed)[merge_tasks.HELD].num_rows == 5
 
 
 def test_the_folder_of_change_files_is_open_to_whom_the_tables_is(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.lake import folding, pieces
-from customer_activity.lake.datafiles import FileWriter
+from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileWriter, in_parts
 from customer_activity.lake.pieces import Piece
 
 CHANGES, HELD = range(2)  # kinds of parcels
@@ -63,7 +63,8 @@ def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         else:
             changes = (batch for rows in _read(work, share, stream.columns) for batch in rows.to_batches())
             groups, kind = iter([stream.reduce(changes)]), CHANGES
-        for rows in groups:
+        batches_read = (batch for rows in groups for batch in rows.to_batches())
+        for rows in in_parts(batches_read, ROW_GROUP_ROWS, ROW_GROUP_BYTES):  # Arrow's parcels end at 2 GiB
             yield executors.parcels(lanes[_task_of(rows.select(stream.key), len(lanes))], rows, kind)
 
 
