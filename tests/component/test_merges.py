@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -296,6 +297,7 @@ def test_rows_that_are_there_already_are_not_written_again(settings: Settings, l
     told = {(row["_change_type"], row["customer_id"]) for row in pa.table(feed).to_pylist()}
     if settings.placement == "executors":
         assert told == {("insert", "C-1")}
+        assert len(on_disk(lake, Table.ACTIVITY)) == 1
     assert versions(lake, Query.ACTIVITY) == 2
     assert merged(lake, Query.ACTIVITY).keys() == {"C-1"}
 
@@ -311,6 +313,24 @@ def test_a_file_of_the_table_that_is_gone_while_executors_read_it_is_named(setti
     with pytest.raises(TransientError, match=r"silver\.customer_profiles: files of version 1 are gone"):
         work(None, batch)
     assert versions(lake, Query.PROFILES) == 1
+
+
+@ON_EXECUTORS
+def test_executors_read_nothing_for_a_batch_that_is_in_the_table(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that does not know of its commit repeats the batch: what that writes anew would lie there for a week."""
+    fill(lake, Query.SUMMARIES)
+    work = opened(settings, summaries.STREAM)
+    repeated = partial(MicroBatch, Query.SUMMARIES, "generation-1", 0, versions={Table.PURCHASES: (-1, 4)})
+    with pytest.raises(Crash):
+        work(None, repeated(failpoint=crash(FailPoint.COMMITTED, 1)))
+    before = on_disk(lake, Table.SUMMARIES)
+    monkeypatch.setattr(executors, "run_by_lane", lambda *_: pytest.fail("a job"))
+    work(None, repeated())
+    assert versions(lake, Query.SUMMARIES) == 1
+    assert on_disk(lake, Table.SUMMARIES) == before
+    assert_right(lake, Query.SUMMARIES)
 
 
 @ON_EXECUTORS

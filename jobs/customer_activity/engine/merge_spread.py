@@ -15,8 +15,8 @@ from customer_activity.engine.executors import ByLane, InputGone, Reports
 from customer_activity.engine.merge_tasks import MOST_LANES, Work
 from customer_activity.engine.stream import Rewrite
 from customer_activity.errors import TransientError
-from customer_activity.lake import deltalog, feeds, pieces
-from customer_activity.lake.datafiles import DataFile
+from customer_activity.lake import commits, deltalog, feeds, pieces
+from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
@@ -30,6 +30,8 @@ LEAST_ROWS = 10_000  # of changes and the table that a task is worth: each write
 def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Rewrite:
     """Fold a part's changes into all rows of the table; return what is to be committed.
 
+    Of a part that is in the table already nothing is read: its commit finds it there.
+
     Raises:
         ChangeFeedLost: a file of the part is gone.
         SettingsError: an executor does not see the lake.
@@ -38,6 +40,8 @@ def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkS
     lake, source, target = settings.lake, stream.source, stream.target
     with batch.phase("read"):
         version = deltalog.newest_version(lake, target)
+        if _is_there(stream, batch, lake):
+            return Rewrite(target, version)
         held = feeds.snapshot(lake, target, version)
     count = pieces.lanes([*part.files, *held], executors.parallelism(spark), MOST_LANES, LEAST_ROWS)
     lanes = executors.lanes(spark, count)
@@ -60,8 +64,17 @@ def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkS
     reach.require_here(settings, {target: [*files, *changed]})
     batch.rows += sum(report["reduced"] for report in reports)
     if not any(report["differing"] for report in reports):
-        return Rewrite(target, version)  # what was written is what there is: nobody needs it
+        discard(lake, target, [*files, *changed])  # what was written is what there is
+        return Rewrite(target, version)
     return Rewrite(target, version, held, files, changed)
+
+
+def _is_there(stream: CurrentRows, batch: MicroBatch, lake: str) -> bool:
+    """Whether the table has the batch already."""
+    sources = stream.spec.sources_of(stream.target)
+    _, number = batch.transaction(stream.target, sources)
+    newest = commits.newest(lake, stream.target, batch, sources)
+    return newest is not None and newest >= number
 
 
 def _files(reports: Reports, name: str) -> list[DataFile]:

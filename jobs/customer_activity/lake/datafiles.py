@@ -141,6 +141,14 @@ def _stat(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
+def discard(lake: str, table: Table, files: Iterable[DataFile]) -> None:
+    """Remove files that no commit names and none will; what cannot be removed is left to VACUUM."""
+    storage, folder = filesystem(table_path(lake, table))
+    for file in files:
+        with suppress(OSError):
+            storage.delete_file(f"{folder}/{file.path}")
+
+
 def write_at_once(batches: Iterator[pa.RecordBatch], lake: str, table: Table) -> list[DataFile]:
     """Write rows into files of a table, a file a core: who is free takes the next batch. Nothing is committed."""
     asking = threading.Lock()
