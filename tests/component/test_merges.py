@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from customer_activity.catalog import Table, table_path
@@ -331,6 +332,20 @@ def test_executors_read_nothing_for_a_batch_that_is_in_the_table(
     assert versions(lake, Query.SUMMARIES) == 1
     assert on_disk(lake, Table.SUMMARIES) == before
     assert_right(lake, Query.SUMMARIES)
+
+
+@ON_EXECUTORS
+def test_a_merge_that_has_not_all_rows_of_the_table_is_not_committed(settings: Settings, lake: str) -> None:
+    fill(lake, Query.PROFILES)
+    take(settings, Query.PROFILES, 0)
+    (first, *_) = sorted(Path(table_path(lake, Table.PROFILES)).glob("*.parquet"))
+    pq.write_table(pq.read_table(first).slice(1), first)
+    append(lake, Query.PROFILES, [{"customer_id": "C-1"} | changed(Query.PROFILES, 9, is_gone=False)])
+    before = on_disk(lake, Table.PROFILES)
+    with pytest.raises(AssertionError, match=r"version 1 has 4 rows by its log, and executors have folded 3"):
+        take(settings, Query.PROFILES, 4, batch_id=1)
+    assert versions(lake, Query.PROFILES) == 1
+    assert on_disk(lake, Table.PROFILES) == before
 
 
 @ON_EXECUTORS

@@ -33,6 +33,7 @@ def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkS
     Of a part that is in the table already nothing is read: its commit finds it there.
 
     Raises:
+        AssertionError: executors have not come by as many rows of the table as its log says it has.
         ChangeFeedLost: a file of the part is gone.
         SettingsError: an executor does not see the lake.
         TransientError: a file of the table is gone.
@@ -63,6 +64,13 @@ def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkS
     files, changed = _files(reports, "file"), _files(reports, "changed")
     reach.require_here(settings, {target: [*files, *changed]})
     batch.rows += sum(report["reduced"] for report in reports)
+    found, logged = sum(report["held"] for report in reports), sum(file.rows for file in held)
+    if found != logged and all(file.rows for file in held):  # a file of somebody's may have no statistics
+        discard(lake, target, [*files, *changed])
+        raise AssertionError(
+            f"{target.label}: version {version} has {logged:,} rows by its log, and executors have folded {found:,}; "
+            "nothing was committed"
+        )
     if not any(report["differing"] for report in reports):
         discard(lake, target, [*files, *changed])  # what was written is what there is
         return Rewrite(target, version)

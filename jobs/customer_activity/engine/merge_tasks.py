@@ -81,7 +81,7 @@ def _task_of(keys: pa.Table, tasks: int) -> npt.NDArray[np.int64]:
 
 
 def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fold the changes of a lane into its rows and write these; report both files, and how many keys changed."""
+    """Fold the changes of a lane into its rows and write these; report both files, and numbers of rows."""
     found = executors.unpacked(batches)
     if not found:
         return
@@ -98,6 +98,7 @@ def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         {
             "file": files.close(),
             "changed": changed.close(),
+            "held": held.num_rows,
             "reduced": changes.num_rows,
             "differing": folded.differing.num_rows,
         }
