@@ -20,8 +20,8 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import changes, executors, merge_spread, placement
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.stream import Context
-from customer_activity.errors import TransientError
-from customer_activity.lake import commits, delta, deltalog, feeds, history
+from customer_activity.errors import LeaseLost, TransientError
+from customer_activity.lake import commits, delta, deltalog, feeds, history, jvm
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch, Place
 from customer_activity.settings import Settings
@@ -357,6 +357,45 @@ def test_a_small_table_gets_one_file_however_many_cores_there_are(
     append(lake, Query.SUMMARIES, [bought(f"C-{n}", "1.00", n) for n in range(19)])
     take(settings, Query.SUMMARIES, 0)
     assert len(on_disk(lake, Table.SUMMARIES)) == 1
+
+
+@ON_EXECUTORS
+@pytest.mark.parametrize("lost", ["the version", "the lease"])
+def test_what_was_written_in_vain_is_removed(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Each is a copy of the whole table, and VACUUM leaves it for a week."""
+    fill(lake, Query.PROFILES)
+    take(settings, Query.PROFILES, 0)
+    append(lake, Query.PROFILES, [{"customer_id": "C-1"} | changed(Query.PROFILES, 9, is_gone=False)])
+    before = on_disk(lake, Table.PROFILES)
+    if lost == "the version":
+        monkeypatch.setattr(jvm, "read_all", lambda _: 7)
+    else:
+        begin = jvm.last_version
+        monkeypatch.setattr(jvm, "last_version", lambda *asked: 9 if asked[1] == "lease" else begin(*asked))
+        monkeypatch.setattr(MicroBatch, "lease_id", "lease")
+    batch = MicroBatch(
+        Query.PROFILES, "generation-1", 1, versions={Table.PROFILE_CHANGES: (4, 5)}, fencing_epoch=lambda: 4
+    )
+    with pytest.raises(TransientError if lost == "the version" else LeaseLost):
+        opened(settings, profiles.STREAM)(None, batch)
+    assert on_disk(lake, Table.PROFILES) == before
+
+
+@ON_EXECUTORS
+def test_what_may_have_been_committed_is_kept(settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(lake, Query.PROFILES)
+    commit = jvm.commit
+
+    def late(*given: Any, **named: Any) -> int:
+        commit(*given, **named)
+        raise OSError("no answer")
+
+    monkeypatch.setattr(jvm, "commit", late)
+    with pytest.raises(OSError, match="no answer"):
+        take(settings, Query.PROFILES, -1)
+    assert_right(lake, Query.PROFILES)
 
 
 @ON_CLUSTER

@@ -85,7 +85,7 @@ class CurrentRows:
         from customer_activity.engine.stream import Merge  # noqa: PLC0415 - likewise
 
         if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
-            yield merge_spread.rewrite(self, part, batch, spark=spark, settings=settings)
+            yield from merge_spread.steps(self, part, batch, spark=spark, settings=settings)
             return
         with batch.phase("compute"):
             rows = self.reduce(part.batches(self.source, self.columns))

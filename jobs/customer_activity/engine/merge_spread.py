@@ -13,7 +13,7 @@ from customer_activity.engine import executors, merge_tasks, reach
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.executors import ByLane, InputGone, Reports
 from customer_activity.engine.merge_tasks import MOST_LANES, Work
-from customer_activity.engine.stream import Rewrite
+from customer_activity.engine.stream import Rewrite, Steps
 from customer_activity.errors import TransientError
 from customer_activity.lake import commits, deltalog, feeds, pieces
 from customer_activity.lake.datafiles import DataFile, discard
@@ -25,6 +25,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAST_ROWS = 10_000  # of changes and the table that a task is worth: each writes a file
+
+
+def steps(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Steps:
+    """Merge a part; remove what was written for it where it is sure that the table will not have it.
+
+    Delta's own exceptions say nothing of it: the entry may be in the log all the same.
+    """
+    write = rewrite(stream, part, batch, spark=spark, settings=settings)
+    is_needed = True
+    try:
+        is_needed = (yield write) is not None
+    except TransientError:  # the lease is lost, or the table has another version: seen before anything is committed
+        is_needed = False
+        raise
+    finally:
+        if not is_needed:
+            discard(settings.lake, stream.target, [*write.files, *write.changed])
 
 
 def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Rewrite:
