@@ -17,9 +17,12 @@ from customer_activity.supervision import processes
 def started(script: Path, *arguments: str) -> Iterator[int]:
     """Run a script that waits for its input to end, as a console script is run; yield its number."""
     script.parent.mkdir(parents=True)
-    script.write_text("input()", encoding="utf-8")
+    script.write_text("print(flush=True); input()", encoding="utf-8")
     line = [sys.executable, str(script), *arguments]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=nowhere) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # until then it may still have its parent's command line
         yield process.pid
 
 
