@@ -127,6 +127,15 @@ def test_a_log_is_kept_for_as_long_as_it_is_read_from(
     assert not entry(lake, Table.PURCHASES, 3).exists()
 
 
+@pytest.mark.parametrize("damaged", ["", "{", "[]", "3"])
+def test_a_hold_that_cannot_be_read_holds_everything_until_the_next_driver(settings: Settings, damaged: str) -> None:
+    holds.hold(settings.lake, "silver", {Table.PROFILE_CHANGES: 3})
+    Path(settings.lake, "_state", "silver.hold.json").write_text(damaged, encoding="utf-8")
+    assert holds.held(settings.lake, Table.PURCHASES) == ({"silver": 0} if damaged else {})
+    opened(settings).close()
+    assert holds.held(settings.lake, Table.PURCHASES) == {}
+
+
 def test_it_goes_on_to_where_the_stream_is_by_then(
     settings: Settings, slow: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:

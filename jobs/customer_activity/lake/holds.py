@@ -39,7 +39,16 @@ def held(lake: str, table: Table) -> dict[str, int]:
     holds: dict[str, int] = {}
     for info in found:
         if info.type == fs.FileType.File and info.base_name.endswith(SUFFIX):
-            told = json.loads(read_whole(f"{lake}/_state/{info.base_name}") or b"{}")
-            if table.label in told:
-                holds[info.base_name.removesuffix(SUFFIX)] = told[table.label]
+            told = _read(f"{lake}/_state/{info.base_name}")
+            if told is None or table.label in told:
+                holds[info.base_name.removesuffix(SUFFIX)] = 0 if told is None else told[table.label]
     return holds
+
+
+def _read(location: str) -> dict[str, int] | None:
+    """Read a hold; None where it is damaged: then everything is held until the next driver releases it."""
+    try:
+        told = json.loads(read_whole(location) or b"{}")
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None

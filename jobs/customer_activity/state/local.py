@@ -233,8 +233,11 @@ class LocalState:
 
 def size(folder: Path, name: str) -> int:
     """Return the bytes of a stream's files, with what is being sorted for them."""
-    files = [*folder.glob(f"{name}.db*"), *folder.glob(f"sorting-{name}/*")]
-    return sum(file.stat().st_size for file in files if file.exists())
+    found = 0
+    for file in (*folder.glob(f"{name}.db*"), *folder.glob(f"sorting-{name}/*")):
+        with suppress(FileNotFoundError):  # a sort removes files of its own
+            found += file.stat().st_size
+    return found
 
 
 def _note_of(folder: Path, name: str) -> Path:
