@@ -1,6 +1,6 @@
 """What Spark's executors do of a large merge into current rows: pure functions of files.
 
-Nearly every file of a table has a row of some key that changes, so the whole table is written anew, whoever merges.
+Nearly every file of a table has a row of some key that changes, so the whole table is rewritten, whoever merges.
 `pack` reduces changes, piece by piece, and reads the rows of the table, each to the lane of its key. `fold` brings the
 changes of a lane to one a key, folds them into the lane's rows as the stream's MERGE does (`lake/folding.py`), and
 writes all rows as one file, and beside it those that differ, for the table's change data feed.
