@@ -19,7 +19,6 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from customer_activity import topology
-from customer_activity.catalog import Table
 from customer_activity.engine import heartbeat, loss, reach, session
 from customer_activity.engine.failures import disk_full
 from customer_activity.engine.observability import HELD, log
@@ -117,7 +116,9 @@ def host(
             loss.check(settings)
         if any(topology.spec(query).is_spread for query in queries):
             reach.check(spark, settings, stopping, check)
-        context = Context(spark, settings, {table: delta.table_id(settings.lake, table) for table in Table}, resources)
+        context = Context(
+            spark, settings, {table: delta.table_id(settings.lake, table) for table in topology.tables()}, resources
+        )
 
         def prepared(
             query: str, until: threading.Event, turn: Turn | None = None, turns: Turns | None = None

@@ -19,6 +19,11 @@ class Table(StrEnum):
     PROFILES = "silver/customer_profiles"
     ACTIVITY_CHANGES = "gold/activity_changes"
     ACTIVITY = "gold/customer_activity"
+    WATERMARKS = "ops/watermarks"
+    TIMED_PURCHASES = "silver/timed_purchases"
+    LATE_EVENTS = "ops/late_events"
+    DAILY = "gold/daily_customer_purchases"
+    WEEKLY = "gold/weekly_customer_purchases"
 
     @property
     def label(self) -> str:

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from customer_activity import settings, shown
+from customer_activity import settings, shown, topology
 from customer_activity.commands import extras
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK, ActivityError
 from customer_activity.storage import filesystem, s3
@@ -102,6 +102,7 @@ app = typer.Typer(
 def load_settings(ctx: typer.Context) -> None:
     """Read the settings once; every command gets this one object."""
     ctx.obj = settings.load()
+    topology.switch_on(ctx.obj.optional_streams)
     s3.connect(ctx.obj.s3_environment())
 
 

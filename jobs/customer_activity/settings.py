@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -104,6 +105,25 @@ class Settings(BaseSettings):
         gt=0,
         description="Seconds between two merges into the tables of current rows, behind the hot path.",
     )
+    streams: Annotated[str, StringConstraints(pattern=r"^[a-z_]*(, *[a-z_]+)*$")] = Field(
+        "",
+        description="Optional streams that run with the others, comma separated; what they read comes with them. "
+        "`activity describe` shows what is on.",
+    )
+    time_zone: str = Field("UTC", description="Time zone of calendar days, as IANA names it: `Europe/Berlin`.")
+    grace_hours: float = Field(
+        24.0,
+        ge=0,
+        le=24 * 366,
+        description="Hours that a purchase may be late, in event time, and count in windows all the same; "
+        "`activity lateness` shows what it would exclude.",
+    )
+    idle_partition_minutes: float = Field(
+        10.0,
+        gt=0,
+        description="Minutes without a record, by the clock of the topic, after which a Kafka partition holds no "
+        "window open.",
+    )
     driver_memory: str = Field("2g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field(
         "local[*]",
@@ -197,6 +217,15 @@ class Settings(BaseSettings):
             )
         return master
 
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise ValueError("there is no such time zone: it is a name of IANA's such as Europe/Berlin") from None
+        return name
+
     @field_validator("run_dir", "broker_dir", "airflow_dir", "jars_dir")
     @classmethod
     def _absolute_folder(cls, folder: Path) -> Path:
@@ -222,6 +251,11 @@ class Settings(BaseSettings):
             catalog.VIEW_ROLE: self.view_topic,
             catalog.PROGRESS_ROLE: self.progress_topic,
         }
+
+    @property
+    def optional_streams(self) -> list[str]:
+        """Names of the optional streams that are on."""
+        return [name.strip() for name in self.streams.split(",") if name]
 
     @property
     def airflow_prefix(self) -> str:

@@ -3,6 +3,9 @@
 Whoever needs the topology (turns, status, quality's pins, VACUUM's guard, leases, `describe`) derives it from the specs
 and names no stream. The specs come from the registry, which is looked up by its name when somebody asks first, as a
 plugin is: layers below the streams know of them by their specs alone, and import none.
+
+Optional streams are known and take part in nothing until a deployment switches them on by name, for the whole process
+(`switch_on`); what they read comes with them.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from customer_activity.catalog import Table
+from customer_activity.errors import SettingsError
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,10 @@ class Spec:
         reads: its sources, in the order in which its checkpoint has their offsets.
         writes: in no order: a batch writes to quarantine first.
         promises: what holds whatever happens, in words.
-        is_behind: whether it is behind the hot path: it merges into a table of current rows.
+        is_behind: whether it is behind the hot path, and so paced: what it writes is not on the way to the view.
         is_gated: whether its batches wait while quality holds publishing.
         is_spread: whether Spark's executors can do its batches, or a part of them.
+        is_optional: whether it runs only where it is switched on by its name.
     """
 
     name: str
@@ -88,6 +93,7 @@ class Spec:
     is_behind: bool = False
     is_gated: bool = False
     is_spread: bool = False
+    is_optional: bool = False
 
     @property
     def sources(self) -> list[Table]:
@@ -149,47 +155,94 @@ class Edge(NamedTuple):
 
 REGISTRY = "customer_activity.streams.registry"
 
-_installed: dict[str, Spec] = {}
+_installed: dict[str, Spec] = {}  # all that this release has
+_wanted: list[str] = []  # names of optional ones, as they were asked for
 
 
 def install(found: Iterable[Spec]) -> None:
     """Make these the streams of this process, each after those whose tables it reads; called once, by the registry.
 
     Raises:
-        ValueError: two have one name, or one reads what only a later one writes.
+        ValueError: two have one name, or one reads what only a later one, or only an optional one, writes.
     """
     specs_by_name: dict[str, Spec] = {}
     written: set[End] = set()
+    always: set[End] = set()
     for each in found:
         if each.name in specs_by_name:
             raise ValueError(f"two streams are called {each.name}")
-        if missing := [table.label for table in each.sources if table not in written]:
+        known = written if each.is_optional else always
+        if missing := [table.label for table in each.sources if table not in known]:
             raise ValueError(f"{each.name} reads {', '.join(missing)}, which no stream before it writes")
-        written |= {write.target for write in each.writes}
+        targets = {write.target for write in each.writes}
+        written |= targets
+        always |= set() if each.is_optional else targets
         specs_by_name[each.name] = each
     _installed.clear()
     _installed.update(specs_by_name)
 
 
+def switch_on(wanted: Iterable[str]) -> None:
+    """Switch these optional streams on in this process, and others off; a name that is unknown is refused when used."""
+    _wanted[:] = wanted
+
+
+def switched_on() -> list[str]:
+    """Return the names of optional streams that were switched on, as they were asked for."""
+    return list(_wanted)
+
+
 def specs() -> tuple[Spec, ...]:
-    """Return the streams, a stream after all that it reads from."""
+    """Return the streams that are on, a stream after all that it reads from.
+
+    Raises:
+        SettingsError: one that was to be switched on is unknown.
+    """
     if not _installed:
         import_module(REGISTRY)  # which installs them
-    return tuple(_installed.values())
+    on = _switched_on() if _wanted else frozenset()
+    return tuple(each for each in _installed.values() if not each.is_optional or each.name in on)
+
+
+def _switched_on() -> frozenset[str]:
+    """Return the optional streams that are on: those that were asked for, and those that write what they read."""
+    known = [each.name for each in optional()]
+    if unknown := [name for name in _wanted if name not in known]:
+        raise SettingsError(
+            f"{unknown[0]} is no optional stream", remedy=f"ACTIVITY_STREAMS takes some of: {', '.join(known)}"
+        )
+    on, read = set(_wanted), set[End]()
+    for each in reversed(optional()):  # a stream is after all that it reads from
+        if each.name in on or read & set(each.tables):
+            on.add(each.name)
+            read |= set(each.sources)
+    return frozenset(on)
+
+
+def optional() -> list[Spec]:
+    """Return the streams that can be switched on, whether they are or not."""
+    if not _installed:
+        import_module(REGISTRY)
+    return [each for each in _installed.values() if each.is_optional]
+
+
+def tables() -> list[Table]:
+    """Return the tables of the streams that are on, in their order."""
+    written = {table for each in specs() for table in each.tables}
+    return [table for table in Table if table in written]
 
 
 def spec(name: str) -> Spec:
-    """Return a stream by its name.
+    """Return a stream that is on by its name.
 
     Raises:
         KeyError: there is none of that name.
     """
-    specs()
-    return _installed[name]
+    return {each.name: each for each in specs()}[name]
 
 
 def names() -> list[str]:
-    """Return the names of all streams."""
+    """Return the names of the streams that are on."""
     return [each.name for each in specs()]
 
 
@@ -246,13 +299,24 @@ def judging() -> list[Edge]:
 
 
 def with_followers(name: str) -> list[str]:
-    """Return a stream of the hot path with those behind it: what runs when somebody names that part of the path."""
-    return [name, *(each.name for each in behind() if name in [above.name for above in upstream(each)])]
+    """Return a stream with those behind it, and behind these: what runs when somebody names it."""
+    found = [name]
+    for each in behind():
+        if each.name not in found and any(above.name in found for above in upstream(each)):
+            found.append(each.name)
+    return found
 
 
 def chosen(named: Sequence[str]) -> list[str]:
-    """Return the streams that run when some of the hot path are named, with what follows each; all without a name."""
+    """Return the streams that run when some are named; all that are on without a name.
+
+    With one of the hot path run those that follow it, and with an optional one the optional ones that it follows.
+    """
     wanted = {name for one in named or [each.name for each in hot_path()] for name in with_followers(one)}
+    for each in reversed(optional()):  # a stream is after all that it reads from
+        if each.name in wanted and each.name in named:
+            named = [*named, *(above.name for above in upstream(each) if above.is_optional)]
+            wanted.update(named)
     return [name for name in names() if name in wanted]
 
 

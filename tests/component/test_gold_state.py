@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost, ForeignCommit
@@ -79,7 +80,7 @@ def settings(six_commits: Path, tmp_path: Path) -> Settings:
 
 
 def opened(settings: Settings) -> LocalState:
-    ids = {table: delta.table_id(settings.lake, table) for table in Table}
+    ids = {table: delta.table_id(settings.lake, table) for table in topology.tables()}
     return LocalState(settings, "gold", ids, gold_state.NEEDS)
 
 

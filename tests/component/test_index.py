@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import IndexDamaged
@@ -149,7 +150,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def opened(settings: Settings) -> LocalState:
     """Open silver's state, with the purchases as they are in the table."""
-    ids = {table: delta.table_id(settings.lake, table) for table in Table}
+    ids = {table: delta.table_id(settings.lake, table) for table in topology.tables()}
     state = LocalState(settings, "silver", ids, past.NEEDS)
     state.bring({Table.PURCHASES: NEWEST})
     return state

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from customer_activity import topology
 from customer_activity.catalog import Table, lease_id
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
@@ -91,7 +92,7 @@ def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:
         note = named_operations.classify(newest.actions).note
         assert (note["query"], note["landing"], note["rules"]) == ("replay", 10, 2)
 
-    opened = verifying.open_tables(settings)
+    opened = verifying.open_tables(settings, topology.tables())
     notes = Notes.of(verifying.commits(lake, Table.PROFILE_EVENTS, opened[Table.PROFILE_EVENTS]).metadata)
     placed = read(verifying.places(opened), PROFILES, notes)
     assert compare(PROFILES, placed, notes.replays).ok, "a record that came back landed when it did"
@@ -191,7 +192,7 @@ def test_a_rebuild_and_quality_begin_with_what_a_part_of_a_batch_has_read(lake: 
     write(lake, Table.PROFILE_CHANGES, [], **note)
     write(lake, Table.ACTIVITY_CHANGES, [], query="gold", **{Table.PROFILE_CHANGES.label: 1})
     assert basis.find(lake).versions[Table.PROFILE_EVENTS.label] == 2
-    opened = {table: tables.opened(lake, table) for table in Table}
+    opened = {table: tables.opened(lake, table) for table in topology.tables()}
     (seen,) = [
         seen for seen in pins.seen_tables() if (seen.read, seen.made) == (Table.PROFILE_EVENTS, Table.PROFILE_CHANGES)
     ]

@@ -28,7 +28,7 @@ IDS = [f"P-{number}" for number in range(9)]
 
 
 def opened(settings: Settings, **update: Any) -> LocalState:
-    ids = {table: delta.table_id(settings.lake, table) for table in Table}
+    ids = {table: delta.table_id(settings.lake, table) for table in topology.tables()}
     return LocalState(settings.model_copy(update=update), "silver", ids, past.NEEDS)
 
 

@@ -117,7 +117,7 @@ def test_what_this_release_keeps_for_the_next_is_what_it_leaves(tmp_path: Path) 
     assert {found.version for found in layout.layouts(settings.lake)} == {layout.CURRENT}
     assert migrate(settings.lake, dry_run=True).steps == []
     recovery.check_agreement(settings.lake, topology.names())
-    ids = {table: delta.table_id(settings.lake, table) for table in Table}
+    ids = {table: delta.table_id(settings.lake, table) for table in topology.tables()}
     for stream, needs in ((Query.SILVER, silver.NEEDS), (Query.GOLD, gold.NEEDS)):
         with closing(LocalState(settings, stream, ids, needs)) as state:
             for holding in needs.holdings:
@@ -151,15 +151,15 @@ def test_no_lake_is_said(tmp_path: Path) -> None:
 
 
 def test_columns_are_added_and_no_row_is_rewritten(before: str) -> None:
-    had = {table: columns_of(before, table) for table in Table}
-    content = {table: rows(before, table, had[table]) for table in Table}
-    files = {table: tables.opened(before, table).file_uris() for table in Table}
+    had = {table: columns_of(before, table) for table in topology.tables()}
+    content = {table: rows(before, table, had[table]) for table in topology.tables()}
+    files = {table: tables.opened(before, table).file_uris() for table in topology.tables()}
 
     done = migrate(before)
 
     lacked = {step.table: list(step.lacks) for step in done.steps}
-    assert {table for table in Table if "landing" in lacked[table]} == set(NUMBERED)
-    for table in Table:
+    assert {table for table in topology.tables() if "landing" in lacked[table]} == set(NUMBERED)
+    for table in topology.tables():
         assert columns_of(before, table) == had[table] + lacked[table]
         assert set(columns_of(before, table)) == set(TABLES[table].columns.names)
         assert rows(before, table, had[table]) == content[table]
@@ -176,7 +176,7 @@ def test_columns_are_added_and_no_row_is_rewritten(before: str) -> None:
 
 def test_checksums_stay_right(before: str) -> None:
     migrate(before)
-    for table in (table for table in Table if table not in CURRENT):  # what merges write to has none
+    for table in (table for table in topology.tables() if table not in CURRENT):  # what merges write to has none
         log = tables.opened(before, table)
         path = tables.entry(before, table, log.version()).with_suffix(".crc")
         checksum = json.loads(path.read_text(encoding="utf-8"))

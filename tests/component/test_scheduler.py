@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.engine import queries
 from customer_activity.engine.queries import RunningQuery
@@ -74,10 +75,10 @@ def look(scheduler_: Scheduler, clock: Clock, seconds: float) -> None:
 
 
 def test_busy_tables_do_not_take_the_others_turns(settings: Settings, clock: Clock, done: list[str]) -> None:
-    tables = len(Table)
+    tables = len(topology.tables())
     keeping = Scheduler(settings, all_queries(settings))
     look(keeping, clock, 3 * (scheduler.LOOK_SECONDS + (tables - 1) * scheduler.PAUSE_SECONDS + 1))
-    assert Counter(done) == {f"compact {table.label}": 3 for table in Table}
+    assert Counter(done) == {f"compact {table.label}": 3 for table in topology.tables()}
 
 
 def test_a_log_that_is_long_is_shortened_bit_by_bit_and_others_have_their_turn(
@@ -116,7 +117,11 @@ def test_a_writer_that_is_at_work_is_left_alone(
     running = all_queries(settings)
     busy = next(query for query in running if query.query == Query.GOLD)
     with busy.at_work:
-        look(Scheduler(settings, running), clock, scheduler.LOOK_SECONDS + len(Table) * scheduler.PAUSE_SECONDS)
+        look(
+            Scheduler(settings, running),
+            clock,
+            scheduler.LOOK_SECONDS + len(topology.tables()) * scheduler.PAUSE_SECONDS,
+        )
     assert f"compact {Table.ACTIVITY_CHANGES.label}" not in done
     assert f"compact {Table.ACTIVITY.label}" in done
 
@@ -127,7 +132,7 @@ def test_what_is_expired_goes_once_an_hour(settings: Settings, clock: Clock, don
     assert not [what for what in done if what.startswith("vacuum")]
     look(keeping, clock, 180)
     assert Counter(what for what in done if what.startswith("vacuum")) == {
-        f"vacuum {table.label}": 1 for table in Table
+        f"vacuum {table.label}": 1 for table in topology.tables()
     }
 
 
@@ -151,11 +156,11 @@ def test_the_log_is_kept_short_with_each_round_and_never_in_its_way(
 def test_what_is_asked_for_is_done_table_by_table(settings: Settings, clock: Clock, done: list[str]) -> None:
     keeping = Scheduler(settings, all_queries(settings))
     request = requests.ask(settings, MAINTENANCE, {}, 60)
-    look(keeping, clock, 0.5 * (len(Table) - 1))
+    look(keeping, clock, 0.5 * (len(topology.tables()) - 1))
     assert answered(settings, request) is None
     look(keeping, clock, 0.5)
     tended = answered(settings, request) or []
-    assert {table[0] for table in tended} == {table.label for table in Table}
+    assert {table[0] for table in tended} == {table.label for table in topology.tables()}
     assert requests.pending(settings, MAINTENANCE) is None
     look(keeping, clock, 5.0)
     assert done == []  # it is done once
@@ -172,8 +177,8 @@ def test_a_busy_writer_is_waited_for(
     with busy.at_work:
         look(keeping, clock, 30.0)
         assert answered(settings, request) is None
-    look(keeping, clock, 0.5 * len(Table))
-    assert len(answered(settings, request) or []) == len(Table)
+    look(keeping, clock, 0.5 * len(topology.tables()))
+    assert len(answered(settings, request) or []) == len(topology.tables())
 
 
 def test_a_driver_that_owns_no_table_says_so(settings: Settings, clock: Clock, done: list[str]) -> None:
@@ -199,21 +204,23 @@ class TestOnExecutors:
         look(keeping, clock, scheduler.VACUUM_SECONDS + 120)
         assert {what.split()[0] for what in done} == {"compact", "vacuum"}
         assert [what for what in done if what.endswith(Table.PURCHASES.label)] == []
-        assert len({what.split()[1] for what in done}) == len(Table) - 1
+        assert len({what.split()[1] for what in done}) == len(topology.tables()) - 1
         assert not keeping.shorten(Table.PURCHASES)
 
     def test_what_is_asked_for_waits_for_them_and_holds_up_nothing_else(
         self, keeping: Scheduler, settings: Settings, clock: Clock, done: list[str]
     ) -> None:
         request = requests.ask(settings, MAINTENANCE, {}, 3_600)
-        look(keeping, clock, 0.5 * len(Table))
+        look(keeping, clock, 0.5 * len(topology.tables()))
         assert answered(settings, request) is None
-        assert len(keeping.tended) == len(Table) - 1
-        look(keeping, clock, scheduler.LOOK_SECONDS + len(Table) * scheduler.PAUSE_SECONDS)
-        assert Counter(done) == {f"compact {table.label}": 1 for table in Table if table is not Table.PURCHASES}
+        assert len(keeping.tended) == len(topology.tables()) - 1
+        look(keeping, clock, scheduler.LOOK_SECONDS + len(topology.tables()) * scheduler.PAUSE_SECONDS)
+        assert Counter(done) == {
+            f"compact {table.label}": 1 for table in topology.tables() if table is not Table.PURCHASES
+        }
         keeping.rewriting.table = None
         look(keeping, clock, 0.5)
-        assert len(answered(settings, request) or []) == len(Table)
+        assert len(answered(settings, request) or []) == len(topology.tables())
 
     @pytest.mark.parametrize("fault", [None, OSError("no answer")], ids=["a backlog", "a log that cannot be read"])
     def test_what_is_asked_for_does_not_begin_with_them(
@@ -227,15 +234,15 @@ class TestOnExecutors:
     ) -> None:
         always_due(keeping, done, monkeypatch, fault)
         request = requests.ask(settings, MAINTENANCE, {}, 3_600)
-        look(keeping, clock, 0.5 * len(Table))
-        assert len(answered(settings, request) or []) == len(Table)
+        look(keeping, clock, 0.5 * len(topology.tables()))
+        assert len(answered(settings, request) or []) == len(topology.tables())
         assert done == []
 
     def test_a_table_that_they_are_never_through_with_is_compacted_before_each_time(
         self, keeping: Scheduler, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         always_due(keeping, done, monkeypatch)
-        look(keeping, clock, 2 * (scheduler.LOOK_SECONDS + len(Table) * scheduler.PAUSE_SECONDS))
+        look(keeping, clock, 2 * (scheduler.LOOK_SECONDS + len(topology.tables()) * scheduler.PAUSE_SECONDS))
         of_purchases = [what.split()[0] for what in done if what.endswith(Table.PURCHASES.label)]
         assert of_purchases == ["compact", "begin"] * 2
 
@@ -245,12 +252,12 @@ class TestOnExecutors:
         look(keeping, clock, scheduler.VACUUM_SECONDS + 120)
         assert [what for what in done if what.endswith(Table.PURCHASES.label)] == []
         always_due(keeping, done, monkeypatch)
-        look(keeping, clock, 2 * (scheduler.LOOK_SECONDS + len(Table) * scheduler.PAUSE_SECONDS))
+        look(keeping, clock, 2 * (scheduler.LOOK_SECONDS + len(topology.tables()) * scheduler.PAUSE_SECONDS))
         of_purchases = [what.split()[0] for what in done if what.endswith(Table.PURCHASES.label)]
         assert of_purchases[:3] == ["compact", "vacuum", "begin"]
         assert of_purchases.count("vacuum") == 1
         vacuumed = Counter(what for what in done if what.startswith("vacuum"))
-        assert vacuumed == {f"vacuum {table.label}": 1 for table in Table}
+        assert vacuumed == {f"vacuum {table.label}": 1 for table in topology.tables()}
 
 
 def always_due(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.inspection import status
 from customer_activity.kafka import clients
@@ -73,7 +74,7 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
 
     done = on_demand.maintain(settings, 60)
     assert done.by_driver
-    assert {table.table for table in done.tables} == {table.label for table in Table}
+    assert {table.table for table in done.tables} == {table.label for table in topology.tables()}
     assert not [table.error for table in done.tables if table.error]
 
     until(lambda: driver.observe(settings).state is State.STOPPED)  # nobody pays attention any more

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path, history_path
 from customer_activity.contracts.tables import CURRENT
 from customer_activity.errors import TerminalError
@@ -79,18 +80,18 @@ def two_days(spark: SparkSession, settings: Settings, backup: Path, *, until_sho
     """Let a lake live for a day, keep a copy of it, and let it live for another."""
     send(settings, profile("C-1"), purchase("P-1"), profile("C-3"), purchase("P-2", "C-9"), purchase("P-0", amount="x"))
     drain(spark, settings)
-    for table in Table if until_short else ():
+    for table in topology.tables() if until_short else ():
         maintenance.checkpoint_log(settings.lake, table, every=1)
     shutil.copytree(settings.lake, backup)
     send(settings, purchase("Q-1"), profile("D-1"), profile("D-2"), purchase("R-1", amount="x"))
     send(settings, profile("C-1", updated=9_000), profile("C-9"), tombstone("C-3"))
     drain(spark, settings)
-    for table in Table if until_short else ():
+    for table in topology.tables() if until_short else ():
         maintenance.checkpoint_log(settings.lake, table, every=1)
         maintenance.shorten(settings.lake, table, 0)
 
 
-EVERYTHING = places([*Table], [*Query], ["_index", "_locks"])
+EVERYTHING = places([*topology.tables()], [*Query], ["_index", "_locks"])
 
 
 PUT_BACK: dict[str, tuple[Sequence[str], str | None, Sequence[Remedy]]] = {
@@ -116,7 +117,7 @@ PUT_BACK: dict[str, tuple[Sequence[str], str | None, Sequence[Remedy]]] = {
     "every checkpoint": (places([], [*Query]), "knows of none", [recover(*Query)]),
     "gold's checkpoint": (places([], [Query.GOLD]), "gold: .*knows of none", [recover(Query.GOLD)]),
     "all but publish's checkpoint, locks and index": (
-        places([*Table], [query for query in Query if query != Query.PUBLISH]),
+        places([*topology.tables()], [query for query in Query if query != Query.PUBLISH]),
         "publish has read gold",
         [stream(*PATH), resynced],
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from customer_activity.catalog import Table
+from customer_activity import topology
 from support.pipeline import Pipeline
 from support.records import NOW_MS, PURCHASES, Record, profile, purchase, tombstone
 
@@ -35,5 +35,5 @@ def rows(pipeline: Pipeline) -> dict[str, list[dict[str, Any]]]:
         table.label: sorted(
             ({k: v for k, v in row.items() if k not in WRITTEN} for row in pipeline.rows(table)), key=str
         )
-        for table in Table
+        for table in topology.tables()
     }

@@ -98,7 +98,7 @@ def catch_up(settings: Settings, kafka: dict[str, Topic]) -> None:
     """Make a lake in which every query has read everything, and whose newest record shows in no table."""
     kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 2)}, NOON + timedelta(seconds=100))
     kafka[settings.profile_topic] = Topic(settings.profile_topic, {0: (0, 2)}, NOON + timedelta(seconds=100))
-    held = {table: write_times(settings, table, 0) for table in Table}
+    held = {table: write_times(settings, table, 0) for table in topology.tables()}
     write_batch(settings, Query.BRONZE, 0, {topic.name: {"0": 2} for topic in kafka.values()})
     for spec in topology.specs()[1:]:
         upstream = [held[table] for table in spec.sources]

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
@@ -102,7 +103,7 @@ class LivingPipeline(QuickPipeline):
         self.forget_logs()
         recovery.check_agreement(self.settings.lake, list(Query))
         if not self.known_ids:
-            self.known_ids = {table: delta.table_id(self.settings.lake, table) for table in Table}
+            self.known_ids = {table: delta.table_id(self.settings.lake, table) for table in topology.tables()}
         self.ids = self.known_ids
         self.numbering = Numbering(self.settings.lake)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.engine.stream import Context, Writer
 from customer_activity.kafka.marker import Marker
@@ -101,7 +103,7 @@ class Pipeline:
     guard: BadShareGuard = field(default_factory=lambda: BadShareGuard(1.0))
     log: Log = field(default_factory=Log)
     view: ViewTopic = field(default_factory=ViewTopic)
-    batches: dict[str, list[MicroBatch]] = field(default_factory=lambda: {name: [] for name in STREAMS})
+    batches: dict[str, list[MicroBatch]] = field(default_factory=lambda: defaultdict(list))
     cursors: dict[tuple[str, Table], int] = field(default_factory=dict)
     sent: list[tuple[str, int, int, Record]] = field(default_factory=list)
     last_input: dict[str, DataFrame] = field(default_factory=dict)
@@ -119,7 +121,7 @@ class Pipeline:
         self.close()
         if loses_indexes:
             shutil.rmtree(self.settings.index_dir)
-        self.ids = {table: delta.table_id(self.settings.lake, table) for table in Table}
+        self.ids = {table: delta.table_id(self.settings.lake, table) for table in topology.tables()}
 
     def close(self) -> None:
         """Close the streams with their local indexes; they are opened again when they are asked for."""
@@ -143,7 +145,7 @@ class Pipeline:
 
     def run(self) -> None:
         """Let every hop take what is there."""
-        for query in STREAMS:
+        for query in topology.names():
             self.hop(query)
 
     def hop(self, query: str, failpoint: Callable[[FailPoint], None] = nowhere) -> MicroBatch:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from customer_activity.catalog import Table
+from customer_activity import topology
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.verification.records import Headers, RawRecord
 
@@ -205,4 +205,4 @@ def published(row: Row, **changes: Any) -> tuple[bytes, bytes]:
     return row["customer_id"].encode(), document(**fields | changes)
 
 
-TYPES = {field.name: field.type for table in Table for field in arrow_schema(table)}
+TYPES = {field.name: field.type for table in topology.tables() for field in arrow_schema(table)}

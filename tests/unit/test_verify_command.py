@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 from customer_activity.commands import verify as command
 from customer_activity.errors import SettingsError
 from customer_activity.settings import Settings
-from customer_activity.verification.checking import ALL
 from customer_activity.verification.comparison import Check
 from support.reports import verified
 from support.world_rows import PROFILES, PURCHASES
@@ -88,14 +87,14 @@ def test_json_is_for_machines(run: Callable[..., Result]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "compared"),
     [
-        pytest.param([], ALL, id="everything"),
+        pytest.param([], None, id="everything"),
         pytest.param(["--only", "view", "--only", "silver.purchases"], {"view", "silver.purchases"}, id="two of them"),
     ],
 )
 def test_what_is_chosen_is_compared(
-    arguments: list[str], compared: set[str], settings: Settings, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], compared: set[str] | None, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[frozenset[str]] = []
+    asked: list[frozenset[str] | None] = []
     monkeypatch.setattr(command, "run_checks", lambda *_, only, **__: asked.append(only))
     app = typer.Typer()
     app.command()(command.verify)

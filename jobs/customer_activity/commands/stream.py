@@ -14,15 +14,21 @@ from customer_activity.terminal import console
 
 def _refuse_unknown(stages: list[str]) -> None:
     path = [spec.name for spec in topology.hot_path()]
-    if unknown := [name for name in stages if name not in path]:
-        raise typer.BadParameter(f"{unknown[0]} is not one of {', '.join(path)}")
+    optional = [spec.name for spec in topology.optional()]
+    if unknown := [name for name in stages if name not in (*path, *optional)]:
+        also = f", or of the optional {', '.join(optional)}" if optional else ""
+        raise typer.BadParameter(f"{unknown[0]} is not one of {', '.join(path)}{also}")
+    topology.switch_on([*topology.switched_on(), *(name for name in stages if name in optional)])
 
 
 def stream(
     ctx: typer.Context,
     stages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="STAGE", help="Streams of the hot path, each with the streams behind it; default: all."),
+        typer.Argument(
+            metavar="STAGE",
+            help="Streams of the hot path, each with those behind it, or optional streams; default: all.",
+        ),
     ] = None,
     *,
     available_now: Annotated[

@@ -14,7 +14,7 @@ from customer_activity.engine import gate
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
 from customer_activity.lake import corrections
 from customer_activity.terminal import console
-from customer_activity.verification.checking import ALL, KNOWN, VIEW
+from customer_activity.verification.checking import KNOWN, VIEW
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.declared import Declared
 from customer_activity.verification.verify import Report
@@ -44,7 +44,7 @@ def verify(
     settings = console.settings_of(ctx)
     corrections.refuse_unfinished(settings.lake)
     chosen = frozenset(only or ())
-    comparable = [*(table.label for table in catalog.Table), VIEW]
+    comparable = [*(table.label for table in topology.tables()), VIEW]
     if unknown := sorted(chosen.difference(comparable)):
         raise SettingsError(f"there is no {', '.join(unknown)} to compare", remedy=f"one of {', '.join(comparable)}")
     with console.err.status("verifying") as status:
@@ -53,7 +53,7 @@ def verify(
             settle_seconds=settle,
             sample=sample,
             seed=seed,
-            only=chosen or ALL,
+            only=chosen or None,
             others=others(),
             on_step=status.update,
         )

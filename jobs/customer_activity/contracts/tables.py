@@ -78,6 +78,31 @@ COUNTED = pa.schema([*PURCHASE_FIELDS, *POSITION])
 SUMMED = ["customer_id", "amount", *dict.fromkeys(column for column, _ in EXTREMES.values())]  # a purchase's columns
 BY_PLACE = ("partition", "offset", "kafka_timestamp")
 
+# Of each partition that purchases have come from: the last offset, the latest event time, and whether it is idle.
+POSITIONS = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(_columns(partition=pa.int32(), offset=pa.int64(), event_time=UTC_MICROS, is_idle=pa.bool_())),
+    )
+)
+
+
+def _windows(first_day: str) -> Declaration:
+    """Declare a table of a customer's purchases by windows of whole days, which are named by their first one."""
+    columns = _columns(
+        customer_id=pa.string(),
+        **{first_day: pa.date32()},
+        window_start=UTC_MICROS,
+        window_end=UTC_MICROS,
+        purchase_count=pa.int64(),
+        total_amount=pa.decimal128(38, 2),
+        first_purchase_at=UTC_MICROS,
+        last_purchase_at=UTC_MICROS,
+        is_final=pa.bool_(),
+    )
+    return Declaration(pa.schema(columns), ("customer_id", first_day, "window_end"), LOOKED_BACK_IN, is_current=True)
+
+
 TABLES: dict[Table, Declaration] = {
     Table.PURCHASE_EVENTS: Declaration(
         pa.schema([*PURCHASE_FIELDS, *RAW, *COORDINATES, *_columns(ingested_at=UTC_MICROS), *LANDING]), BY_PLACE
@@ -125,6 +150,46 @@ TABLES: dict[Table, Declaration] = {
     Table.ACTIVITY: Declaration(
         pa.schema(ACTIVITY_FIELDS), ("customer_id", "view_version", "as_of"), LOOKED_BACK_IN, is_current=True
     ),
+    # One row a landing that moved the watermark: where each partition had come, and which held nothing back.
+    Table.WATERMARKS: Declaration(
+        pa.schema(_columns(landing=pa.int64(), watermark=UTC_MICROS, decided_at=UTC_MICROS, positions=POSITIONS)),
+        ("landing", "watermark"),
+        LOOKED_BACK_IN,
+    ),
+    # One row a purchase that counts. `partition_time`: the latest event time before it in its partition; `watermark`
+    # and `next_watermark`: before and after its landing.
+    Table.TIMED_PURCHASES: Declaration(
+        pa.schema(
+            [
+                *COUNTED,
+                *_columns(partition_time=UTC_MICROS, watermark=UTC_MICROS, next_watermark=UTC_MICROS),
+            ]
+        ),
+        ("kafka_timestamp", "occurred_at"),
+    ),
+    # One row a purchase and table of windows that leaves it out; without a table all of them do.
+    Table.LATE_EVENTS: Declaration(
+        pa.schema(
+            _columns(
+                purchase_id=pa.string(),
+                customer_id=pa.string(),
+                amount=COUNTED.field("amount").type,
+                occurred_at=UTC_MICROS,
+                partition=pa.int32(),
+                offset=pa.int64(),
+                landing=pa.int64(),
+                reason=pa.string(),
+                late_by_ms=pa.int64(),
+                excluded_from=pa.string(),
+                window_start=UTC_MICROS,
+                window_end=UTC_MICROS,
+            )
+        ),
+        ("occurred_at",),
+        LOOKED_BACK_IN,
+    ),
+    Table.DAILY: _windows("day"),
+    Table.WEEKLY: _windows("first_day"),
 }
 
 

@@ -6,16 +6,19 @@ A module that declares such a stream is imported by Spark's executors, too, whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine import closing, derived
+from customer_activity.engine.closing import Closing
+from customer_activity.engine.derived import DEFINITION, Definition
 from customer_activity.lake import folding
 from customer_activity.lake.folding import Aggregates
 from customer_activity.lake.microbatch import MicroBatch, Place
@@ -41,6 +44,8 @@ class CurrentRows:
         aggregates: how each column but the key's joins the one of the row that is there; when not given, a reduced row
             takes that row's place.
         gone: the column of the reduced rows that tells that a row is to be deleted; None where none ever is.
+        closing: of a table of windows, when its rows are final.
+        definition, define: of such a table, what its windows are, and what makes the stream for others.
     """
 
     spec: Spec
@@ -48,6 +53,9 @@ class CurrentRows:
     reduce: Reduce
     aggregates: Aggregates | None = None
     gone: str | None = None
+    closing: Closing | None = None
+    definition: Definition | None = None
+    define: Callable[[Definition], CurrentRows] | None = None
 
     def __post_init__(self) -> None:
         """Refuse aggregates that leave it open what becomes of a column."""
@@ -72,11 +80,27 @@ class CurrentRows:
         """The columns that tell its rows apart."""
         return self.spec.how(self.target).key
 
+    def as_noted(self, lake: str) -> CurrentRows:
+        """Return it as its table was computed."""
+        found = None if self.define is None else derived.definition_noted(lake, self.spec, self.target)
+        return self if found is None or self.define is None else self.define(found)
+
+    def as_set(self, settings: Settings) -> CurrentRows:
+        """Return it as the settings have it."""
+        return self if self.define is None else self.define(Definition.of(settings))
+
     def open(self, context: Context) -> Opened:
-        """Open it for a driver."""
+        """Open it for a driver.
+
+        Raises:
+            SettingsError: its table was computed by another definition.
+        """
         from customer_activity.engine.changes import ChangeStream  # noqa: PLC0415 - executors open none
 
-        step = partial(self.step, spark=context.spark, settings=context.settings)
+        bound = self.as_set(context.settings)
+        if bound.definition is not None:
+            derived.require_same(context.settings.lake, self.spec, self.target, bound.definition)
+        step = partial(bound.step, spark=context.spark, settings=context.settings)
         return ChangeStream(self.spec, {self.source: self.columns}, lambda _: step).open(context)
 
     def step(self, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Steps:
@@ -84,11 +108,15 @@ class CurrentRows:
         from customer_activity.engine import merge_spread  # noqa: PLC0415 - executors merge nothing
         from customer_activity.engine.stream import Merge  # noqa: PLC0415 - likewise
 
+        before = self.closed(settings.lake)
+        after = before.after(part)
+        batch.extra |= after.noted(None if after.closing is None else after.closing.upto)
         if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
-            yield from merge_spread.steps(self, part, batch, spark=spark, settings=settings)
+            yield from merge_spread.steps(after, part, batch, spark=spark, settings=settings)
             return
         with batch.phase("compute"):
-            rows = self.reduce(part.batches(self.source, self.columns))
+            rows = after.marked(after.reduce(part.batches(self.source, self.columns)))
+            rows = after.with_closed(rows, partial(_held, settings.lake, before, after))
         update = None if self.aggregates is None else folding.as_sql(arrow_schema(self.target), self.aggregates)
         yield Merge(self.target, rows, update, None if self.gone is None else f"s.{self.gone}")
 
@@ -98,10 +126,76 @@ class CurrentRows:
             return self.reduce(reduced.to_batches())
         return folding.together(reduced, self.key, self.aggregates)
 
+    def closed(self, lake: str) -> CurrentRows:
+        """Return it with the windows closed that its table notes."""
+        if self.closing is None:
+            return self
+        upto = derived.noted(lake, self.spec, self.target).get(closing.NOTE)
+        return replace(self, closing=self.closing._replace(upto=upto))
+
+    def after(self, part: Feed) -> CurrentRows:
+        """Return it with the windows closed that a part closes."""
+        if self.closing is None:
+            return self
+        columns = [closing.WATERMARK]
+        watermarks = (batch.column(0) for batch in part.batches(self.source, columns))
+        return replace(self, closing=self.closing.moved(watermarks))
+
+    def marked(self, reduced: pa.Table) -> pa.Table:
+        """Say of reduced rows whether they are final, where they are of windows."""
+        return reduced if self.closing is None else self.closing.marked(reduced)
+
+    def with_closed(self, reduced: pa.Table, held: Callable[[], pa.Table]) -> pa.Table:
+        """Add what makes rows of the table final, to rows that are reduced to one a key."""
+        if self.closing is None or self.aggregates is None:
+            return reduced
+        ended = self.closing.closing(held(), self.aggregates)
+        return self.together(pa.concat_tables([reduced, ended.cast(reduced.schema)])) if ended.num_rows else reduced
+
     def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
         """Return the current rows that all changes come to."""
-        rows = self.reduce(changes)
+        watermarks: list[pa.Array] = []
+        rows = self.reduce(changes if self.closing is None else _watched(changes, watermarks))
+        if self.closing is not None:
+            rows = self.closing.moved(watermarks).marked(rows)
         if self.gone is not None:
             rows = rows.filter(pc.invert(rows.column(self.gone)))
         schema = arrow_schema(self.target)
         return rows.select(schema.names).cast(schema)
+
+    def note(self, rows: pa.Table) -> Mapping[str, Any]:
+        """Return what a commit notes that leaves the table with these rows."""
+        if self.closing is None:
+            return {}
+        final = rows.filter(rows.column(closing.IS_FINAL)).column(closing.END)
+        return self.noted(pc.max(final.cast(pa.int64())).as_py())
+
+    def noted(self, upto: int | None) -> Mapping[str, Any]:
+        """Return what a commit notes: by which definition the table is computed, and which windows are closed."""
+        of_windows = {} if self.definition is None else {DEFINITION: self.definition._asdict()}
+        return of_windows if upto is None else {**of_windows, closing.NOTE: upto}
+
+
+def _watched(changes: Iterable[pa.RecordBatch], watermarks: list[pa.Array]) -> Iterator[pa.RecordBatch]:
+    """Note the watermarks of rows that go by: of each batch the newest one."""
+    for batch in changes:
+        values = batch.column(closing.WATERMARK)
+        watermarks.append(pa.array([pc.max(values.cast(pa.int64())).as_py()], pa.int64()))
+        yield batch
+
+
+def _held(lake: str, before: CurrentRows, after: CurrentRows) -> pa.Table:
+    """Return the rows of a table whose windows have closed since."""
+    from deltalake import DeltaTable  # noqa: PLC0415 - executors read none
+
+    from customer_activity.catalog import table_path  # noqa: PLC0415 - likewise
+
+    schema = arrow_schema(after.target)
+    if before.closing is None or after.closing is None or after.closing.upto in (None, before.closing.upto):
+        return schema.empty_table()
+    kind = schema.field(closing.END).type
+    is_wanted = pc.field(closing.END) <= pa.scalar(after.closing.upto, kind)
+    if before.closing.upto is not None:
+        is_wanted &= pc.field(closing.END) > pa.scalar(before.closing.upto, kind)
+    found = DeltaTable(table_path(lake, after.target)).to_pyarrow_dataset().to_table(filter=is_wanted)
+    return found.select(schema.names).cast(schema)

@@ -62,7 +62,7 @@ def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
             groups, kind = _read(work, share, names), HELD
         else:
             changes = (batch for rows in _read(work, share, stream.columns) for batch in rows.to_batches())
-            groups, kind = iter([stream.reduce(changes)]), CHANGES
+            groups, kind = iter([stream.marked(stream.reduce(changes))]), CHANGES
         batches_read = (batch for rows in groups for batch in rows.to_batches())
         for rows in in_parts(batches_read, ROW_GROUP_ROWS, ROW_GROUP_BYTES):  # Arrow's parcels end at 2 GiB
             yield executors.parcels(lanes[_task_of(rows.select(stream.key), len(lanes))], rows, kind)
@@ -88,6 +88,7 @@ def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     stream = work.stream
     changes = stream.together(found[CHANGES]) if CHANGES in found else stream.reduce(())
     held = found.get(HELD, arrow_schema(stream.target).empty_table())
+    changes = stream.with_closed(changes, lambda: held)
     folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.gone)
     files = FileWriter(work.lake, stream.target)
     files.write(folded.rows)

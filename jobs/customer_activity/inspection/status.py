@@ -121,7 +121,7 @@ def report(settings: Settings) -> Report:
         notes.append(f"publishing is held by quality: {gate.describe(holding)}")
     if (correction := corrections.at_work(settings.lake)) is not None:
         notes.append(f"correction {correction.run} is at work, or was interrupted")
-    held = {table: found for table in Table if (found := _contents(settings, table, notes)) is not None}
+    held = {table: found for table in topology.tables() if (found := _contents(settings, table, notes)) is not None}
     newest = {table: contents.newest for table, contents in held.items()}
     current: dict[str, bool] = {}
     shows = {role: topology.reflected(role) for role in (PURCHASES_ROLE, PROFILES_ROLE)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import TABLES, arrow_schema
 from customer_activity.errors import SettingsError
@@ -56,7 +57,7 @@ def ensure_tables(lake: str) -> None:
     layout.refuse_others(lake)
     for folder in PRIVATE_FOLDERS if "://" not in lake else ():
         keep_private(Path(lake, folder))
-    for table in Table:
+    for table in topology.tables():
         if not DeltaTable.is_deltatable(table_path(lake, table)):
             create(lake, table)
 

@@ -57,6 +57,8 @@ def as_sql(schema: pa.Schema, aggregates: Aggregates) -> dict[str, str]:
 
 def _expression(column: pa.Field, how: Aggregate) -> str:
     ours, theirs = (f"{alias}.{column.name}" for alias in "ts")
+    if pa.types.is_boolean(column.type):
+        return f"({ours} {'AND' if how is Aggregate.MIN else 'OR'} {theirs})"
     if how is not Aggregate.SUM:
         return f"{'least' if how is Aggregate.MIN else 'greatest'}({ours}, {theirs})"
     if not pa.types.is_decimal(column.type):
@@ -139,6 +141,8 @@ def _joined(before: pa.Table, changes: pa.Table, aggregates: Aggregates | None) 
 
 def _added(ours: pa.ChunkedArray, theirs: pa.ChunkedArray, how: Aggregate) -> pa.ChunkedArray:
     kind = ours.type
+    if pa.types.is_boolean(kind):
+        return (pc.and_kleene if how is Aggregate.MIN else pc.or_kleene)(ours, theirs)
     if how is not Aggregate.SUM:
         is_theirs = pc.less(theirs, ours) if how is Aggregate.MIN else pc.greater(theirs, ours)
         return pc.coalesce(pc.if_else(is_theirs, theirs, ours), ours, theirs)

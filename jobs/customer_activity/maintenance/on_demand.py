@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 
 from customer_activity import topology
-from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import QueryAlreadyRunning
@@ -67,8 +66,8 @@ def at_rest(lake: str) -> list[Tended]:
     """
     try:
         with Lease(ProcessLock, lake, topology.names()):
-            done = [maintenance.tend(lake, table, target_bytes=RESTING_BYTES[table]) for table in Table]
-            for table in Table:
+            done = [maintenance.tend(lake, table, target_bytes=RESTING_BYTES[table]) for table in topology.tables()]
+            for table in topology.tables():
                 while maintenance.shorten(lake, table, TABLES[table].kept.commits):  # no stream waits
                     pass
             return done

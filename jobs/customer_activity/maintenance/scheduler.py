@@ -190,7 +190,7 @@ def _later(table: Table, error: Exception) -> None:
 def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:
     """Tables that are written here and nowhere else, with the queries that write them."""
     here = {query.query: query for query in running}
-    writers = {table: topology.writers(table) for table in Table}
+    writers = {table: topology.writers(table) for table in topology.tables()}
     return {
         table: [here[query] for query in queries]
         for table, queries in writers.items()

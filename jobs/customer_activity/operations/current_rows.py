@@ -1,4 +1,4 @@
-"""Make a table of current rows say what all of the table that it follows comes to.
+"""Make the table of a stream behind the hot path say what all of the table that it follows comes to.
 
 For one that was damaged, that was put back from a backup when the log of its source no longer reaches back so far, or
 whose source was corrected or put back itself. Only the rows that differ are replaced, in one commit.
@@ -14,32 +14,36 @@ import duckdb
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 
+from customer_activity import topology
 from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.current_rows import CurrentRows
+from customer_activity.engine.derived import Derived
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.named_operations import Operation
 from customer_activity.lake.replacing import replace
 from customer_activity.operations import differences
+from customer_activity.settings import Settings
 from customer_activity.streams.registry import STREAMS
 
 FIRST = 1  # the batch that it is: the one before would have read nothing
 
 
-def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = None) -> Table:
+def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = None, by: Settings | None = None) -> Table:
     """Replace the rows that differ, and write the query's checkpoint as if one batch had read all; return the table.
 
     There must be no checkpoint, and no driver. After a crash the table has what its newest commit says, as ever.
 
     Args:
         lake: whose table.
-        query: one that merges into a table of current rows.
+        query: one behind the hot path.
         epoch: of its lease, which this process holds.
         note: what else the commit notes.
+        by: what defines the rows where not what the table was computed by.
     """
-    stream = stream_of(query)
+    stream = stream_of(query).as_noted(lake) if by is None else stream_of(query).as_set(by)
     table, key = stream.target, stream.spec.how(stream.target).key
     source = DeltaTable(table_path(lake, stream.source))
     rows = rows_at(stream, source)
@@ -47,23 +51,30 @@ def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = Non
     with duckdb.connect(":memory:") as database:
         keys, coming = _differing(database, key, rows, _held(lake, table, rows.schema))
         transactions = [Transaction(*batch.transaction(table)), Transaction(lease_id(query), epoch)]
-        told = json.dumps({**json.loads(batch.metadata()), **(note or {})}, sort_keys=True)
+        told = json.dumps(
+            {**json.loads(batch.metadata()), **stream.note(rows), **_named(table), **(note or {})}, sort_keys=True
+        )
         properties = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": told})
         replace(lake, table, key, keys.to_batches(), coming.to_batches(), properties)
     checkpoint.write(lake, query, batch.generation, FIRST, OffsetRange(**batch.cut), is_committed=True)
     return table
 
 
-def stream_of(query: str) -> CurrentRows:
-    """Return the stream of a query that merges into a table of current rows."""
+def _named(table: Table) -> dict[str, str]:
+    """Name the operation where others read the table's change feed: they cannot go on from rows that are gone."""
+    return {"operation": Operation.CORRECTION.value} if topology.readers(table) else {}
+
+
+def stream_of(query: str) -> Derived:
+    """Return the stream of a query behind the hot path."""
     stream = STREAMS[query]
-    if not isinstance(stream, CurrentRows):
-        raise TypeError(f"{query} has no table of current rows")
+    if not isinstance(stream, Derived):
+        raise TypeError(f"{query} does not follow a table")
     return stream
 
 
-def rows_at(stream: CurrentRows, source: DeltaTable) -> pa.Table:
-    """Return the current rows that all of a source comes to, as it was opened, be it of a release before."""
+def rows_at(stream: Derived, source: DeltaTable) -> pa.Table:
+    """Return the rows that all of a source comes to, as it was opened, be it of a release before."""
     rows = source.to_pyarrow_dataset(schema=arrow_schema(stream.source))
     return stream.rows(rows.to_batches(columns=list(stream.columns)))
 

@@ -54,7 +54,7 @@ def check_agreement(lake: str, queries: Iterable[str]) -> None:
         CheckpointMismatch: a checkpoint is damaged, missing, of another generation, or older than the table; a table
             that the query writes or reads was put back from a backup.
     """
-    ids = {table: delta.table_id(lake, table) for table in Table}
+    ids = {table: delta.table_id(lake, table) for table in topology.tables()}
     for query in queries:
         state, written = checkpoint.state(lake, query), newest_batch(lake, query)
         if fault := _disagreement(state, written):

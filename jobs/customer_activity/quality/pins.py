@@ -42,7 +42,7 @@ def order() -> list[Table]:
     Readers before what they read: what is opened later can only be newer. So is quarantine before the events: silver
     puts into it what has landed.
     """
-    return list(dict.fromkeys([*(seen.made for seen in seen_tables()), Table.QUARANTINE, *Table]))
+    return list(dict.fromkeys([*(seen.made for seen in seen_tables()), Table.QUARANTINE, *topology.tables()]))
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,8 @@ def pin(settings: Settings) -> Pins:
                 f"no table {table.label} at {settings.lake}", remedy="run `activity stream`, or correct ACTIVITY_LAKE"
             ) from None
     seen = {seen: _seen(settings.lake, seen, tables, done[seen.stream]) for seen in seen_tables()}
-    return Pins(
-        {table: tables[table] for table in Table}, seen, _landed(settings.lake, tables, done[topology.landing().name])
-    )
+    landed = _landed(settings.lake, tables, done[topology.landing().name])
+    return Pins({table: tables[table] for table in topology.tables()}, seen, landed)
 
 
 def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: checkpoint.Progress | None) -> int:

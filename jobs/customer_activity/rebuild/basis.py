@@ -16,7 +16,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.resumption import NOTHING, read_by, refuse_snapshot
-from customer_activity.engine.current_rows import CurrentRows
+from customer_activity.engine.derived import Derived
 from customer_activity.errors import TransientError
 from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.operations import current_rows
@@ -25,9 +25,9 @@ from customer_activity.topology import Edge, Spec
 
 
 class Current(NamedTuple):
-    """A table of current rows, and the one that it follows as far as it has read that; None: nothing of it."""
+    """A table of a stream behind the hot path, and the one that it follows as far as it has read it; None: nothing."""
 
-    stream: CurrentRows
+    stream: Derived
     table: DeltaTable
     source: DeltaTable | None
 
@@ -38,7 +38,7 @@ class Basis(NamedTuple):
     Attributes:
         landed: bronze's tables of events as silver had read them.
         live: silver's tables as gold had read them, and gold's changes.
-        current: the tables of current rows.
+        current: the tables of the streams behind the hot path.
     """
 
     landed: Mapping[Table, DeltaTable | None]
@@ -109,7 +109,7 @@ def newest(lake: str) -> Basis:
     events = [edge.read for edge in topology.judging()]
     made = [table for spec in topology.rebuilt() for table in spec.telling]
     opened = {table: _at(lake, table, deltalog.newest_version(lake, table)) for table in (*events, *made)}
-    streams = (current_rows.stream_of(spec.name) for spec in topology.behind())
+    streams = (current_rows.stream_of(spec.name).as_noted(lake) for spec in topology.behind())
     current = [Current(each, _newest(lake, each.target), _newest(lake, each.source)) for each in streams]
     return Basis({each: opened[each] for each in events}, {each: opened[each] for each in made}, current)
 
@@ -122,7 +122,7 @@ def read_upto(lake: str, behind: Spec) -> int:
 
 def _as_noted(lake: str, spec: Spec) -> Current:
     """Open a table of current rows, and its source at the version that its newest commit notes as read."""
-    stream = current_rows.stream_of(spec.name)
+    stream = current_rows.stream_of(spec.name).as_noted(lake)
     (edge,) = spec.edges
     table = _newest(lake, edge.made)
     return Current(stream, table, _at(lake, edge.read, _read(lake, edge, _note(lake, edge.stream, edge.made, table))))

@@ -9,9 +9,11 @@ from customer_activity import topology
 from customer_activity.engine.stream import Stream
 from customer_activity.streams.bronze import stream as bronze
 from customer_activity.streams.current import activity, profiles, summaries
+from customer_activity.streams.event_time import stream as event_time
 from customer_activity.streams.gold import stream as gold
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.silver import stream as silver
+from customer_activity.streams.windows import daily, late_events, weekly
 
 ALL: tuple[Stream, ...] = (
     bronze.STREAM,
@@ -21,6 +23,10 @@ ALL: tuple[Stream, ...] = (
     summaries.STREAM,
     profiles.STREAM,
     activity.STREAM,
+    event_time.STREAM,
+    late_events.STREAM,
+    daily.STREAM,
+    weekly.STREAM,
 )
 STREAMS = {stream.spec.name: stream for stream in ALL}
 

@@ -31,7 +31,7 @@ COUNTED = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.
 KNOWN = frozenset({*COUNTED, Table.SUMMARIES, Table.PROFILES, Table.ACTIVITY_CHANGES, Table.ACTIVITY})
 VIEW, ORDER, ACCOUNTING = "view", "landing order", "accounting"
 OF_GOLD = frozenset({Table.ACTIVITY_CHANGES.label, Table.ACTIVITY.label, VIEW})
-ALL = frozenset({*(table.label for table in Table), VIEW, ORDER, ACCOUNTING})
+ALL = frozenset({*(table.label for table in KNOWN), VIEW, ORDER, ACCOUNTING})
 
 
 def subject(check: Check) -> str:
@@ -120,7 +120,7 @@ def compare(
         checks.append(compare_rows(table.label, columns, rows, found))
     if only & OF_GOLD:
         checks += _compare_gold(settings, tables, wanted, view, chosen)
-    checks += _compare_others(tables, expected, [each for each in others if each.table.label in only], chosen)
+    checks += _compare_others(settings, tables, expected, [each for each in others if each.table.label in only], chosen)
     has_arrived = {source.topic: bool(source.followed) and source.followed != source.end for source in sources}
     for topic, outcomes in expected.outcomes.items():
         checks.append(comparison.compare_accounting(topic, outcomes, told.commits, is_moving=has_arrived[topic]))
@@ -141,17 +141,22 @@ def _compare_gold(
 
 
 def _compare_others(
-    tables: lake.Tables, expected: Expected, others: Sequence[Declared], chosen: frozenset[str] | None
+    settings: Settings,
+    tables: lake.Tables,
+    expected: Expected,
+    others: Sequence[Declared],
+    chosen: frozenset[str] | None,
 ) -> Iterator[Check]:
     """Compare tables of added streams with what they declare; without a declared query a check is not possible."""
     if chosen is not None or not others:
         why = "a sample is of customers, and this table need not be"
         yield from (Check(each.table.label, 0, 0, 0, impossible=why) for each in others)
         return
-    with declared.opened(expected) as database:
+    with declared.opened(expected, tables.get(Table.WATERMARKS)) as database:
         for each in others:
             if each.query:
-                yield declared.compare(database, each, tables[each.table])
+                notes = lake.commits(settings.lake, each.table, tables[each.table]).metadata
+                yield declared.compare(database, each, tables[each.table], notes)
             else:
                 why = "its stream does not say what it must hold"
                 yield Check(each.table.label, 0, 0, 0, impossible=why)

@@ -5,6 +5,11 @@ same names in silver, amounts as decimals and times as timestamps with time zone
 
     purchases    the purchases that count, one row a purchase_id
     profiles     the current profiles, one row a customer_id
+
+and what was decided or set when the tables were computed, which the input does not tell:
+
+    watermarks   the table of that name, where there is one
+    definition   one row, by which the table was computed, as its newest commit notes it: `time_zone`, `grace_hours`
 """
 
 from __future__ import annotations
@@ -56,7 +61,7 @@ class Declared(NamedTuple):
 
 
 @contextmanager
-def opened(expected: Expected) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(expected: Expected, watermarks: DeltaTable | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database that has what the oracle recomputed; what does not fit into memory is on disk meanwhile."""
     relations = {
         "purchases": _relation(PURCHASE_COLUMNS, expected.purchases),
@@ -67,11 +72,15 @@ def opened(expected: Expected) -> Iterator[duckdb.DuckDBPyConnection]:
         database.execute("SET TimeZone = 'UTC'")
         for name, rows in relations.items():
             database.register(name, rows)
+        if watermarks is not None:
+            database.register("watermarks", watermarks.to_pyarrow_dataset())
         yield database
 
 
-def compare(database: duckdb.DuckDBPyConnection, declared: Declared, table: DeltaTable) -> Check:
-    """Compare a table with what its stream says that it must hold.
+def compare(
+    database: duckdb.DuckDBPyConnection, declared: Declared, table: DeltaTable, notes: Iterable[Mapping[str, Any]] = ()
+) -> Check:
+    """Compare a table with what its stream says that it must hold; `notes` are those of its commits, the newest first.
 
     Raises:
         TerminalError: the query does not run, or lacks a column.
@@ -79,6 +88,7 @@ def compare(database: duckdb.DuckDBPyConnection, declared: Declared, table: Delt
     label = declared.table.label
     columns = [field.name for field in table.schema().fields]
     database.register("stored", table.to_pyarrow_dataset())
+    database.register("definition", _definition(notes))
     chosen = _names(columns)
     try:
         database.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS SELECT {chosen} FROM ({declared.query})")  # noqa: S608 - the stream's
@@ -108,6 +118,13 @@ def compare(database: duckdb.DuckDBPyConnection, declared: Declared, table: Delt
             is_wanted = _row(database, "wanted", keys, key) is not None
             differences.add(name, "is there more than once" if is_wanted else "should not be there")
     return differences.check(label, _count(database, "wanted"), _count(database, "found"))
+
+
+def _definition(notes: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return by what a table was computed; empty where its commits do not tell."""
+    schema = pa.schema({"time_zone": pa.string(), "grace_hours": pa.float64()})
+    found = next((note["definition"] for note in notes if "definition" in note), None)
+    return pa.Table.from_pylist([] if found is None else [found], schema)
 
 
 def _require_types(database: duckdb.DuckDBPyConnection, label: str) -> None:

@@ -53,19 +53,19 @@ class Landed(NamedTuple):
     columns: tuple[Any, ...]
 
 
-def open_tables(settings: Settings) -> dict[Table, DeltaTable]:
-    """Open every table at its newest version; the object keeps that version.
+def open_tables(settings: Settings, wanted: Sequence[Table]) -> dict[Table, DeltaTable]:
+    """Open tables at their newest versions; an object keeps its version.
 
     Raises:
         TerminalError: a table is not there.
     """
     tables, missing = {}, []
-    for table in Table:
+    for table in wanted:
         try:
             tables[table] = DeltaTable(table_path(settings.lake, table))
         except TableNotFoundError:
             missing.append(table.label)
-    if missing and len(missing) == len(Table):
+    if missing and len(missing) == len(wanted):
         raise TerminalError(f"no lake at {settings.lake}", remedy="run `activity stream`, or correct ACTIVITY_LAKE")
     if missing:
         what = f"{settings.lake}: no table {', '.join(missing)}"

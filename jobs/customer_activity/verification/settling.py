@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from customer_activity.catalog import Table
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input, lake
 
@@ -20,11 +22,11 @@ def state(tables: lake.Tables, view_ends: dict[int, int]) -> tuple[Any, ...]:
     return lake.versions(tables), tuple(sorted(view_ends.items()))
 
 
-def has_moved(settings: Settings, before: tuple[Any, ...], deadline: float) -> bool:
-    """Wait until the pipeline has done something since `before`; False when it has not, or time is over."""
+def has_moved(settings: Settings, wanted: Sequence[Table], before: tuple[Any, ...], deadline: float) -> bool:
+    """Wait until the pipeline has written to these tables or the view since `before`; False when it has not in time."""
     quiet_until = time.monotonic() + QUIET_SECONDS
     while time.monotonic() < deadline:
-        if state(lake.open_tables(settings), kafka_input.ends(settings, settings.view_topic)) != before:
+        if state(lake.open_tables(settings, wanted), kafka_input.ends(settings, settings.view_topic)) != before:
             return True
         if time.monotonic() > quiet_until and not is_running(settings):
             return False

@@ -12,7 +12,7 @@ from functools import partial
 from customer_activity.errors import TransientError
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input, lake, oracle, settling
-from customer_activity.verification.checking import ALL, VIEW, OnStep, Told, compare, moving, subject, tell
+from customer_activity.verification.checking import ALL, KNOWN, VIEW, OnStep, Told, compare, moving, subject, tell
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.declared import Declared
 from customer_activity.verification.landing import TopicInput
@@ -53,7 +53,7 @@ def verify(
     settle_seconds: float,
     sample: int | None = None,
     seed: int = 0,
-    only: frozenset[str] = ALL,
+    only: frozenset[str] | None = None,
     others: Sequence[Declared] = (),
     on_step: OnStep = lambda _: None,
 ) -> Report:
@@ -67,7 +67,8 @@ def verify(
         settle_seconds: how long a pipeline that is at work may take to reach the end of the input noted at the start.
         sample: compare silver, gold and the view of this many random customers only.
         seed: of the sample.
-        only: what is compared: tables by their labels, the view, the order of landings, the accounting.
+        only: what is compared: tables by their labels, the view, the order of landings, the accounting; all of it when
+            not given.
         others: tables that the oracle does not know, with what their streams say that they must hold.
         on_step: told what is being done.
 
@@ -77,7 +78,9 @@ def verify(
         TransientError: records of every customer of the sample arrived meanwhile.
     """
     started = time.monotonic()
-    tables = lake.open_tables(settings)  # before a million records are read for nothing
+    only = ALL.union(each.table.label for each in others) if only is None else only
+    wanted = [*sorted(KNOWN), *(each.table for each in others)]
+    tables = lake.open_tables(settings, wanted)  # before a million records are read for nothing
     with _without_garbage_collection():
         on_step("reading the order of bronze")
         told = tell(settings, tables)
@@ -90,7 +93,7 @@ def verify(
         view, positions = ViewTopic(), kafka_input.begins(settings, settings.view_topic)
         deadline = None
         while True:
-            tables = lake.open_tables(settings)
+            tables = lake.open_tables(settings, wanted)
             ends = kafka_input.ends(settings, settings.view_topic)
             state = settling.state(tables, ends)
             if told.versions != lake.versions(tables):
@@ -111,7 +114,7 @@ def verify(
                 break
             deadline = deadline or time.monotonic() + settle_seconds
             on_step("waiting for the pipeline")
-            if not settling.has_moved(settings, state, deadline):
+            if not settling.has_moved(settings, wanted, state, deadline):
                 break
     chosen = choose(expected, sample=sample, seed=seed) or frozenset()
     settled = chosen - moving(sources)

@@ -1,0 +1,112 @@
+"""What streams behind the hot path have in common: their table follows from all rows of one other table.
+
+So the table can be computed a second time, compared and repaired, whatever the stream does batch by batch. Some need to
+know more than the rows: what their windows are, or what was decided when rows landed. They note it in their commits,
+and `as_noted` gives the stream that goes by it.
+
+Spark's executors import this module and need little for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
+
+import pyarrow as pa
+
+from customer_activity.catalog import Table
+from customer_activity.errors import SettingsError
+from customer_activity.topology import Spec
+
+if TYPE_CHECKING:
+    from customer_activity.settings import Settings
+
+DEFINITION = "definition"  # in the note of a commit: what windows are
+MICROS_AN_HOUR = 3_600_000_000
+
+
+class Definition(NamedTuple):
+    """What windows are: as the settings say, and as the tables were computed.
+
+    Attributes:
+        time_zone: of calendar days, as IANA names it.
+        grace_hours: how late a purchase may be, in event time.
+    """
+
+    time_zone: str = "UTC"
+    grace_hours: float = 24.0
+
+    @property
+    def grace(self) -> int:
+        """The grace in microseconds."""
+        return round(self.grace_hours * MICROS_AN_HOUR)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Definition:
+        """Return what the settings say."""
+        return cls(settings.time_zone, settings.grace_hours)
+
+    def __str__(self) -> str:
+        """Say it as settings."""
+        return f"ACTIVITY_TIME_ZONE={self.time_zone}, ACTIVITY_GRACE_HOURS={self.grace_hours:g}"
+
+
+@runtime_checkable
+class Derived(Protocol):
+    """A stream whose table follows from all rows of its source."""
+
+    @property
+    def spec(self) -> Spec:
+        """What it is."""
+
+    @property
+    def source(self) -> Table:
+        """The table that it follows."""
+
+    @property
+    def target(self) -> Table:
+        """The table that follows from it."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """What is read of the source."""
+
+    def as_noted(self, lake: str) -> Self:
+        """Return it as a lake's table was computed."""
+
+    def as_set(self, settings: Settings) -> Self:
+        """Return it as it is to be computed."""
+
+    def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
+        """Return the rows of the table, made of all rows of the source."""
+
+    def note(self, rows: pa.Table) -> Mapping[str, Any]:
+        """Return what a commit notes that leaves the table with these rows."""
+
+
+def noted(lake: str, spec: Spec, table: Table) -> Mapping[str, Any]:
+    """Return what a stream's newest commit to its table notes."""
+    from customer_activity.lake import history  # noqa: PLC0415 - executors look into no log
+
+    return history.latest_metadata(lake, table, spec.name)
+
+
+def definition_noted(lake: str, spec: Spec, table: Table) -> Definition | None:
+    """Return by which definition a table was computed; None where nothing was."""
+    found = noted(lake, spec, table).get(DEFINITION)
+    return None if found is None else Definition(**found)
+
+
+def require_same(lake: str, spec: Spec, table: Table, wanted: Definition) -> None:
+    """Make sure that a table has been computed by a definition, as far as it has been.
+
+    Raises:
+        SettingsError: it was computed by another one.
+    """
+    found = definition_noted(lake, spec, table)
+    if found is not None and found != wanted:
+        raise SettingsError(
+            f"{table.label} was computed with {found}, and the settings say {wanted}",
+            remedy=f"`activity rebuild --stream {spec.name}` computes it anew from {spec.sources[0].label}; or set "
+            "them as they were",
+        )

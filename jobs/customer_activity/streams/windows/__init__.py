@@ -1,0 +1,1 @@
+"""A customer's purchases by windows of whole days, and the purchases that came too late for them."""

@@ -1,0 +1,119 @@
+"""Late events: which purchases do the windows leave out, by how much are they late, and why?
+
+Reads      silver.timed_purchases, change data feed
+Writes     ops.late_events (append)
+Grain      one row per purchase and window that leaves it out; one alone, without a window, where all of them do
+On restart what the newest commit notes as read is left out
+
+It goes by the rules that the windows go by, on the same stamps: a purchase is in a window or it is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine.appended import Appended
+from customer_activity.engine.derived import Definition
+from customer_activity.lake.datafiles import in_parts
+from customer_activity.lake.reducing import PART_ROWS
+from customer_activity.streams.event_time.clock import EXPECTED as STAMPED
+from customer_activity.streams.windows import daily, lateness, weekly
+from customer_activity.streams.windows.days import Days, windows_of
+from customer_activity.streams.windows.lateness import Late
+from customer_activity.topology import Reads, Spec, Writes
+
+WINDOWS = (daily.DAYS, weekly.DAYS)
+OF_PURCHASE = ("purchase_id", "customer_id", "amount", "occurred_at", "partition", "offset", "landing")
+EXPECTED = """
+WITH stamped AS ({stamped}),
+given AS (
+    SELECT stamped.*, time_zone, grace FROM stamped,
+        (SELECT time_zone, to_microseconds(round(grace_hours * 3600000000)::BIGINT) AS grace FROM definition)
+),
+windows AS (
+    SELECT given.*, excluded_from, timezone(time_zone, occurred_at)::DATE - hop::INTEGER AS first_day,
+        timezone(time_zone, first_day::TIMESTAMP) AS window_start,
+        timezone(time_zone, (first_day + days)::TIMESTAMP) AS window_end
+    FROM given, (VALUES {windows}) AS tables(excluded_from, days), unnest(range(days)) AS hops(hop)
+    WHERE coalesce(partition_time - occurred_at <= grace, true)
+)
+SELECT {columns}, '{late}' AS reason, date_diff('millisecond', occurred_at, partition_time) AS late_by_ms,
+    NULL::VARCHAR AS excluded_from, NULL::TIMESTAMPTZ AS window_start, NULL::TIMESTAMPTZ AS window_end
+FROM given WHERE partition_time - occurred_at > grace
+UNION ALL BY NAME
+SELECT {columns}, '{closed}' AS reason, date_diff('millisecond', window_end, watermark) AS late_by_ms,
+    excluded_from, window_start, window_end
+FROM windows WHERE watermark >= window_end + grace
+"""
+SPEC = Spec(
+    "late_events",
+    reads=(Reads(Table.TIMED_PURCHASES, progress=Table.LATE_EVENTS),),
+    writes=(
+        Writes(
+            Table.LATE_EVENTS,
+            key=("purchase_id", "excluded_from", "window_start"),
+            expected=EXPECTED.format(
+                stamped=STAMPED,
+                windows=", ".join(f"('{each.table.label}', {each.days})" for each in WINDOWS),
+                columns=", ".join(f'"{name}"' for name in OF_PURCHASE),
+                late=Late.LATER_THAN_GRACE,
+                closed=Late.WINDOW_CLOSED,
+            ),
+        ),
+    ),
+    promises="each purchase that a window leaves out is listed once for it",
+    is_behind=True,
+    is_optional=True,
+)
+COLUMNS = [*OF_PURCHASE, "partition_time", "watermark"]
+
+
+def stream(definition: Definition) -> Appended:
+    """Return the stream for one definition of the windows."""
+    return Appended(SPEC, COLUMNS, partial(late_ones, definition), definition=definition, define=stream)
+
+
+def late_ones(definition: Definition, purchases: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Which purchases are left out. Grain: see the module; columns of ops.late_events."""
+    schema = arrow_schema(Table.LATE_EVENTS)
+    found = [schema.empty_table()]
+    for part in in_parts(purchases, PART_ROWS):
+        is_late = lateness.is_late(part, definition.grace)
+        late = part.filter(is_late)
+        found.append(_listed(late, Late.LATER_THAN_GRACE, lateness.lateness(late)))
+        for days in WINDOWS:
+            found += _closed(part.filter(pc.invert(is_late)), days, definition)
+    return pa.concat_tables(found)
+
+
+def _closed(purchases: pa.Table, days: Days, definition: Definition) -> Iterator[pa.Table]:
+    """Yield those that came for windows which were closed, with these."""
+    for rows in windows_of(purchases, days, definition.time_zone):
+        closed = rows.filter(lateness.is_closed(rows, rows.column("window_end"), definition.grace))
+        late_by = pc.subtract(closed.column("watermark").cast(pa.int64()), closed.column("window_end").cast(pa.int64()))
+        yield _listed(closed, Late.WINDOW_CLOSED, late_by, days.table.label)
+
+
+def _listed(purchases: pa.Table, reason: Late, late_by: pa.ChunkedArray, excluded_from: str | None = None) -> pa.Table:
+    schema, rows = arrow_schema(Table.LATE_EVENTS), purchases.num_rows
+    has_window = "window_end" in purchases.column_names
+    columns = {
+        **{name: purchases.column(name) for name in OF_PURCHASE},
+        "reason": pa.repeat(pa.scalar(reason.value), rows),
+        "late_by_ms": pc.divide(late_by, 1000),
+        "excluded_from": pa.repeat(pa.scalar(excluded_from, pa.string()), rows),
+        **{
+            name: purchases.column(name) if has_window else pa.nulls(rows, schema.field(name).type)
+            for name in ("window_start", "window_end")
+        },
+    }
+    return pa.table(columns).select(schema.names).cast(schema)
+
+
+STREAM = stream(Definition())

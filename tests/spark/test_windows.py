@@ -1,0 +1,263 @@
+"""Windows of days: what is in them, what is left out and when they are final, whatever the batches and the crashes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from customer_activity import topology
+from customer_activity.catalog import Table
+from customer_activity.lake import delta
+from customer_activity.lake.failpoints import FailPoint
+from customer_activity.operations import current_rows
+from customer_activity.settings import Settings
+from support import event_time
+from support.event_time import Windows
+from support.pipeline import Pipeline
+from support.proof import proof
+from support.quick_pipeline import QuickPipeline
+from support.records import Record, purchase
+
+HOUR, DAY = 3_600_000, 86_400_000
+START = int(datetime(2026, 3, 26, tzinfo=UTC).timestamp() * 1000)  # three days before clocks change in Berlin
+BERLIN = "Europe/Berlin"
+CHAIN = ("event_time", "late_events", "daily", "weekly")
+TABLES = (Table.WATERMARKS, Table.TIMED_PURCHASES, Table.LATE_EVENTS, Table.DAILY, Table.WEEKLY)
+OF_DAYS = {Table.DAILY: (1, "day"), Table.WEEKLY: (7, "first_day")}
+
+
+class Killed(Exception):
+    """Raised at a fail point, as if the process had ended there."""
+
+
+@pytest.fixture
+def windowed(spark: SparkSession, settings: Settings) -> Iterator[Pipeline]:
+    """Return the queries with those of windows switched on."""
+    topology.switch_on(CHAIN[1:])
+    wanted = settings.model_copy(update={"time_zone": BERLIN, "grace_hours": 24.0})
+    delta.ensure_tables(wanted.lake)
+    yield QuickPipeline(spark, wanted)
+    topology.switch_on([])
+
+
+def bought(number: int, at: int, customer: str = "C-1", amount: str = "1.25", sent: int | None = None) -> Record:
+    return purchase(f"P-{number}", customer, amount, START + at, sent=START + at if sent is None else sent)
+
+
+def world(seed: int, purchases: int = 120, late_hours: float = 20.0, days: int = 12) -> list[Record]:
+    """Return purchases of some days in the order in which they arrive: each up to so many hours late."""
+    chance = random.Random(seed)
+    times = sorted(chance.randrange(days * DAY) for _ in range(purchases))
+    arrivals = [(at + chance.random() * late_hours * HOUR, number, at) for number, at in enumerate(times)]
+    return [
+        bought(number, at, f"C-{number % 4}", f"{number % 7}.{number % 10}5", sent=START + int(arrival))
+        for arrival, number, at in sorted(arrivals)
+    ]
+
+
+def land(pipeline: Pipeline, records: Sequence[Record], batches: int = 1) -> None:
+    """Let bronze and silver take records in so many batches."""
+    size = -(-len(records) // batches)
+    for begin in range(0, len(records), size):
+        pipeline.send(*records[begin : begin + size])
+        take(pipeline)
+
+
+def land_in(pipeline: Pipeline, partition: int, *records: Record) -> None:
+    """Let bronze and silver take records of one partition."""
+    pipeline.sent += [pipeline.log.append(record, partition) for record in records]
+    take(pipeline)
+
+
+def take(pipeline: Pipeline) -> None:
+    for hop in ("bronze", "silver"):
+        pipeline.hop(hop)
+
+
+def follow(pipeline: Pipeline) -> None:
+    for hop in CHAIN:
+        pipeline.hop(hop)
+
+
+def wanted(pipeline: Pipeline, days: int) -> Windows:
+    settings = pipeline.settings
+    return event_time.expected(
+        event_time.as_bought(pipeline.rows(Table.PURCHASES)),
+        days=days,
+        zone=settings.time_zone,
+        grace=timedelta(hours=settings.grace_hours),
+        idle=timedelta(minutes=settings.idle_partition_minutes),
+    )
+
+
+def assert_right(pipeline: Pipeline) -> None:
+    """Hold all tables against the rules, in Python and by the queries that the streams declare."""
+    grace = timedelta(hours=pipeline.settings.grace_hours)
+    late = {
+        (row["purchase_id"], row["reason"], row["excluded_from"], row["window_start"])
+        for row in pipeline.rows(Table.LATE_EVENTS)
+    }
+    expected_late: set[tuple[Any, ...]] = set()
+    for table, (days, first_day) in OF_DAYS.items():
+        right = wanted(pipeline, days)
+        rows = {(row["customer_id"], row[first_day]): row for row in pipeline.rows(table)}
+        figures = {key: (row["purchase_count"], row["total_amount"]) for key, row in rows.items()}
+        assert figures == {key: (window.count, window.total) for key, window in right.windows.items()}
+        assert {key for key, row in rows.items() if row["is_final"]} == right.final(grace)
+        extremes = {key: (row["first_purchase_at"], row["last_purchase_at"]) for key, row in rows.items()}
+        assert extremes == {key: (min(each.times), max(each.times)) for key, each in right.windows.items()}
+        for purchase_id, reason, first in right.late:
+            at = None if first is None else event_time.midnight(first, pipeline.settings.time_zone)
+            expected_late.add((purchase_id, reason, None if first is None else table.label, at))
+    assert late == expected_late
+    for table in TABLES:
+        check = proof(pipeline, table)
+        assert check.ok, check
+
+
+def test_days_are_those_of_the_time_zone_and_clocks_change(windowed: Pipeline) -> None:
+    records = [
+        bought(1, 3 * DAY - HOUR - 60_000),  # 28 March, 23:59 in Berlin
+        bought(2, 3 * DAY - HOUR),  # 29 March, 00:00: this day has 23 hours
+        bought(3, 4 * DAY - 2 * HOUR - 60_000),  # 23:59 of that day
+        bought(4, 4 * DAY - 2 * HOUR),  # 30 March
+    ]
+    land(windowed, records)
+    follow(windowed)
+    counts = {row["day"]: row["purchase_count"] for row in windowed.rows(Table.DAILY)}
+    assert counts == {date(2026, 3, 28): 1, date(2026, 3, 29): 2, date(2026, 3, 30): 1}
+    lengths = {row["day"]: row["window_end"] - row["window_start"] for row in windowed.rows(Table.DAILY)}
+    assert lengths[date(2026, 3, 29)] == timedelta(hours=23)
+    assert_right(windowed)
+
+
+def test_a_purchase_is_in_each_of_seven_windows(windowed: Pipeline) -> None:
+    land(windowed, [bought(1, 10 * HOUR)])
+    follow(windowed)
+    assert [row["first_day"] for row in windowed.rows(Table.WEEKLY, "first_day")] == [
+        date(2026, 3, day) for day in range(20, 27)
+    ]
+
+
+def test_a_day_is_final_once_and_nothing_is_added_then(windowed: Pipeline) -> None:
+    def states() -> dict[date, tuple[int, bool]]:
+        return {row["day"]: (row["purchase_count"], row["is_final"]) for row in windowed.rows(Table.DAILY)}
+
+    land(windowed, [bought(1, 12 * HOUR)])
+    follow(windowed)
+    assert states() == {date(2026, 3, 26): (1, False)}
+    windowed.log.partitions = 1
+    land(windowed, [bought(2, 2 * DAY + 12 * HOUR), bought(3, 13 * HOUR + 2 * DAY)])
+    follow(windowed)
+    # No purchase of 26 March is in this batch: the watermark has passed its end and the grace.
+    assert states()[date(2026, 3, 26)] == (1, True)
+    land(windowed, [bought(4, 13 * HOUR)])
+    follow(windowed)
+    assert states()[date(2026, 3, 26)] == (1, True)
+    (late,) = windowed.rows(Table.LATE_EVENTS)
+    assert (late["purchase_id"], late["reason"], late["late_by_ms"]) == ("P-4", "later_than_grace", 2 * DAY)
+    assert_right(windowed)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_the_order_within_the_grace_the_tables_are_the_same(windowed: Pipeline, seed: int) -> None:
+    records = world(7, late_hours=0)
+    chance = random.Random(seed)
+    shuffled = sorted(records, key=lambda each: each.fields()["occurredAtEpochMillis"] + chance.random() * 11 * HOUR)
+    land(windowed, shuffled, batches=1 + seed)
+    follow(windowed)
+    assert windowed.rows(Table.LATE_EVENTS) == []
+    counted = {(row["customer_id"], row["day"]): row["purchase_count"] for row in windowed.rows(Table.DAILY)}
+    right = event_time.expected(
+        event_time.as_bought(windowed.rows(Table.PURCHASES)), days=1, zone=BERLIN, grace=timedelta(days=9_999)
+    )
+    assert counted == {key: window.count for key, window in right.windows.items()}
+    assert_right(windowed)
+
+
+@pytest.mark.parametrize("cuts", [1, 3, 10, 60])
+def test_what_is_too_late_is_so_whatever_the_batches(windowed: Pipeline, cuts: int) -> None:
+    windowed.settings = windowed.settings.model_copy(update={"grace_hours": 3.0})
+    windowed.restart()
+    records = world(11)
+    size = -(-len(records) // cuts)
+    for begin in range(0, len(records), size):
+        land(windowed, records[begin : begin + size])
+        follow(windowed)
+    late = {row["purchase_id"] for row in windowed.rows(Table.LATE_EVENTS)}
+    stamps = {row["purchase_id"]: row["partition_time"] for row in windowed.rows(Table.TIMED_PURCHASES)}
+    assert len(late) > 10
+    assert_right(windowed)
+    for sent in windowed.log.entries.values():
+        times = [datetime.fromtimestamp(each.fields()["occurredAtEpochMillis"] / 1000, UTC) for each in sent]
+        for number, record in enumerate(sent):
+            assert stamps[record.fields()["purchaseId"]] == max(times[:number], default=None)
+
+
+def test_a_silent_partition_holds_no_window_open_and_is_told(windowed: Pipeline) -> None:
+    land_in(windowed, 0, bought(1, HOUR))
+    for number in range(8):
+        land_in(windowed, 1, *(bought(10 * number + hour, (10 * number + hour) * HOUR) for hour in range(2, 12)))
+    follow(windowed)
+    assert date(2026, 3, 26) in {row["day"] for row in windowed.rows(Table.DAILY) if row["is_final"]}
+    last = max(windowed.rows(Table.WATERMARKS), key=lambda row: row["landing"])
+    assert [(each["partition"], each["is_idle"]) for each in last["positions"]] == [(0, True), (1, False)]
+    land_in(windowed, 0, bought(500, 2 * HOUR, sent=START + 80 * HOUR))
+    follow(windowed)
+    reasons = {(row["reason"], row["excluded_from"]) for row in windowed.rows(Table.LATE_EVENTS)}
+    assert ("window_closed", Table.DAILY.label) in reasons
+    assert_right(windowed)
+
+
+@pytest.mark.parametrize("stream", CHAIN)
+@pytest.mark.parametrize("place", [FailPoint.STAGED, FailPoint.COMMITTED], ids=str)
+def test_a_driver_that_is_killed_adds_nothing_twice(windowed: Pipeline, stream: str, place: FailPoint) -> None:
+    def killed(point: FailPoint) -> None:
+        if point is place:
+            raise Killed
+
+    windowed.settings = windowed.settings.model_copy(update={"grace_hours": 3.0})
+    windowed.restart()
+    records = world(3)
+    land(windowed, records[:60], batches=3)
+    follow(windowed)
+    land(windowed, records[60:], batches=3)
+    for hop in CHAIN[: CHAIN.index(stream)]:
+        windowed.hop(hop)
+    with pytest.raises(Killed):
+        windowed.hop(stream, killed)
+    windowed.repeat(stream)
+    for hop in CHAIN[CHAIN.index(stream) + 1 :]:
+        windowed.hop(hop)
+    assert_right(windowed)
+
+
+def test_executors_come_to_the_same(windowed: Pipeline) -> None:
+    windowed.settings = windowed.settings.model_copy(update={"placement": "executors", "grace_hours": 3.0})
+    windowed.restart()
+    records = world(5)
+    for begin in range(0, len(records), 40):
+        land(windowed, records[begin : begin + 40])
+        follow(windowed)
+    assert windowed.batches["daily"][-1].placement is not None
+    assert str(windowed.batches["daily"][-1].placement.place) == "executors"
+    assert_right(windowed)
+
+
+@pytest.mark.parametrize("table", TABLES[1:])
+def test_computed_again_the_tables_are_the_same(windowed: Pipeline, table: Table) -> None:
+    windowed.settings = windowed.settings.model_copy(update={"grace_hours": 3.0})
+    windowed.restart()
+    records = world(13)
+    land(windowed, records, batches=12)
+    follow(windowed)
+    before = windowed.rows(table)
+    (query,) = topology.writers(table)
+    current_rows.make(windowed.settings.lake, query, 1)
+    assert windowed.rows(table) == before
+    assert_right(windowed)
