@@ -22,6 +22,7 @@ class Table(StrEnum):
     WATERMARKS = "ops/watermarks"
     TIMED_PURCHASES = "silver/timed_purchases"
     LATE_EVENTS = "ops/late_events"
+    REPROCESSED = "ops/reprocessed_purchases"
     DAILY = "gold/daily_customer_purchases"
     WEEKLY = "gold/weekly_customer_purchases"
 

@@ -58,7 +58,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
     purchases = [
         (key, purchase(**{"purchaseId": key, "occurredAtEpochMillis": NOW} | values)) for key, values in bought
     ]
-    with declared.opened(expect(purchases, [("C1", profile())])) as opened:
+    with declared.opened(expect(purchases, [("C1", profile())]), {}) as opened:
         yield opened
 
 

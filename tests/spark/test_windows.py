@@ -11,12 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity import topology
-from customer_activity.catalog import Table
+from customer_activity.catalog import REPLAY, Table
+from customer_activity.errors import SettingsError
 from customer_activity.lake import delta
 from customer_activity.lake.failpoints import FailPoint
-from customer_activity.operations import current_rows
+from customer_activity.operations import current_rows, recomputing
+from customer_activity.rebuild.building import Choice
+from customer_activity.rebuild.repair import apply_in
+from customer_activity.rebuild.run import rebuild_in
 from customer_activity.settings import Settings
-from support import event_time
+from support import event_time, tables
 from support.event_time import Windows
 from support.pipeline import Pipeline
 from support.proof import proof
@@ -27,7 +31,7 @@ HOUR, DAY = 3_600_000, 86_400_000
 START = int(datetime(2026, 3, 26, tzinfo=UTC).timestamp() * 1000)  # three days before clocks change in Berlin
 BERLIN = "Europe/Berlin"
 CHAIN = ("event_time", "late_events", "daily", "weekly")
-TABLES = (Table.WATERMARKS, Table.TIMED_PURCHASES, Table.LATE_EVENTS, Table.DAILY, Table.WEEKLY)
+TABLES = (Table.WATERMARKS, Table.TIMED_PURCHASES, Table.LATE_EVENTS, Table.REPROCESSED, Table.DAILY, Table.WEEKLY)
 OF_DAYS = {Table.DAILY: (1, "day"), Table.WEEKLY: (7, "first_day")}
 
 
@@ -249,7 +253,7 @@ def test_executors_come_to_the_same(windowed: Pipeline) -> None:
     assert_right(windowed)
 
 
-@pytest.mark.parametrize("table", TABLES[1:])
+@pytest.mark.parametrize("table", [Table.TIMED_PURCHASES, Table.LATE_EVENTS, Table.DAILY, Table.WEEKLY])
 def test_computed_again_the_tables_are_the_same(windowed: Pipeline, table: Table) -> None:
     windowed.settings = windowed.settings.model_copy(update={"grace_hours": 3.0})
     windowed.restart()
@@ -260,4 +264,47 @@ def test_computed_again_the_tables_are_the_same(windowed: Pipeline, table: Table
     (query,) = topology.writers(table)
     current_rows.make(windowed.settings.lake, query, 1)
     assert windowed.rows(table) == before
+    assert_right(windowed)
+
+
+def test_a_late_purchase_is_taken_in_on_purpose(windowed: Pipeline) -> None:
+    land(windowed, [bought(1, 12 * HOUR)])
+    land(windowed, [bought(10 + number, 4 * DAY + number * HOUR, "C-2") for number in range(8)])
+    land(windowed, [bought(2, 13 * HOUR), bought(3, DAY + 13 * HOUR)])
+    follow(windowed)
+    assert {row["purchase_id"] for row in windowed.rows(Table.LATE_EVENTS)} == {"P-2", "P-3"}
+    done = recomputing.reprocess(windowed.settings, date(2026, 3, 26), "the till was offline")
+    assert (done.purchases, done.streams) == (1, ["late_events", "daily", "weekly"])
+    assert {row["purchase_id"] for row in windowed.rows(Table.LATE_EVENTS)} == {"P-3"}
+    figures = {row["day"]: row["purchase_count"] for row in windowed.rows(Table.DAILY) if row["customer_id"] == "C-1"}
+    assert figures == {date(2026, 3, 26): 2}
+    assert all(proof(windowed, table).ok for table in TABLES)
+    assert recomputing.reprocess(windowed.settings, date(2026, 3, 26), "once more").purchases == 0
+    assert all(proof(windowed, table).ok for table in TABLES)
+
+
+def test_other_windows_are_refused_and_computed_anew_on_purpose(windowed: Pipeline) -> None:
+    land(windowed, world(13), batches=6)
+    follow(windowed)
+    windowed.settings = windowed.settings.model_copy(update={"grace_hours": 2.0, "time_zone": "Asia/Tokyo"})
+    windowed.restart()
+    with pytest.raises(SettingsError, match="was computed with ACTIVITY_TIME_ZONE=Europe/Berlin") as refused:
+        windowed.hop("daily")
+    assert "activity rebuild --stream daily" in (refused.value.remedy or "")
+    for stream in CHAIN[1:]:
+        recomputing.recompute(windowed.settings, stream, "another grace")
+    assert len(windowed.rows(Table.LATE_EVENTS)) > 5
+    assert_right(windowed)
+
+
+def test_all_of_them_follow_a_correction(windowed: Pipeline) -> None:
+    records = world(17)
+    land(windowed, records, batches=6)
+    follow(windowed)
+    (row,) = (row for row in windowed.rows(Table.PURCHASES) if row["purchase_id"] == "P-119")
+    tables.append(windowed.settings.lake, Table.PURCHASES, row | {"purchase_id": "P-X"}, query=REPLAY)
+    follow(windowed)
+    assert not proof(windowed, Table.DAILY).ok
+    assert apply_in(windowed.spark, windowed.settings, read=lambda *_: {}).correction is not None
+    assert rebuild_in(windowed.spark, windowed.settings, Choice()).differences == 0
     assert_right(windowed)

@@ -45,6 +45,6 @@ def proof(pipeline: Pipeline, table: Table) -> Check:
     )
     (wanted,) = (each for each in others() if each.table is table)
     found = DeltaTable(table_path(lake, table))
-    watermarks = DeltaTable(table_path(lake, Table.WATERMARKS)) if Table.WATERMARKS in topology.tables() else None
-    with declared.opened(expected, watermarks) as database:
+    on = [each for each in declared.DECIDED.values() if each in topology.tables()]
+    with declared.opened(expected, {each: DeltaTable(table_path(lake, each)) for each in on}) as database:
         return declared.compare(database, wanted, found, verifying.commits(lake, table, found).metadata)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from customer_activity import topology
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
 from customer_activity.lake import corrections
 from customer_activity.lake.corrections import Correction
@@ -44,6 +45,13 @@ def rebuild(
     undo: Annotated[
         str | None, typer.Option(metavar="CORRECTION", help="Undo a correction; the streams must be stopped.")
     ] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STREAM",
+            help="Compute a table behind the hot path anew by today's settings; its streams must be stopped.",
+        ),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the corrections that are kept.")] = False,
     drop: Annotated[
         str | None, typer.Option(metavar="CORRECTION", help="Remove what is kept to undo a correction.")
@@ -59,12 +67,16 @@ def rebuild(
     """
     settings = console.settings_of(ctx)
     choice = Choice(customer or (), _utc(since), _utc(until))
-    _refuse_contradictions({"--apply": apply, "--undo": undo, "--list": list_, "--drop": drop}, choice)
+    _refuse_contradictions(
+        {"--apply": apply, "--undo": undo, "--stream": stream, "--list": list_, "--drop": drop}, choice
+    )
     if list_:
         show_kept(settings, as_json=json)
     elif drop is not None:
         corrections.drop(settings.lake, drop)
         console.out.print(f"removed what was kept of correction {drop}", highlight=False)
+    elif stream is not None:
+        _recompute(settings, stream, as_json=json)
     elif undo is not None:
         run = undo
         _report_applied(_working(lambda on_step: take_back(settings, run, on_step)), as_json=json)
@@ -72,6 +84,19 @@ def rebuild(
         _report_applied(_working(lambda on_step: build_and_apply(settings, on_step)), as_json=json)
     else:
         _report(_working(lambda on_step: build(settings, choice, on_step)), as_json=json)
+
+
+def _recompute(settings: Settings, stream: str, *, as_json: bool) -> None:
+    """Compute a stream's table anew, and those that follow it."""
+    from customer_activity.operations import recomputing  # noqa: PLC0415 - brings pyspark, as the others do anyway
+
+    if stream not in (known := [spec.name for spec in topology.behind()]):
+        raise SettingsError(f"{stream} is not behind the hot path, or not on", remedy=f"there are: {', '.join(known)}")
+    done = recomputing.recompute(settings, stream, "rebuild --stream")
+    if as_json:
+        console.print_json({"streams": done})
+    else:
+        console.say(f"computed anew: {', '.join(done)}", style="bold green")
 
 
 def _refuse_contradictions(options: Mapping[str, object], choice: Choice) -> None:

@@ -28,14 +28,15 @@ class Appended:
         spec: what it is: one source, one table.
         columns: what is read of the source.
         derive: makes the rows of some rows of the source, with the table's columns.
-        definition, define: what the rows are by, and what makes the stream for another definition.
+        definition, define: what the rows are by, and what makes the stream for another definition and for late
+            purchases that are taken in.
     """
 
     spec: Spec
     columns: Sequence[str]
     derive: Callable[[Iterable[pa.RecordBatch]], pa.Table]
     definition: Definition | None = None
-    define: Callable[[Definition], Appended] | None = None
+    define: Callable[[Definition, frozenset[str]], Appended] | None = None
 
     @property
     def source(self) -> Table:
@@ -46,17 +47,19 @@ class Appended:
     @property
     def target(self) -> Table:
         """The table that it appends to."""
-        (target,) = self.spec.tables
-        return target
+        (edge,) = self.spec.edges
+        return edge.made
 
     def as_noted(self, lake: str) -> Appended:
         """Return it as its table was computed."""
         found = None if self.define is None else derived.definition_noted(lake, self.spec, self.target)
-        return self if found is None or self.define is None else self.define(found)
+        return self if found is None or self.define is None else self.define(found, derived.reprocessed(lake))
 
     def as_set(self, settings: Settings) -> Appended:
         """Return it as the settings have it."""
-        return self if self.define is None else self.define(Definition.of(settings))
+        if self.define is None:
+            return self
+        return self.define(Definition.of(settings), derived.reprocessed(settings.lake))
 
     def open(self, context: Context) -> Opened:
         """Open it for a driver.

@@ -45,7 +45,8 @@ class CurrentRows:
             takes that row's place.
         gone: the column of the reduced rows that tells that a row is to be deleted; None where none ever is.
         closing: of a table of windows, when its rows are final.
-        definition, define: of such a table, what its windows are, and what makes the stream for others.
+        definition, define: of such a table, what its windows are, and what makes the stream for others and for late
+            purchases that are taken in.
     """
 
     spec: Spec
@@ -55,7 +56,7 @@ class CurrentRows:
     gone: str | None = None
     closing: Closing | None = None
     definition: Definition | None = None
-    define: Callable[[Definition], CurrentRows] | None = None
+    define: Callable[[Definition, frozenset[str]], CurrentRows] | None = None
 
     def __post_init__(self) -> None:
         """Refuse aggregates that leave it open what becomes of a column."""
@@ -72,8 +73,8 @@ class CurrentRows:
     @property
     def target(self) -> Table:
         """The table that has the current rows."""
-        (target,) = self.spec.tables
-        return target
+        (edge,) = self.spec.edges
+        return edge.made
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -83,11 +84,13 @@ class CurrentRows:
     def as_noted(self, lake: str) -> CurrentRows:
         """Return it as its table was computed."""
         found = None if self.define is None else derived.definition_noted(lake, self.spec, self.target)
-        return self if found is None or self.define is None else self.define(found)
+        return self if found is None or self.define is None else self.define(found, derived.reprocessed(lake))
 
     def as_set(self, settings: Settings) -> CurrentRows:
         """Return it as the settings have it."""
-        return self if self.define is None else self.define(Definition.of(settings))
+        if self.define is None:
+            return self
+        return self.define(Definition.of(settings), derived.reprocessed(settings.lake))
 
     def open(self, context: Context) -> Opened:
         """Open it for a driver.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_check
 
 import pyarrow as pa
 
-from customer_activity.catalog import Table
+from customer_activity.catalog import Table, table_path
 from customer_activity.errors import SettingsError
 from customer_activity.topology import Spec
 
@@ -72,7 +72,7 @@ class Derived(Protocol):
         """What is read of the source."""
 
     def as_noted(self, lake: str) -> Self:
-        """Return it as a lake's table was computed."""
+        """Return it as a lake's table was computed, with what was taken in since."""
 
     def as_set(self, settings: Settings) -> Self:
         """Return it as it is to be computed."""
@@ -95,6 +95,14 @@ def definition_noted(lake: str, spec: Spec, table: Table) -> Definition | None:
     """Return by which definition a table was computed; None where nothing was."""
     found = noted(lake, spec, table).get(DEFINITION)
     return None if found is None else Definition(**found)
+
+
+def reprocessed(lake: str) -> frozenset[str]:
+    """Return the ids of late purchases that were taken in on purpose: windows count them whatever their stamps."""
+    from deltalake import DeltaTable  # noqa: PLC0415 - executors read none
+
+    found = DeltaTable(table_path(lake, Table.REPROCESSED)).to_pyarrow_dataset().to_table(columns=["purchase_id"])
+    return frozenset(found.column("purchase_id").to_pylist())
 
 
 def require_same(lake: str, spec: Spec, table: Table, wanted: Definition) -> None:

@@ -9,6 +9,7 @@ same names in silver, amounts as decimals and times as timestamps with time zone
 and what was decided or set when the tables were computed, which the input does not tell:
 
     watermarks   the table of that name, where there is one
+    reprocessed  the table ops.reprocessed_purchases, likewise
     definition   one row, by which the table was computed, as its newest commit notes it: `time_zone`, `grace_hours`
 """
 
@@ -41,6 +42,7 @@ TIMES = frozenset({"occurred_at", "updated_at", "kafka_timestamp"})
 NUMBERS = {"partition": pa.int32(), "offset": pa.int64(), "landing": pa.int64()}
 # Personal data stays out of reports; ids of customers and products may be shown.
 PERSONAL = frozenset({"name", "email", "address"})
+DECIDED = {"watermarks": Table.WATERMARKS, "reprocessed": Table.REPROCESSED}
 UNBOUND = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.SyntaxException)
 UNLIKE = """
 SELECT {key}, count_if(NOT is_found) AS missing, count_if(is_found) AS surplus
@@ -61,7 +63,7 @@ class Declared(NamedTuple):
 
 
 @contextmanager
-def opened(expected: Expected, watermarks: DeltaTable | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(expected: Expected, tables: Mapping[Table, DeltaTable]) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database that has what the oracle recomputed; what does not fit into memory is on disk meanwhile."""
     relations = {
         "purchases": _relation(PURCHASE_COLUMNS, expected.purchases),
@@ -72,8 +74,9 @@ def opened(expected: Expected, watermarks: DeltaTable | None = None) -> Iterator
         database.execute("SET TimeZone = 'UTC'")
         for name, rows in relations.items():
             database.register(name, rows)
-        if watermarks is not None:
-            database.register("watermarks", watermarks.to_pyarrow_dataset())
+        for name, table in DECIDED.items():
+            if table in tables:
+                database.register(name, tables[table].to_pyarrow_dataset())
         yield database
 
 

@@ -12,7 +12,7 @@ whatever the batches, and whoever computes it again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,7 +78,8 @@ class EventTime:
         """Open it for a driver, at the clock that the table notes."""
         lake = context.settings.lake
         at = Clock.of(derived.noted(lake, SPEC, self.target).get(NOTE))
-        opened = replace(self.as_set(context.settings), clock=at, known=_stored(lake, after=at.landing))
+        idle = round(context.settings.idle_partition_minutes * MICROS_A_MINUTE)
+        opened = EventTime(idle, at, _stored(lake, after=at.landing))
         return ChangeStream(SPEC, {self.source: COLUMNS}, lambda _: opened.step).open(context)
 
     def step(self, part: Feed, batch: MicroBatch) -> Steps:
@@ -103,9 +104,8 @@ class EventTime:
         return EventTime(known=_stored(lake))
 
     def as_set(self, settings: Settings) -> EventTime:
-        """Return it as the settings have it."""
-        known = _stored(settings.lake)
-        return EventTime(round(settings.idle_partition_minutes * MICROS_A_MINUTE), known=known)
+        """Return the same: what the settings change is not decided again."""
+        return self.as_noted(settings.lake)
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
         """Return all purchases with their stamps; the clock is after them then."""

@@ -24,6 +24,7 @@ from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.folding import Aggregate
 from customer_activity.lake.reducing import PART_ROWS
 from customer_activity.streams.windows import lateness
+from customer_activity.streams.windows.lateness import Rules
 from customer_activity.topology import Spec
 
 AMOUNT = pa.decimal128(38, 2)
@@ -53,7 +54,8 @@ SELECT customer_id, first_day AS {first_day}, min(window_start) AS window_start,
     min(occurred_at) AS first_purchase_at, max(occurred_at) AS last_purchase_at,
     coalesce(max(window_end) + any_value(grace) <= (SELECT max(watermark) FROM watermarks), false) AS is_final
 FROM windows
-WHERE coalesce(partition_time - occurred_at <= grace, true) AND coalesce(watermark < window_end + grace, true)
+WHERE purchase_id IN (SELECT purchase_id FROM reprocessed)
+    OR coalesce(partition_time - occurred_at <= grace, true) AND coalesce(watermark < window_end + grace, true)
 GROUP BY customer_id, first_day
 """
 
@@ -66,12 +68,12 @@ class Days(NamedTuple):
     first_day: str
 
 
-def stream(spec: Spec, days: Days, definition: Definition) -> CurrentRows:
-    """Return the stream of a table of windows, for one definition of them."""
+def stream(spec: Spec, days: Days, definition: Definition, taken_in: frozenset[str] = frozenset()) -> CurrentRows:
+    """Return the stream of a table of windows, for one definition of them and for late purchases that are taken in."""
     return CurrentRows(
         spec,
         COLUMNS,
-        partial(per_window, days, definition),
+        partial(per_window, days, definition.time_zone, Rules(definition.grace, taken_in)),
         AGGREGATES,
         closing=Closing(definition.grace),
         definition=definition,
@@ -79,14 +81,14 @@ def stream(spec: Spec, days: Days, definition: Definition) -> CurrentRows:
     )
 
 
-def per_window(days: Days, definition: Definition, purchases: Iterable[pa.RecordBatch]) -> pa.Table:
+def per_window(days: Days, time_zone: str, rules: Rules, purchases: Iterable[pa.RecordBatch]) -> pa.Table:
     """What purchases add to windows. Grain: one row per customer and window, columns of the table."""
     schema = arrow_schema(days.table)
     found = [schema.empty_table()]
     for part in in_parts(purchases, PART_ROWS):
-        counted = part.filter(pc.invert(lateness.is_late(part, definition.grace)))
-        for rows in windows_of(counted, days, definition.time_zone):
-            in_time = rows.filter(pc.invert(lateness.is_closed(rows, rows.column("window_end"), definition.grace)))
+        counted = part.filter(pc.invert(rules.is_late(part)))
+        for rows in windows_of(counted, days, time_zone):
+            in_time = rows.filter(pc.invert(rules.is_closed(rows, rows.column("window_end"))))
             found.append(_added(in_time, days).select(schema.names).cast(schema))
     together = pa.concat_tables(found)
     key = ["customer_id", days.first_day]

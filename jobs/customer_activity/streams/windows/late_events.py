@@ -1,7 +1,7 @@
 """Late events: which purchases do the windows leave out, by how much are they late, and why?
 
 Reads      silver.timed_purchases, change data feed
-Writes     ops.late_events (append)
+Writes     ops.late_events (append); `activity reprocess` alone writes ops.reprocessed_purchases
 Grain      one row per purchase and window that leaves it out; one alone, without a window, where all of them do
 On restart what the newest commit notes as read is left out
 
@@ -25,7 +25,7 @@ from customer_activity.lake.reducing import PART_ROWS
 from customer_activity.streams.event_time.clock import EXPECTED as STAMPED
 from customer_activity.streams.windows import daily, lateness, weekly
 from customer_activity.streams.windows.days import Days, windows_of
-from customer_activity.streams.windows.lateness import Late
+from customer_activity.streams.windows.lateness import Late, Rules
 from customer_activity.topology import Reads, Spec, Writes
 
 WINDOWS = (daily.DAYS, weekly.DAYS)
@@ -33,7 +33,7 @@ OF_PURCHASE = ("purchase_id", "customer_id", "amount", "occurred_at", "partition
 EXPECTED = """
 WITH stamped AS ({stamped}),
 given AS (
-    SELECT stamped.*, time_zone, grace FROM stamped,
+    SELECT stamped.*, time_zone, grace FROM stamped ANTI JOIN reprocessed USING (purchase_id),
         (SELECT time_zone, to_microseconds(round(grace_hours * 3600000000)::BIGINT) AS grace FROM definition)
 ),
 windows AS (
@@ -66,6 +66,7 @@ SPEC = Spec(
                 closed=Late.WINDOW_CLOSED,
             ),
         ),
+        Writes(Table.REPROCESSED, key=("purchase_id",), expected="FROM reprocessed"),
     ),
     promises="each purchase that a window leaves out is listed once for it",
     is_behind=True,
@@ -74,28 +75,29 @@ SPEC = Spec(
 COLUMNS = [*OF_PURCHASE, "partition_time", "watermark"]
 
 
-def stream(definition: Definition) -> Appended:
-    """Return the stream for one definition of the windows."""
-    return Appended(SPEC, COLUMNS, partial(late_ones, definition), definition=definition, define=stream)
+def stream(definition: Definition, taken_in: frozenset[str] = frozenset()) -> Appended:
+    """Return the stream for one definition of the windows, and for late purchases that are taken in."""
+    derive = partial(late_ones, definition.time_zone, Rules(definition.grace, taken_in))
+    return Appended(SPEC, COLUMNS, derive, definition=definition, define=stream)
 
 
-def late_ones(definition: Definition, purchases: Iterable[pa.RecordBatch]) -> pa.Table:
+def late_ones(time_zone: str, rules: Rules, purchases: Iterable[pa.RecordBatch]) -> pa.Table:
     """Which purchases are left out. Grain: see the module; columns of ops.late_events."""
     schema = arrow_schema(Table.LATE_EVENTS)
     found = [schema.empty_table()]
     for part in in_parts(purchases, PART_ROWS):
-        is_late = lateness.is_late(part, definition.grace)
+        is_late = rules.is_late(part)
         late = part.filter(is_late)
         found.append(_listed(late, Late.LATER_THAN_GRACE, lateness.lateness(late)))
         for days in WINDOWS:
-            found += _closed(part.filter(pc.invert(is_late)), days, definition)
+            found += _closed(part.filter(pc.invert(is_late)), days, time_zone, rules)
     return pa.concat_tables(found)
 
 
-def _closed(purchases: pa.Table, days: Days, definition: Definition) -> Iterator[pa.Table]:
+def _closed(purchases: pa.Table, days: Days, time_zone: str, rules: Rules) -> Iterator[pa.Table]:
     """Yield those that came for windows which were closed, with these."""
-    for rows in windows_of(purchases, days, definition.time_zone):
-        closed = rows.filter(lateness.is_closed(rows, rows.column("window_end"), definition.grace))
+    for rows in windows_of(purchases, days, time_zone):
+        closed = rows.filter(rules.is_closed(rows, rows.column("window_end")))
         late_by = pc.subtract(closed.column("watermark").cast(pa.int64()), closed.column("window_end").cast(pa.int64()))
         yield _listed(closed, Late.WINDOW_CLOSED, late_by, days.table.label)
 

@@ -1,0 +1,107 @@
+"""Compute the tables of streams behind the hot path anew from all that they follow, while the streams are stopped.
+
+For windows that are to be others, and for late purchases that are to count after all. Only rows that differ are
+replaced, in one commit a table. What is interrupted is done by the same command once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+
+from customer_activity import topology
+from customer_activity.catalog import Table, table_path
+from customer_activity.checkpoints import checkpoint
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.errors import SettingsError
+from customer_activity.lake import audit, delta
+from customer_activity.lake.named_operations import epochs_of
+from customer_activity.lake.replacing import replace
+from customer_activity.lease import lease
+from customer_activity.operations import current_rows
+from customer_activity.settings import Settings
+
+FencingEpoch = Callable[[str], int]
+
+
+class Reprocessed(NamedTuple):
+    """What `reprocess` took in.
+
+    Attributes:
+        purchases: late ones of the day that count from now on.
+        streams: whose tables were computed anew.
+    """
+
+    purchases: int
+    streams: Sequence[str]
+
+
+def recompute(settings: Settings, stream: str, reason: str) -> list[str]:
+    """Compute a stream's table by the settings, and those of the streams that follow it; return their names.
+
+    Raises:
+        SettingsError: there is no lake, or the stream is on the hot path.
+        QueryAlreadyRunning: a driver runs one of them.
+    """
+    delta.require_tables(settings.lake)
+    if not topology.spec(stream).is_behind:
+        raise SettingsError(
+            f"{stream} is on the hot path", remedy="`activity rebuild` compares its tables; --apply corrects them"
+        )
+    streams = topology.with_followers(stream)
+    with lease.kept_out(settings.lake, streams) as held:
+        _again(settings, streams, held.fencing_epoch)
+    audit.append(settings.lake, datetime.now(UTC), "rebuild", stream, reason, streams=streams)
+    return streams
+
+
+def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
+    """Have late purchases of a day, in the configured time zone, count in all windows from now on.
+
+    Raises:
+        SettingsError: there is no lake, or no stream of windows is on.
+        QueryAlreadyRunning: a driver runs one of them.
+    """
+    if Table.REPROCESSED not in topology.tables():
+        raise SettingsError("no stream of windows is on", remedy="name those that there are by ACTIVITY_STREAMS")
+    lake = settings.lake
+    delta.require_tables(lake)
+    (writer,) = topology.writers(Table.REPROCESSED)
+    (source,) = topology.spec(writer).sources
+    streams = topology.readers(source)
+    with lease.kept_out(lake, streams) as held:
+        late = _late_of(settings, day)
+        if late:
+            now = datetime.now(UTC)
+            rows = [{"purchase_id": each, "day": day, "reprocessed_at": now, "reason": reason} for each in late]
+            fence = epochs_of(lake, Table.REPROCESSED, held.fencing_epoch)
+            coming = pa.Table.from_pylist(rows, arrow_schema(Table.REPROCESSED)).to_batches()
+            replace(lake, Table.REPROCESSED, ("purchase_id",), (), coming, CommitProperties(app_transactions=fence))
+        _again(settings, streams, held.fencing_epoch)
+    audit.append(lake, datetime.now(UTC), "reprocess", writer, reason, day=str(day), purchases=len(late))
+    return Reprocessed(len(late), streams)
+
+
+def _late_of(settings: Settings, day: date) -> list[str]:
+    """Return the ids of purchases of a day that windows leave out."""
+    zone = ZoneInfo(settings.time_zone)
+    begin, end = (datetime.combine(each, time(), zone).astimezone(UTC) for each in (day, day + timedelta(days=1)))
+    found = (
+        DeltaTable(table_path(settings.lake, Table.LATE_EVENTS))
+        .to_pyarrow_dataset()
+        .to_table(columns=["purchase_id"], filter=(pc.field("occurred_at") >= begin) & (pc.field("occurred_at") < end))
+    )
+    return sorted(set(found.column("purchase_id").to_pylist()))
+
+
+def _again(settings: Settings, streams: Iterable[str], fencing_epoch: FencingEpoch) -> None:
+    """Compute the tables of streams anew, each after those that it follows."""
+    for name in streams:
+        checkpoint.set_aside(settings.lake, name, datetime.now(UTC))
+        current_rows.make(settings.lake, name, fencing_epoch(name), by=settings)
