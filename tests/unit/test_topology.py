@@ -10,10 +10,12 @@ import pytest
 
 from customer_activity import topology
 from customer_activity.catalog import Table
+from customer_activity.errors import SettingsError
 from customer_activity.rebuild import comparison
 from customer_activity.settings import PROJECT
 from customer_activity.streams.registry import ALL
 from customer_activity.topology import Reads, Spec, Topic, Writes
+from customer_activity.verification.checking import KNOWN
 from support.streams import Query
 
 PACKAGE = PROJECT / "jobs" / "customer_activity"
@@ -31,6 +33,7 @@ def whole() -> Iterator[None]:
     """Leave the streams as they are."""
     yield
     topology.install(stream.spec for stream in ALL)
+    topology.switch_on([])
 
 
 def test_the_streams_are_those_that_the_tests_name() -> None:
@@ -68,6 +71,53 @@ def test_what_contradicts_itself_is_refused_and_changes_nothing(specs: list[Spec
 )
 def test_who_runs_when_some_are_named(named: list[str], expected: list[str]) -> None:
     assert topology.chosen(named) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param(["daily"], ["event_time", "daily"], id="with what it reads"),
+        pytest.param(["weekly", "late_events"], ["event_time", "late_events", "weekly"], id="in their own order"),
+    ],
+)
+def test_optional_streams_are_on_when_they_are_named(wanted: list[str], expected: list[str]) -> None:
+    topology.switch_on(wanted)
+    assert topology.names() == [*Query, *expected]
+    assert set(topology.tables()) - KNOWN == {
+        table for name in expected for table in topology.spec(name).tables if table not in KNOWN
+    }
+
+
+def test_an_optional_stream_that_is_unknown_is_refused_by_name() -> None:
+    topology.switch_on(["dayly"])
+    with pytest.raises(SettingsError, match="dayly is no optional stream") as refused:
+        topology.specs()
+    assert "daily" in (refused.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        pytest.param([], [*Query, "event_time", "daily"], id="all that are on"),
+        pytest.param(["silver"], ["silver", "summaries", "profiles", "event_time", "daily"], id="all that follow"),
+        pytest.param(["daily"], ["event_time", "daily"], id="with the optional ones that it follows"),
+    ],
+)
+def test_who_runs_when_optional_ones_are_on(named: list[str], expected: list[str]) -> None:
+    topology.switch_on(["daily"])
+    assert topology.chosen(named) == expected
+
+
+def test_what_always_runs_reads_nothing_optional() -> None:
+    reader = Spec(
+        "reader",
+        reads=(Reads(Table.TIMED_PURCHASES, progress=Table.DAILY),),
+        writes=(Writes(Table.DAILY, key=("customer_id",)),),
+        promises="none",
+    )
+    with pytest.raises(ValueError, match=r"reader reads silver\.timed_purchases"):
+        topology.install([*(stream.spec for stream in ALL), reader])
 
 
 def test_what_shows_how_far_an_input_has_come() -> None:

@@ -12,12 +12,13 @@ from deltalake.exceptions import TableNotFoundError
 from pyarrow.fs import FileType
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.storage.filesystem import filesystem
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The column of a table that holds the Kafka timestamp of the input it reflects.
-TIME_COLUMN = dict.fromkeys(Table, "kafka_timestamp") | {
+# The column of a table that holds the Kafka timestamp of the input it reflects, where there is one.
+TIME_COLUMN = {table: "kafka_timestamp" for table in Table if "kafka_timestamp" in arrow_schema(table).names} | {
     Table.SUMMARIES: "last_kafka_timestamp",
     Table.ACTIVITY_CHANGES: "as_of",
     Table.ACTIVITY: "as_of",
@@ -33,7 +34,7 @@ class Contents(NamedTuple):
     rows: int
     files: int
     size_bytes: int
-    newest: datetime | None  # the greatest Kafka timestamp it reflects; None without rows
+    newest: datetime | None  # the greatest Kafka timestamp it reflects; None without rows, or without such a column
 
 
 class Position(NamedTuple):
@@ -70,7 +71,7 @@ def newest_at(lake: str, table: Table, versions: dict[str, int]) -> datetime | N
     if opened is None or (version := versions.get(str(opened.metadata().id), -1)) < 0:
         return None
     opened.load_as_version(version)
-    return _newest(opened, _files(opened), TIME_COLUMN[table])
+    return _newest(opened, _files(opened), TIME_COLUMN.get(table))
 
 
 def contents(lake: str, table: Table) -> Contents | None:
@@ -86,7 +87,7 @@ def contents(lake: str, table: Table) -> Contents | None:
         _rows(opened, files),
         files.num_rows,
         pc.sum(files["size_bytes"]).as_py() or 0,
-        _newest(opened, files, TIME_COLUMN[table]),
+        _newest(opened, files, TIME_COLUMN.get(table)),
     )
 
 
@@ -102,9 +103,9 @@ def _rows(opened: DeltaTable, files: pa.Table) -> int:
     return int(opened.to_pyarrow_dataset().count_rows()) if files.num_rows else 0
 
 
-def _newest(opened: DeltaTable, files: pa.Table, column: str) -> datetime | None:
+def _newest(opened: DeltaTable, files: pa.Table, column: str | None) -> datetime | None:
     """Take the greatest value from the log's statistics; a file that lacks them makes it read the column instead."""
-    if not files.num_rows:
+    if not files.num_rows or column is None:
         return None
     name = f"max.{column}"
     if name in files.column_names and files[name].null_count == 0:

@@ -4,6 +4,7 @@ Everything here follows from the purchases in the order of (landing, partition, 
 from how batches were cut, nor from the time of day. All moments are microseconds since 1970.
 
 - `partition_time` of a purchase is the latest event time before it in its partition.
+- A landing is whole in one batch; records of before landings were numbered need not be, so they decide nothing.
 - The watermark after a landing is the least latest event time of all partitions that are not idle, floored to the
   minute so that it moves seldom; it never goes back. Partitions that never brought a purchase do not count.
 - A partition is idle when the topic's clock, its latest Kafka timestamp, has moved on by more than a setting since the
@@ -165,13 +166,14 @@ def _decided(
     for landing, of_landing in _grouped(rows):
         topic_time = max(clock.topic_time, *(row[-1] for row in of_landing))
         partitions = dict(clock.partitions)
-        for _, number, offset, event_time, _ in of_landing:
-            held = partitions.get(number, Place(offset, event_time, topic_time))
-            partitions[number] = Place(max(offset, held.offset), max(event_time, held.event_time), topic_time)
+        for _, number, offset, event_time, sent_at in of_landing:
+            heard_at = sent_at if landing == BEFORE_NUMBERS else topic_time
+            held = partitions.get(number, Place(offset, event_time, heard_at))
+            partitions[number] = Place(*map(max, Place(offset, event_time, heard_at), held))
         clock = Clock(landing, clock.watermark, topic_time, partitions)
         if landing in known:
             clock = replace(clock, watermark=known[landing])
-        elif landing > last_known and idle is not None:
+        elif landing > max(last_known, BEFORE_NUMBERS) and idle is not None:
             least = min(place.event_time for place in partitions.values() if topic_time - place.heard_at <= idle)
             floored = least // MINUTE * MINUTE
             clock = replace(clock, watermark=floored if clock.watermark is None else max(floored, clock.watermark))
