@@ -16,6 +16,7 @@ from customer_activity.catalog import Table
 from customer_activity.commands import lateness as command
 from customer_activity.errors import SettingsError
 from customer_activity.inspection.lateness import said
+from customer_activity.inspection.show import customer
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
 from support import tables
@@ -89,3 +90,22 @@ def test_without_the_streams_it_says_how_to_get_them(settings: Settings) -> None
 )
 def test_a_grace_is_said_as_people_do(hours: float, words: str) -> None:
     assert said(hours) == words
+
+
+def test_show_has_the_windows_of_a_customer(lake: Settings) -> None:
+    for number in range(9):
+        start = NOON + timedelta(days=number)
+        row = {
+            "customer_id": "C-1",
+            "day": start.date(),
+            "window_start": start,
+            "window_end": start + timedelta(days=1),
+            "purchase_count": number,
+            "total_amount": Decimal("1.00"),
+            "is_final": number < 5,
+        }
+        tables.append(lake.lake, Table.DAILY, row, query="daily")
+    found = customer(lake.lake, "C-1").windows
+    assert [row["purchase_count"] for row in found["gold.daily_customer_purchases"]] == [8, 7, 6, 5, 4, 3, 2]
+    topology.switch_on([])
+    assert customer(lake.lake, "C-1").windows == {}

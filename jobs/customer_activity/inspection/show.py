@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity import topology
 from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.inspection import tables
 
-LAST_PURCHASES = 10
+LAST_PURCHASES, LAST_WINDOWS = 10, 7
 
 
 class Customer(NamedTuple):
@@ -23,6 +27,8 @@ class Customer(NamedTuple):
     purchases: list[dict[str, Any]]  # the newest rows of silver.purchases, newest first
     explanation: str  # one sentence: why there is a row in gold, or why not
     is_known: bool  # whether anything is known of the customer at all
+    # By label of a table that is on: the newest windows, and late purchases; newest first.
+    windows: Mapping[str, list[dict[str, Any]]] = MappingProxyType({})
 
 
 def customer(lake: str, customer_id: str) -> Customer:
@@ -37,7 +43,19 @@ def customer(lake: str, customer_id: str) -> Customer:
     updates = [] if profile else _rows(lake, Table.PROFILE_EVENTS, customer_id, ["offset", "is_tombstone"])
     is_known = any((gold, profile, summary, bought, updates))
     explanation = _explanation(gold, profile, len(bought), updates)
-    return Customer(customer_id, gold, profile, summary, bought[:LAST_PURCHASES], explanation, is_known)
+    windows = {
+        table.label: sorted(rows, key=lambda row: str(row[_order(table)]), reverse=True)[:LAST_WINDOWS]
+        for table in topology.tables()
+        if _order(table) and (rows := _rows(lake, table, customer_id))
+    }
+    return Customer(customer_id, gold, profile, summary, bought[:LAST_PURCHASES], explanation, is_known, windows)
+
+
+def _order(table: Table) -> str:
+    """Return the column that has a table's windows in order; empty where it has none."""
+    if "window_start" not in (names := arrow_schema(table).names):
+        return ""
+    return "window_start" if "is_final" in names else "occurred_at"
 
 
 def _is_text(argument: str) -> bool:

@@ -117,6 +117,12 @@ def customer(found: Customer) -> RenderableType:
         for row in found.purchases:
             grid.add_row(*(_value(row[column]) for column in columns))
         parts.append(grid)
+    for label, rows in found.windows.items():
+        columns = [name for name in rows[0] if name != "customer_id"]
+        grid = Grid(*columns, title=f"{label}: the last {len(rows)}", title_justify="left", box=None)
+        for row in rows:
+            grid.add_row(*(_value(row[column]) for column in columns))
+        parts.append(grid)
     return Group(*parts)
 
 
