@@ -19,6 +19,8 @@ from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine import derived
+from customer_activity.engine.derived import Definition
 from customer_activity.errors import SettingsError
 from customer_activity.lake import audit, delta
 from customer_activity.lake.named_operations import epochs_of
@@ -65,7 +67,7 @@ def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
     """Have late purchases of a day, in the configured time zone, count in all windows from now on.
 
     Raises:
-        SettingsError: there is no lake, or no stream of windows is on.
+        SettingsError: there is no lake, no stream of windows is on, or the settings are not those of the tables.
         QueryAlreadyRunning: a driver runs one of them.
     """
     if Table.REPROCESSED not in topology.tables():
@@ -75,8 +77,11 @@ def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
     (writer,) = topology.writers(Table.REPROCESSED)
     (source,) = topology.spec(writer).sources
     streams = topology.readers(source)
+    for name in streams:
+        found = current_rows.stream_of(name)
+        derived.require_same(lake, found.spec, found.target, Definition.of(settings))
     with lease.kept_out(lake, streams) as held:
-        late = _late_of(settings, day)
+        late = sorted(_late_of(settings, day) - derived.reprocessed(lake))
         if late:
             now = datetime.now(UTC)
             rows = [{"purchase_id": each, "day": day, "reprocessed_at": now, "reason": reason} for each in late]
@@ -88,7 +93,7 @@ def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
     return Reprocessed(len(late), streams)
 
 
-def _late_of(settings: Settings, day: date) -> list[str]:
+def _late_of(settings: Settings, day: date) -> set[str]:
     """Return the ids of purchases of a day that windows leave out."""
     zone = ZoneInfo(settings.time_zone)
     begin, end = (datetime.combine(each, time(), zone).astimezone(UTC) for each in (day, day + timedelta(days=1)))
@@ -97,7 +102,7 @@ def _late_of(settings: Settings, day: date) -> list[str]:
         .to_pyarrow_dataset()
         .to_table(columns=["purchase_id"], filter=(pc.field("occurred_at") >= begin) & (pc.field("occurred_at") < end))
     )
-    return sorted(set(found.column("purchase_id").to_pylist()))
+    return set(found.column("purchase_id").to_pylist())
 
 
 def _again(settings: Settings, streams: Iterable[str], fencing_epoch: FencingEpoch) -> None:

@@ -86,7 +86,8 @@ class EventTime:
         """Stamp a part's purchases: what was decided is stored before what follows from it."""
         with batch.phase("compute"):
             rows, closings, after = self.stamped(table_of(part, self.source, COLUMNS))
-        yield Append(Table.WATERMARKS, _as_rows(each for each in closings if each.landing not in self.known))
+        if moved := [each for each in closings if each.landing not in self.known]:
+            yield Append(Table.WATERMARKS, _as_rows(moved))
         batch.extra[NOTE] = after.noted()
         batch.rows += rows.num_rows
         yield Append(self.target, rows)
