@@ -291,8 +291,7 @@ def test_other_windows_are_refused_and_computed_anew_on_purpose(windowed: Pipeli
     with pytest.raises(SettingsError, match="was computed with ACTIVITY_TIME_ZONE=Europe/Berlin") as refused:
         windowed.hop("daily")
     assert "activity rebuild --stream daily" in (refused.value.remedy or "")
-    for stream in CHAIN[1:]:
-        recomputing.recompute(windowed.settings, stream, "another grace")
+    assert recomputing.recompute(windowed.settings, "daily", "another grace") == ["late_events", "daily", "weekly"]
     assert len(windowed.rows(Table.LATE_EVENTS)) > 5
     assert_right(windowed)
 
@@ -308,3 +307,68 @@ def test_all_of_them_follow_a_correction(windowed: Pipeline) -> None:
     assert apply_in(windowed.spark, windowed.settings, read=lambda *_: {}).correction is not None
     assert rebuild_in(windowed.spark, windowed.settings, Choice()).differences == 0
     assert_right(windowed)
+
+
+@pytest.mark.parametrize(
+    ("zone", "around"),
+    [
+        pytest.param("America/Havana", "2025-11-02T05:00", id="two midnights"),
+        pytest.param("Africa/Cairo", "2026-04-23T22:00", id="no midnight"),
+        pytest.param("Pacific/Apia", "2011-12-30T10:00", id="a day that is skipped"),
+        pytest.param("America/Vancouver", "2026-11-01T09:00", id="rules of this year"),
+        pytest.param("Asia/Kathmandu", "2026-01-01T18:15", id="a quarter of an hour"),
+    ],
+)
+def test_days_are_right_in_every_zone(windowed: Pipeline, zone: str, around: str) -> None:
+    windowed.settings = windowed.settings.model_copy(update={"time_zone": zone})
+    windowed.restart()
+    moment = int(datetime.fromisoformat(around).replace(tzinfo=UTC).timestamp() * 1000) - START
+    steps = (-25 * HOUR, -HOUR, -60_000, 0, 60_000, HOUR - 1, HOUR, 25 * HOUR)
+    land(windowed, [bought(number, moment + step) for number, step in enumerate(steps)])
+    follow(windowed)
+    assert_right(windowed)
+
+
+def test_windows_close_as_well_where_what_waits_is_computed_anew(windowed: Pipeline) -> None:
+    records = world(23)
+    land(windowed, records[:20], batches=2)
+    follow(windowed)
+    land(windowed, records[20:], batches=10)
+    recomputing.recompute(windowed.settings, "event_time", "it was off for a while")
+    assert sum(row["is_final"] for row in windowed.rows(Table.DAILY)) > 20
+    assert_right(windowed)
+
+
+def test_a_row_that_moved_the_watermark_can_be_corrected(windowed: Pipeline) -> None:
+    land(windowed, world(29), batches=6)
+    follow(windowed)
+    (row,) = (row for row in windowed.rows(Table.PURCHASES) if row["purchase_id"] == "P-119")
+    ahead = {"purchase_id": "P-X", "occurred_at": row["occurred_at"] + timedelta(days=3), "landing": row["landing"] + 1}
+    others = [
+        row | ahead | {"partition": partition, "offset": row["offset"] + 1_000, "purchase_id": f"P-X{partition}"}
+        for partition in range(2)
+    ]
+    tables.append(windowed.settings.lake, Table.PURCHASES, *others, query=REPLAY)
+    follow(windowed)
+    assert apply_in(windowed.spark, windowed.settings, read=lambda *_: {}).correction is not None
+    assert rebuild_in(windowed.spark, windowed.settings, Choice()).differences == 0
+    assert all(proof(windowed, table).ok for table in TABLES)
+
+
+@pytest.fixture
+def only_daily(spark: SparkSession, settings: Settings) -> Iterator[Pipeline]:
+    """Return the queries with that of days alone switched on."""
+    topology.switch_on(["daily"])
+    delta.ensure_tables(settings.lake)
+    yield QuickPipeline(spark, settings)
+    topology.switch_on([])
+
+
+def test_one_of_them_needs_no_other(only_daily: Pipeline) -> None:
+    land(only_daily, world(31), batches=3)
+    for hop in ("event_time", "daily"):
+        only_daily.hop(hop)
+    for table in (Table.WATERMARKS, Table.TIMED_PURCHASES, Table.REPROCESSED, Table.DAILY):
+        assert proof(only_daily, table).ok
+    with pytest.raises(SettingsError, match="late_events is off"):
+        recomputing.reprocess(only_daily.settings, date(2026, 3, 26), "none")

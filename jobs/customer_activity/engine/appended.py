@@ -85,6 +85,10 @@ class Appended:
         schema = arrow_schema(self.target)
         return self.derive(changes).select(schema.names).cast(schema)
 
+    def besides(self) -> Mapping[Table, pa.Table]:
+        """Return nothing: it has one table."""
+        return {}
+
     def note(self, rows: pa.Table) -> Mapping[str, Any]:  # noqa: ARG002 - as others have it
         """Return what a commit notes."""
         return {} if self.definition is None else {DEFINITION: self.definition._asdict()}

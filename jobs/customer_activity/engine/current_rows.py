@@ -166,6 +166,10 @@ class CurrentRows:
         schema = arrow_schema(self.target)
         return rows.select(schema.names).cast(schema)
 
+    def besides(self) -> Mapping[Table, pa.Table]:
+        """Return nothing: it has one table."""
+        return {}
+
     def note(self, rows: pa.Table) -> Mapping[str, Any]:
         """Return what a commit notes that leaves the table with these rows."""
         if self.closing is None:

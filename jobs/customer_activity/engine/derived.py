@@ -80,6 +80,9 @@ class Derived(Protocol):
     def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
         """Return the rows of the table, made of all rows of the source."""
 
+    def besides(self) -> Mapping[Table, pa.Table]:
+        """Return what other tables of the stream lack of the rows that were made last."""
+
     def note(self, rows: pa.Table) -> Mapping[str, Any]:
         """Return what a commit notes that leaves the table with these rows."""
 

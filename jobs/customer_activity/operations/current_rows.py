@@ -47,6 +47,9 @@ def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = Non
     table, key = stream.target, stream.spec.how(stream.target).key
     source = DeltaTable(table_path(lake, stream.source))
     rows = rows_at(stream, source)
+    for other, missing in stream.besides().items():  # first: what follows from it is not there before it
+        fence = CommitProperties(app_transactions=[Transaction(lease_id(query), epoch)])
+        replace(lake, other, stream.spec.how(other).key, (), missing.to_batches(), fence)
     batch = as_read(lake, query, str(uuid.uuid4()))
     with duckdb.connect(":memory:") as database:
         keys, coming = _differing(database, key, rows, _held(lake, table, rows.schema))

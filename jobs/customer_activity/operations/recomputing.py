@@ -47,6 +47,8 @@ class Reprocessed(NamedTuple):
 def recompute(settings: Settings, stream: str, reason: str) -> list[str]:
     """Compute a stream's table by the settings, and those of the streams that follow it; return their names.
 
+    Windows of one table are by one definition: with one of them all are computed anew.
+
     Raises:
         SettingsError: there is no lake, or the stream is on the hot path.
         QueryAlreadyRunning: a driver runs one of them.
@@ -56,7 +58,10 @@ def recompute(settings: Settings, stream: str, reason: str) -> list[str]:
         raise SettingsError(
             f"{stream} is on the hot path", remedy="`activity rebuild` compares its tables; --apply corrects them"
         )
-    streams = topology.with_followers(stream)
+    delta.ensure_tables(settings.lake)
+    of_windows = getattr(current_rows.stream_of(stream), "definition", None) is not None
+    together = topology.readers(current_rows.stream_of(stream).source) if of_windows else [stream]
+    streams = list(dict.fromkeys(name for one in together for name in topology.with_followers(one)))
     with lease.kept_out(settings.lake, streams) as held:
         _again(settings, streams, held.fencing_epoch)
     audit.append(settings.lake, datetime.now(UTC), "rebuild", stream, reason, streams=streams)
@@ -70,17 +75,19 @@ def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
         SettingsError: there is no lake, no stream of windows is on, or the settings are not those of the tables.
         QueryAlreadyRunning: a driver runs one of them.
     """
-    if Table.REPROCESSED not in topology.tables():
-        raise SettingsError("no stream of windows is on", remedy="name those that there are by ACTIVITY_STREAMS")
+    if Table.LATE_EVENTS not in topology.tables():
+        (writer,) = (spec.name for spec in topology.optional() if Table.LATE_EVENTS in spec.tables)
+        raise SettingsError(f"{writer} is off, which tells what is late", remedy="add it to ACTIVITY_STREAMS")
     lake = settings.lake
     delta.require_tables(lake)
-    (writer,) = topology.writers(Table.REPROCESSED)
-    (source,) = topology.spec(writer).sources
-    streams = topology.readers(source)
-    for name in streams:
+    delta.ensure_tables(lake)
+    (source,) = topology.writers(Table.REPROCESSED)
+    streams = topology.with_followers(source)
+    for name in streams[1:]:
         found = current_rows.stream_of(name)
         derived.require_same(lake, found.spec, found.target, Definition.of(settings))
     with lease.kept_out(lake, streams) as held:
+        _again(settings, [source, *topology.writers(Table.LATE_EVENTS)], held.fencing_epoch)  # all that waits
         late = sorted(_late_of(settings, day) - derived.reprocessed(lake))
         if late:
             now = datetime.now(UTC)
@@ -88,9 +95,9 @@ def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
             fence = epochs_of(lake, Table.REPROCESSED, held.fencing_epoch)
             coming = pa.Table.from_pylist(rows, arrow_schema(Table.REPROCESSED)).to_batches()
             replace(lake, Table.REPROCESSED, ("purchase_id",), (), coming, CommitProperties(app_transactions=fence))
-        _again(settings, streams, held.fencing_epoch)
-    audit.append(lake, datetime.now(UTC), "reprocess", writer, reason, day=str(day), purchases=len(late))
-    return Reprocessed(len(late), streams)
+        _again(settings, streams[1:], held.fencing_epoch)
+    audit.append(lake, datetime.now(UTC), "reprocess", source, reason, day=str(day), purchases=len(late))
+    return Reprocessed(len(late), streams[1:])
 
 
 def _late_of(settings: Settings, day: date) -> set[str]:

@@ -11,6 +11,7 @@ and what was decided or set when the tables were computed, which the input does 
     watermarks   the table of that name, where there is one
     reprocessed  the table ops.reprocessed_purchases, likewise
     definition   one row, by which the table was computed, as its newest commit notes it: `time_zone`, `grace_hours`
+    days         the days of that time zone around the purchases, by Python's zoneinfo: `day`, `begins`, `is_there`
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import duckdb
 import pyarrow as pa
@@ -91,7 +94,9 @@ def compare(
     label = declared.table.label
     columns = [field.name for field in table.schema().fields]
     database.register("stored", table.to_pyarrow_dataset())
-    database.register("definition", _definition(notes))
+    definition = _definition(notes)
+    database.register("definition", definition)
+    database.register("days", _days(database, definition.column("time_zone").to_pylist()))
     chosen = _names(columns)
     try:
         database.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS SELECT {chosen} FROM ({declared.query})")  # noqa: S608 - the stream's
@@ -128,6 +133,22 @@ def _definition(notes: Iterable[Mapping[str, Any]]) -> pa.Table:
     schema = pa.schema({"time_zone": pa.string(), "grace_hours": pa.float64()})
     found = next((note["definition"] for note in notes if "definition" in note), None)
     return pa.Table.from_pylist([] if found is None else [found], schema)
+
+
+def _days(database: duckdb.DuckDBPyConnection, zones: Sequence[str]) -> pa.Table:
+    """Return when each day begins, from a fortnight before the purchases on: DuckDB's own time zones may be others.
+
+    Where midnight does not exist a day begins with the first moment after; of two midnights the first one counts. A day
+    that a zone has skipped has no moment, so it is not there.
+    """
+    schema = pa.schema({"day": pa.date32(), "begins": pa.timestamp("ms", "UTC"), "is_there": pa.bool_()})
+    ((first, last),) = _rows(database, "SELECT min(occurred_at), max(occurred_at) FROM purchases")
+    if first is None or not zones:
+        return schema.empty_table()
+    days = [first.date() + timedelta(days=number) for number in range(-14, (last - first).days + 16)]
+    begins = [datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zones[0])).astimezone(UTC) for day in days]
+    is_there = [at != after for at, after in zip(begins, [*begins[1:], None], strict=True)]
+    return pa.table([days, begins, is_there], schema)
 
 
 def _require_types(database: duckdb.DuckDBPyConnection, label: str) -> None:

@@ -1,7 +1,8 @@
 """Event time: decides once how late each purchase is, and when windows close.
 
 Reads      silver.purchases, change data feed
-Writes     ops.watermarks (append), silver.timed_purchases (append)
+Writes     ops.watermarks (append), silver.timed_purchases (append); ops.reprocessed_purchases is made with them, and
+           `activity reprocess` writes it
 Grain      one row per purchase that counts; one watermark per landing that moved it
 On restart the clock is what the newest commit notes; watermarks that are stored are not decided again
 
@@ -32,19 +33,15 @@ from customer_activity.streams.event_time import clock
 from customer_activity.streams.event_time.clock import Clock, Closing
 from customer_activity.topology import Reads, Spec, Writes
 
-NOTE = "clock"  # of a commit to silver.timed_purchases
+NOTE, IDLE = "clock", "idle"  # of a commit to silver.timed_purchases
 MICROS_A_MINUTE = 60_000_000
-# What was decided is the record itself. What is checked: it is what the positions say that are stored with it, it never
-# goes back, and it is not ahead of all that had landed.
+# What was decided is the record itself. What is checked: it is what the positions say that are stored with it, and it
+# never goes back. It may be ahead of all that is there: what it was decided by can be corrected afterwards.
 EXPECTED_WATERMARKS = """
-WITH landed AS (
-    SELECT place, max(max(occurred_at)) OVER (ORDER BY place) AS newest
-    FROM (SELECT coalesce(landing, -1) AS place, occurred_at FROM purchases) GROUP BY place
-),
-stored AS (SELECT *, lag(watermark) OVER (ORDER BY landing) AS before FROM watermarks)
-SELECT stored.* EXCLUDE (before)
-FROM stored ASOF LEFT JOIN landed ON stored.landing >= landed.place
-WHERE coalesce(before < watermark, true) AND watermark <= newest
+SELECT * EXCLUDE (before)
+FROM (SELECT *, max(watermark) OVER (ORDER BY landing ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+    FROM watermarks)
+WHERE coalesce(before < watermark, true)
     AND watermark = date_trunc('minute', list_min([p.event_time FOR p IN positions IF NOT p.is_idle]))
 """
 SPEC = Spec(
@@ -53,6 +50,7 @@ SPEC = Spec(
     writes=(
         Writes(Table.WATERMARKS, key=("landing",), expected=EXPECTED_WATERMARKS),
         Writes(Table.TIMED_PURCHASES, key=("purchase_id",), expected=clock.EXPECTED),
+        Writes(Table.REPROCESSED, key=("purchase_id",), expected="FROM reprocessed"),
     ),
     promises="each purchase is stamped once with the event time of its partition, and each watermark is stored",
     is_behind=True,
@@ -68,6 +66,7 @@ class EventTime:
     idle: int | None = None  # microseconds; None: no watermark is decided
     clock: Clock = field(default_factory=Clock)
     known: Mapping[int, int] = field(default_factory=dict)  # stored watermarks by landing
+    moved: list[Closing] = field(default_factory=list)  # of the rows that were made last, and not stored
 
     spec = SPEC
     source = Table.PURCHASES
@@ -78,17 +77,16 @@ class EventTime:
         """Open it for a driver, at the clock that the table notes."""
         lake = context.settings.lake
         at = Clock.of(derived.noted(lake, SPEC, self.target).get(NOTE))
-        idle = round(context.settings.idle_partition_minutes * MICROS_A_MINUTE)
-        opened = EventTime(idle, at, _stored(lake, after=at.landing))
+        opened = EventTime(_idle(context.settings), at, _stored(lake, after=at.landing))
         return ChangeStream(SPEC, {self.source: COLUMNS}, lambda _: opened.step).open(context)
 
     def step(self, part: Feed, batch: MicroBatch) -> Steps:
         """Stamp a part's purchases: what was decided is stored before what follows from it."""
         with batch.phase("compute"):
             rows, closings, after = self.stamped(table_of(part, self.source, COLUMNS))
-        if moved := [each for each in closings if each.landing not in self.known]:
+        if moved := self.undecided(closings):
             yield Append(Table.WATERMARKS, _as_rows(moved))
-        batch.extra[NOTE] = after.noted()
+        batch.extra |= {NOTE: after.noted(), IDLE: self.idle}
         batch.rows += rows.num_rows
         yield Append(self.target, rows)
         self.clock = after
@@ -100,24 +98,41 @@ class EventTime:
             purchases = purchases.append_column(name, values.cast(pa.timestamp("us", "UTC")))
         return purchases.cast(arrow_schema(self.target)), found.closings, found.clock
 
+    def undecided(self, closings: Iterable[Closing]) -> list[Closing]:
+        """Return those that are not stored yet."""
+        return [each for each in closings if each.landing not in self.known]
+
     def as_noted(self, lake: str) -> EventTime:
-        """Return it with the watermarks that are stored: a rebuild decides none."""
-        return EventTime(known=_stored(lake))
+        """Return it with the watermarks that are stored; only landings after them are decided, as they would have been.
+
+        Where the stream has never run, nothing is decided.
+        """
+        return EventTime(derived.noted(lake, SPEC, self.target).get(IDLE), known=_stored(lake))
 
     def as_set(self, settings: Settings) -> EventTime:
-        """Return the same: what the settings change is not decided again."""
-        return self.as_noted(settings.lake)
+        """Return it with the watermarks that are stored; only landings after them are decided."""
+        return EventTime(_idle(settings), known=_stored(settings.lake))
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
         """Return all purchases with their stamps; the clock is after them then."""
         schema = pa.schema([arrow_schema(self.source).field(name) for name in COLUMNS])
         purchases = pa.Table.from_batches([batch.cast(schema) for batch in changes], schema)
-        rows, _, self.clock = self.stamped(purchases)
+        rows, closings, self.clock = self.stamped(purchases)
+        self.moved = self.undecided(closings)
         return rows
+
+    def besides(self) -> Mapping[Table, pa.Table]:
+        """Return the watermarks that were decided for the rows that were made last, and are not stored."""
+        return {Table.WATERMARKS: _as_rows(self.moved)} if self.moved else {}
 
     def note(self, rows: pa.Table) -> Mapping[str, Any]:  # noqa: ARG002 - as others have it
         """Return what a commit notes that leaves the table with the rows that were made last."""
-        return {NOTE: self.clock.noted()}
+        return {NOTE: self.clock.noted(), IDLE: self.idle}
+
+
+def _idle(settings: Settings) -> int:
+    """Return after how many microseconds a silent partition is idle."""
+    return round(settings.idle_partition_minutes * MICROS_A_MINUTE)
 
 
 def _stored(lake: str, after: int = clock.BEFORE_NUMBERS - 1) -> dict[int, int]:

@@ -42,17 +42,20 @@ AGGREGATES = {
 EXPECTED = """
 WITH stamped AS ({stamped}),
 windows AS (
-    SELECT stamped.*, grace,
-        timezone(time_zone, occurred_at)::DATE - hop::INTEGER AS first_day,
-        timezone(time_zone, first_day::TIMESTAMP) AS window_start,
-        timezone(time_zone, (first_day + {days})::TIMESTAMP) AS window_end
-    FROM stamped, (SELECT time_zone, to_microseconds(round(grace_hours * 3600000000)::BIGINT) AS grace FROM definition),
-        range({days}) AS hops(hop)
+    SELECT placed.*, first.day AS first_day, first.begins AS window_start, after.begins AS window_end,
+        to_microseconds(round(grace_hours * 3600000000)::BIGINT) AS grace
+    FROM (
+            SELECT stamped.*, there.day FROM stamped
+            ASOF JOIN (FROM days WHERE is_there) AS there ON stamped.occurred_at >= there.begins
+        ) AS placed,
+        definition, range({days}) AS hops(hop)
+    JOIN days AS first ON first.day = placed.day - hop::INTEGER
+    JOIN days AS after ON after.day = first.day + {days}
 )
 SELECT customer_id, first_day AS {first_day}, min(window_start) AS window_start, max(window_end) AS window_end,
     count(*) AS purchase_count, sum(amount)::DECIMAL(38, 2) AS total_amount,
     min(occurred_at) AS first_purchase_at, max(occurred_at) AS last_purchase_at,
-    coalesce(max(window_end) + any_value(grace) <= (SELECT max(watermark) FROM watermarks), false) AS is_final
+    coalesce(max(window_end) + any_value(grace) <= (SELECT max(next_watermark) FROM stamped), false) AS is_final
 FROM windows
 WHERE purchase_id IN (SELECT purchase_id FROM reprocessed)
     OR coalesce(partition_time - occurred_at <= grace, true) AND coalesce(watermark < window_end + grace, true)

@@ -1,7 +1,7 @@
 """Late events: which purchases do the windows leave out, by how much are they late, and why?
 
 Reads      silver.timed_purchases, change data feed
-Writes     ops.late_events (append); `activity reprocess` alone writes ops.reprocessed_purchases
+Writes     ops.late_events (append)
 Grain      one row per purchase and window that leaves it out; one alone, without a window, where all of them do
 On restart what the newest commit notes as read is left out
 
@@ -33,14 +33,18 @@ OF_PURCHASE = ("purchase_id", "customer_id", "amount", "occurred_at", "partition
 EXPECTED = """
 WITH stamped AS ({stamped}),
 given AS (
-    SELECT stamped.*, time_zone, grace FROM stamped ANTI JOIN reprocessed USING (purchase_id),
-        (SELECT time_zone, to_microseconds(round(grace_hours * 3600000000)::BIGINT) AS grace FROM definition)
+    SELECT stamped.*, grace FROM stamped ANTI JOIN reprocessed USING (purchase_id),
+        (SELECT to_microseconds(round(grace_hours * 3600000000)::BIGINT) AS grace FROM definition)
 ),
 windows AS (
-    SELECT given.*, excluded_from, timezone(time_zone, occurred_at)::DATE - hop::INTEGER AS first_day,
-        timezone(time_zone, first_day::TIMESTAMP) AS window_start,
-        timezone(time_zone, (first_day + days)::TIMESTAMP) AS window_end
-    FROM given, (VALUES {windows}) AS tables(excluded_from, days), unnest(range(days)) AS hops(hop)
+    SELECT placed.*, excluded_from, first.begins AS window_start, after.begins AS window_end
+    FROM (
+            SELECT given.*, there.day FROM given
+            ASOF JOIN (FROM days WHERE is_there) AS there ON given.occurred_at >= there.begins
+        ) AS placed,
+        (VALUES {windows}) AS tables(excluded_from, days), unnest(range(tables.days)) AS hops(hop)
+    JOIN days AS first ON first.day = placed.day - hop::INTEGER
+    JOIN days AS after ON after.day = first.day + tables.days::INTEGER
     WHERE coalesce(partition_time - occurred_at <= grace, true)
 )
 SELECT {columns}, '{late}' AS reason, date_diff('millisecond', occurred_at, partition_time) AS late_by_ms,
@@ -66,7 +70,6 @@ SPEC = Spec(
                 closed=Late.WINDOW_CLOSED,
             ),
         ),
-        Writes(Table.REPROCESSED, key=("purchase_id",), expected="FROM reprocessed"),
     ),
     promises="each purchase that a window leaves out is listed once for it",
     is_behind=True,
