@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -103,7 +102,7 @@ class Pipeline:
     guard: BadShareGuard = field(default_factory=lambda: BadShareGuard(1.0))
     log: Log = field(default_factory=Log)
     view: ViewTopic = field(default_factory=ViewTopic)
-    batches: dict[str, list[MicroBatch]] = field(default_factory=lambda: defaultdict(list))
+    batches: dict[str, list[MicroBatch]] = field(default_factory=lambda: {name: [] for name in STREAMS})
     cursors: dict[tuple[str, Table], int] = field(default_factory=dict)
     sent: list[tuple[str, int, int, Record]] = field(default_factory=list)
     last_input: dict[str, DataFrame] = field(default_factory=dict)
