@@ -25,6 +25,7 @@ class Table(StrEnum):
     REPROCESSED = "ops/reprocessed_purchases"
     DAILY = "gold/daily_customer_purchases"
     WEEKLY = "gold/weekly_customer_purchases"
+    SESSIONS = "gold/customer_sessions"
 
     @property
     def label(self) -> str:

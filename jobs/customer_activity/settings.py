@@ -119,6 +119,12 @@ class Settings(BaseSettings):
         description="Hours that a purchase may be late, in event time, and count in windows all the same; "
         "`activity lateness` shows what it would exclude.",
     )
+    session_gap_minutes: float = Field(
+        30.0,
+        gt=0,
+        le=24 * 60,
+        description="Minutes, at most, between two purchases of one session of a customer, in event time.",
+    )
     idle_partition_minutes: float = Field(
         10.0,
         gt=0,

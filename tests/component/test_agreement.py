@@ -15,12 +15,12 @@ from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import agreement, checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.contracts.tables import CURRENT, arrow_schema
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.lake import delta, deltalog, history
 from customer_activity.operations import recovery
 from support import tables
-from support.streams import Query
+from support.streams import CURRENT, Query
 
 BRONZE = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
 SILVER = (Table.PURCHASES, Table.PROFILE_CHANGES)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from customer_activity import application, topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.commands import migrate as command
-from customer_activity.contracts.tables import CURRENT, TABLES
+from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import EXIT_TERMINAL, LakeOfAnotherRelease, SettingsError
 from customer_activity.lake import delta, layout
 from customer_activity.lake.checksums import write_checksum
@@ -31,7 +31,7 @@ from customer_activity.streams.gold import state as gold
 from customer_activity.streams.silver import state as silver
 from customer_activity.verification import lake as reading
 from support import kept_lakes, tables
-from support.streams import Query
+from support.streams import CURRENT, Query
 
 NUMBERED = (
     Table.PURCHASE_EVENTS,

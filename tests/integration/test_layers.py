@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path, history_path
-from customer_activity.contracts.tables import CURRENT
 from customer_activity.errors import TerminalError
 from customer_activity.lake.jvm import forget_logs
 from customer_activity.maintenance import maintenance
@@ -22,7 +21,7 @@ from customer_activity.streams.publish.resync import resync
 from customer_activity.verification.verify import verify
 from support.broker import assert_verified, drain, send
 from support.records import profile, purchase, tombstone
-from support.streams import Query
+from support.streams import CURRENT, Query
 
 BRONZE = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
 SILVER = (Table.PURCHASES, Table.PROFILE_CHANGES)

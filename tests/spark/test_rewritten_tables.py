@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import CURRENT, arrow_schema
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import merge_spread
 from customer_activity.engine.stream import Rewrite, Writer
 from customer_activity.errors import LeaseLost, TransientError
@@ -25,7 +25,7 @@ from customer_activity.settings import Settings
 from customer_activity.streams.current import profiles
 from support import histories, tables
 from support.pipeline import Pipeline
-from support.streams import Query
+from support.streams import CURRENT, Query
 
 TABLE = Table.PROFILES
 Rows = list[dict[str, Any]]

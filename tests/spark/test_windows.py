@@ -118,6 +118,8 @@ def assert_right(pipeline: Pipeline) -> None:
         for purchase_id, reason, first in right.late:
             at = None if first is None else event_time.midnight(first, pipeline.settings.time_zone)
             expected_late.add((purchase_id, reason, None if first is None else table.label, at))
+        closed = {(each, "window_closed", Table.SESSIONS.label, None) for each in right.without_session}
+        expected_late |= closed
     assert late == expected_late
     for table in TABLES:
         check = proof(pipeline, table)

@@ -41,12 +41,24 @@ class Window:
 
 
 @dataclass
+class Session:
+    """A customer's purchases with no more than a gap between two."""
+
+    start: datetime
+    end: datetime
+    count: int
+    total: Decimal
+
+
+@dataclass
 class Windows:
     """What the tables must hold."""
 
     windows: dict[Key, Window]
     late: set[tuple[str, str, date | None]]  # purchase, reason, first day of the window
     watermark: datetime | None
+    in_sessions: list[Bought] = field(default_factory=list)
+    without_session: set[str] = field(default_factory=set)  # as a session with the purchase may be closed
 
     def final(self, grace: timedelta) -> set[Key]:
         """Return the windows that are closed."""
@@ -71,6 +83,10 @@ def expected(
             if before is not None and before - each.at > grace:
                 found.late.add((each.purchase_id, "later_than_grace", None))
                 continue
+            if watermark is not None and watermark >= each.at + grace:
+                found.without_session.add(each.purchase_id)
+            else:
+                found.in_sessions.append(each)
             local = each.at.astimezone(ZoneInfo(zone)).date()
             for hop in range(days):
                 first = local - timedelta(days=hop)
@@ -89,6 +105,20 @@ def expected(
         least = min(active).replace(second=0, microsecond=0)
         watermark = least if watermark is None else max(watermark, least)
     found.watermark = watermark
+    return found
+
+
+def sessions(purchases: Iterable[Bought], gap: timedelta) -> dict[str, list[Session]]:
+    """Return the sessions of each customer, in their order."""
+    found: dict[str, list[Session]] = {}
+    for each in sorted(purchases, key=lambda one: one.at):
+        of_customer = found.setdefault(each.customer_id, [])
+        if not of_customer or each.at - of_customer[-1].end > gap:
+            of_customer.append(Session(each.at, each.at, 0, Decimal(0)))
+        session = of_customer[-1]
+        session.end = each.at
+        session.count += 1
+        session.total += each.amount
     return found
 
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import CURRENT
 from customer_activity.lake.failpoints import FailPoint
-from support.streams import Query
+from support.streams import CURRENT, Query
 from support.worlds import Sent, records
 
 

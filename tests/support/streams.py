@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from customer_activity.catalog import Table
+
 
 class Query(StrEnum):
     """The streams' names; a test holds them against the registry."""
@@ -20,3 +22,6 @@ class Query(StrEnum):
     def is_behind(self) -> bool:
         """Whether it merges into a table of current rows, off the hot path."""
         return self in (Query.SUMMARIES, Query.PROFILES, Query.ACTIVITY)
+
+
+CURRENT = (Table.SUMMARIES, Table.PROFILES, Table.ACTIVITY)  # the tables of current rows that are always there

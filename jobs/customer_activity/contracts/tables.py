@@ -198,10 +198,24 @@ TABLES: dict[Table, Declaration] = {
     ),
     Table.DAILY: _windows("day"),
     Table.WEEKLY: _windows("first_day"),
+    # One row a customer's session. `window_end`: the gap after its last purchase, when it can close.
+    Table.SESSIONS: Declaration(
+        pa.schema(
+            _columns(
+                customer_id=pa.string(),
+                session_start=UTC_MICROS,
+                session_end=UTC_MICROS,
+                window_end=UTC_MICROS,
+                purchase_count=pa.int64(),
+                total_amount=pa.decimal128(38, 2),
+                is_final=pa.bool_(),
+            )
+        ),
+        ("customer_id", "session_start", "window_end"),
+        LOOKED_BACK_IN,
+        is_current=True,
+    ),
 }
-
-
-CURRENT = tuple(table for table in Table if TABLES[table].is_current)
 
 
 def arrow_schema(table: Table) -> pa.Schema:

@@ -19,6 +19,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import closing, derived
 from customer_activity.engine.closing import Closing
 from customer_activity.engine.derived import DEFINITION, Definition
+from customer_activity.engine.regrouping import GONE, Regrouping
 from customer_activity.lake import folding
 from customer_activity.lake.folding import Aggregates
 from customer_activity.lake.microbatch import MicroBatch, Place
@@ -44,6 +45,8 @@ class CurrentRows:
         aggregates: how each column but the key's joins the one of the row that is there; when not given, a reduced row
             takes that row's place.
         gone: the column of the reduced rows that tells that a row is to be deleted; None where none ever is.
+        regrouping: how rows are joined that are no windows beforehand (sessions): then `reduce` makes rows of the
+            table's form, and there is a `closing`.
         closing: of a table of windows, when its rows are final.
         definition, define: of such a table, what its windows are, and what makes the stream for others and for late
             purchases that are taken in.
@@ -57,12 +60,15 @@ class CurrentRows:
     closing: Closing | None = None
     definition: Definition | None = None
     define: Callable[[Definition, frozenset[str]], CurrentRows] | None = None
+    regrouping: Regrouping | None = None
 
     def __post_init__(self) -> None:
         """Refuse aggregates that leave it open what becomes of a column."""
         columns = set(arrow_schema(self.target).names).difference(self.key)
         if self.aggregates is not None and columns != set(self.aggregates):
             raise ValueError(f"{self.spec.name}: aggregates are of each column but the key's")
+        if self.regrouping is not None and (self.closing is None or self.aggregates is not None):
+            raise ValueError(f"{self.spec.name}: rows that are regrouped close, and have no aggregates")
 
     @property
     def source(self) -> Table:
@@ -80,6 +86,16 @@ class CurrentRows:
     def key(self) -> tuple[str, ...]:
         """The columns that tell its rows apart."""
         return self.spec.how(self.target).key
+
+    @property
+    def lane_key(self) -> tuple[str, ...]:
+        """The columns by which its rows can be worked on apart."""
+        return self.key if self.regrouping is None else (self.regrouping.by,)
+
+    @property
+    def deletes(self) -> str | None:
+        """The column of the changes to its rows that tells that one is to be deleted; None where none ever is."""
+        return self.gone if self.regrouping is None else GONE
 
     def as_noted(self, lake: str) -> CurrentRows:
         """Return it as its table was computed."""
@@ -119,12 +135,14 @@ class CurrentRows:
             return
         with batch.phase("compute"):
             rows = after.marked(after.reduce(part.batches(self.source, self.columns)))
-            rows = after.with_closed(rows, partial(_held, settings.lake, before, after))
+            rows = after.with_held(rows, partial(_held, settings.lake, before, after, rows))
         update = None if self.aggregates is None else folding.as_sql(arrow_schema(self.target), self.aggregates)
-        yield Merge(self.target, rows, update, None if self.gone is None else f"s.{self.gone}")
+        yield Merge(self.target, rows, update, None if self.deletes is None else f"s.{self.deletes}")
 
     def together(self, reduced: pa.Table) -> pa.Table:
         """Make one row a key of rows that were reduced apart."""
+        if self.regrouping is not None:
+            return self.regrouping.merge(reduced)
         if self.aggregates is None:
             return self.reduce(reduced.to_batches())
         return folding.together(reduced, self.key, self.aggregates)
@@ -148,8 +166,10 @@ class CurrentRows:
         """Say of reduced rows whether they are final, where they are of windows."""
         return reduced if self.closing is None else self.closing.marked(reduced)
 
-    def with_closed(self, reduced: pa.Table, held: Callable[[], pa.Table]) -> pa.Table:
-        """Add what makes rows of the table final, to rows that are reduced to one a key."""
+    def with_held(self, reduced: pa.Table, held: Callable[[], pa.Table]) -> pa.Table:
+        """Return what reduced rows, one a key, come to with those of the table: which of these close, or are joined."""
+        if self.regrouping is not None and self.closing is not None:
+            return self.regrouping.changed(held(), reduced, self.key, self.closing)
         if self.closing is None or self.aggregates is None:
             return reduced
         ended = self.closing.closing(held(), self.aggregates)
@@ -191,18 +211,23 @@ def _watched(changes: Iterable[pa.RecordBatch], watermarks: list[pa.Array]) -> I
         yield batch
 
 
-def _held(lake: str, before: CurrentRows, after: CurrentRows) -> pa.Table:
-    """Return the rows of a table whose windows have closed since."""
+def _held(lake: str, before: CurrentRows, after: CurrentRows, changes: pa.Table) -> pa.Table:
+    """Return the rows of a table whose windows have closed since, and those that changes may join."""
     from deltalake import DeltaTable  # noqa: PLC0415 - executors read none
 
     from customer_activity.catalog import table_path  # noqa: PLC0415 - likewise
 
     schema = arrow_schema(after.target)
-    if before.closing is None or after.closing is None or after.closing.upto in (None, before.closing.upto):
+    if before.closing is None or after.closing is None:
         return schema.empty_table()
-    kind = schema.field(closing.END).type
-    is_wanted = pc.field(closing.END) <= pa.scalar(after.closing.upto, kind)
-    if before.closing.upto is not None:
-        is_wanted &= pc.field(closing.END) > pa.scalar(before.closing.upto, kind)
+    if after.regrouping is not None:
+        is_wanted = after.regrouping.wanted(changes, before.closing, after.closing)
+    elif after.closing.upto in (None, before.closing.upto):
+        return schema.empty_table()
+    else:
+        kind = schema.field(closing.END).type
+        is_wanted = pc.field(closing.END) <= pa.scalar(after.closing.upto, kind)
+        if before.closing.upto is not None:
+            is_wanted &= pc.field(closing.END) > pa.scalar(before.closing.upto, kind)
     found = DeltaTable(table_path(lake, after.target)).to_pyarrow_dataset().to_table(filter=is_wanted)
     return found.select(schema.names).cast(schema)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from customer_activity.settings import Settings
 
 DEFINITION = "definition"  # in the note of a commit: what windows are
-MICROS_AN_HOUR = 3_600_000_000
+MICROS_A_MINUTE = 60_000_000
+MICROS_AN_HOUR = 60 * MICROS_A_MINUTE
 
 
 class Definition(NamedTuple):
@@ -31,24 +32,34 @@ class Definition(NamedTuple):
     Attributes:
         time_zone: of calendar days, as IANA names it.
         grace_hours: how late a purchase may be, in event time.
+        session_gap_minutes: how long a customer buys nothing, at most, within a session; in event time.
     """
 
     time_zone: str = "UTC"
     grace_hours: float = 24.0
+    session_gap_minutes: float = 30.0
 
     @property
     def grace(self) -> int:
         """The grace in microseconds."""
         return round(self.grace_hours * MICROS_AN_HOUR)
 
+    @property
+    def session_gap(self) -> int:
+        """The gap of sessions in microseconds."""
+        return round(self.session_gap_minutes * MICROS_A_MINUTE)
+
     @classmethod
     def of(cls, settings: Settings) -> Definition:
         """Return what the settings say."""
-        return cls(settings.time_zone, settings.grace_hours)
+        return cls(settings.time_zone, settings.grace_hours, settings.session_gap_minutes)
 
     def __str__(self) -> str:
         """Say it as settings."""
-        return f"ACTIVITY_TIME_ZONE={self.time_zone}, ACTIVITY_GRACE_HOURS={self.grace_hours:g}"
+        return (
+            f"ACTIVITY_TIME_ZONE={self.time_zone}, ACTIVITY_GRACE_HOURS={self.grace_hours:g}, "
+            f"ACTIVITY_SESSION_GAP_MINUTES={self.session_gap_minutes:g}"
+        )
 
 
 @runtime_checkable

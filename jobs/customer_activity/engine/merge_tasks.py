@@ -1,9 +1,10 @@
 """What Spark's executors do of a large merge into current rows: pure functions of files.
 
 Nearly every file of a table has a row of some key that changes, so the whole table is rewritten, whoever merges.
-`pack` reduces changes, piece by piece, and reads the rows of the table, each to the lane of its key. `fold` brings the
-changes of a lane to one a key, folds them into the lane's rows as the stream's MERGE does (`lake/folding.py`), and
-writes all rows as one file, and beside it those that differ, for the table's change data feed.
+`pack` reduces changes, piece by piece, and reads the rows of the table, each to the lane of its key, or of the part of
+it that keeps apart what may be joined. `fold` brings the changes of a lane to one a key, folds them into the lane's
+rows as the stream's MERGE does (`lake/folding.py`), and writes all rows as one file, and beside it those that differ,
+for the table's change data feed.
 
 Executors import this module and need little for it.
 """
@@ -65,7 +66,7 @@ def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
             groups, kind = iter([stream.marked(stream.reduce(changes))]), CHANGES
         batches_read = (batch for rows in groups for batch in rows.to_batches())
         for rows in in_parts(batches_read, ROW_GROUP_ROWS, ROW_GROUP_BYTES):  # Arrow's parcels end at 2 GiB
-            yield executors.parcels(lanes[_task_of(rows.select(stream.key), len(lanes))], rows, kind)
+            yield executors.parcels(lanes[_task_of(rows.select(stream.lane_key), len(lanes))], rows, kind)
 
 
 def _read(work: Work, share: Sequence[Piece], columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -88,8 +89,8 @@ def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     stream = work.stream
     changes = stream.together(found[CHANGES]) if CHANGES in found else stream.reduce(())
     held = found.get(HELD, arrow_schema(stream.target).empty_table())
-    changes = stream.with_closed(changes, lambda: held)
-    folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.gone)
+    changes = stream.with_held(changes, lambda: held)
+    folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.deletes)
     files = FileWriter(work.lake, stream.target)
     files.write(folded.rows)
     changed = FileWriter(work.lake, stream.target, _change_file(), more=(folding.CHANGE_TYPE,))

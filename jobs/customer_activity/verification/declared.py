@@ -10,7 +10,8 @@ and what was decided or set when the tables were computed, which the input does 
 
     watermarks   the table of that name, where there is one
     reprocessed  the table ops.reprocessed_purchases, likewise
-    definition   one row, by which the table was computed, as its newest commit notes it: `time_zone`, `grace_hours`
+    definition   one row, by which the table was computed, as its newest commit notes it: `time_zone`, `grace_hours`,
+                 `session_gap_minutes`
     days         the days of that time zone around the purchases, by Python's zoneinfo: `day`, `begins`, `is_there`
 """
 
@@ -130,7 +131,7 @@ def compare(
 
 def _definition(notes: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return by what a table was computed; empty where its commits do not tell."""
-    schema = pa.schema({"time_zone": pa.string(), "grace_hours": pa.float64()})
+    schema = pa.schema({"time_zone": pa.string(), "grace_hours": pa.float64(), "session_gap_minutes": pa.float64()})
     found = next((note["definition"] for note in notes if "definition" in note), None)
     return pa.Table.from_pylist([] if found is None else [found], schema)
 

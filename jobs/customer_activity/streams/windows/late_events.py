@@ -2,7 +2,8 @@
 
 Reads      silver.timed_purchases, change data feed
 Writes     ops.late_events (append)
-Grain      one row per purchase and window that leaves it out; one alone, without a window, where all of them do
+Grain      one row per purchase and window that leaves it out; one alone, without a window, where all of them do,
+           or where it is of sessions
 On restart what the newest commit notes as read is left out
 
 It goes by the rules that the windows go by, on the same stamps: a purchase is in a window or it is here.
@@ -51,6 +52,10 @@ SELECT {columns}, '{late}' AS reason, date_diff('millisecond', occurred_at, part
     NULL::VARCHAR AS excluded_from, NULL::TIMESTAMPTZ AS window_start, NULL::TIMESTAMPTZ AS window_end
 FROM given WHERE partition_time - occurred_at > grace
 UNION ALL BY NAME
+SELECT {columns}, '{closed}' AS reason, date_diff('millisecond', occurred_at, watermark) AS late_by_ms,
+    '{sessions}' AS excluded_from, NULL::TIMESTAMPTZ AS window_start, NULL::TIMESTAMPTZ AS window_end
+FROM given WHERE coalesce(partition_time - occurred_at <= grace, true) AND watermark >= occurred_at + grace
+UNION ALL BY NAME
 SELECT {columns}, '{closed}' AS reason, date_diff('millisecond', window_end, watermark) AS late_by_ms,
     excluded_from, window_start, window_end
 FROM windows WHERE watermark >= window_end + grace
@@ -68,6 +73,7 @@ SPEC = Spec(
                 columns=", ".join(f'"{name}"' for name in OF_PURCHASE),
                 late=Late.LATER_THAN_GRACE,
                 closed=Late.WINDOW_CLOSED,
+                sessions=Table.SESSIONS.label,
             ),
         ),
     ),
@@ -94,6 +100,7 @@ def late_ones(time_zone: str, rules: Rules, purchases: Iterable[pa.RecordBatch])
         found.append(_listed(late, Late.LATER_THAN_GRACE, lateness.lateness(late)))
         for days in WINDOWS:
             found += _closed(part.filter(pc.invert(is_late)), days, time_zone, rules)
+        found.append(_without_session(part.filter(pc.invert(is_late)), rules))
     return pa.concat_tables(found)
 
 
@@ -103,6 +110,13 @@ def _closed(purchases: pa.Table, days: Days, time_zone: str, rules: Rules) -> It
         closed = rows.filter(rules.is_closed(rows, rows.column("window_end")))
         late_by = pc.subtract(closed.column("watermark").cast(pa.int64()), closed.column("window_end").cast(pa.int64()))
         yield _listed(closed, Late.WINDOW_CLOSED, late_by, days.table.label)
+
+
+def _without_session(purchases: pa.Table, rules: Rules) -> pa.Table:
+    """Return those that came when a session with them might be closed: which one it was is not looked up."""
+    closed = purchases.filter(rules.is_closed(purchases, purchases.column("occurred_at")))
+    late_by = pc.subtract(closed.column("watermark").cast(pa.int64()), closed.column("occurred_at").cast(pa.int64()))
+    return _listed(closed, Late.WINDOW_CLOSED, late_by, Table.SESSIONS.label)
 
 
 def _listed(purchases: pa.Table, reason: Late, late_by: pa.ChunkedArray, excluded_from: str | None = None) -> pa.Table:
