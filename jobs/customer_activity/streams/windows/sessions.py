@@ -68,7 +68,7 @@ islands AS (
 SELECT customer_id, min(occurred_at) AS session_start, max(occurred_at) AS session_end,
     max(occurred_at) + any_value(gap) AS window_end, count(*) AS purchase_count,
     sum(amount)::DECIMAL(38, 2) AS total_amount,
-    coalesce(max(occurred_at) + any_value(gap) + any_value(grace) <= (SELECT max(watermark) FROM watermarks), false)
+    coalesce(max(occurred_at) + any_value(gap) + any_value(grace) <= (SELECT max(next_watermark) FROM stamped), false)
         AS is_final
 FROM islands GROUP BY customer_id, island
 """  # noqa: S608 - constants
