@@ -30,6 +30,7 @@ MINUTE, HOUR = 60_000, 3_600_000
 START = int(datetime(2026, 3, 26, tzinfo=UTC).timestamp() * 1000)
 CHAIN = ("event_time", "late_events", "sessions")
 Rows = dict[tuple[str, datetime], tuple[datetime, int, Any, bool]]
+nightly = pytest.mark.nightly
 
 
 class Killed(Exception):
@@ -167,7 +168,9 @@ def assert_right(pipeline: Pipeline) -> None:
         pytest.param([[0, 95], [20]], [(0, 0, 1, True), (95, 95, 1, False)], id="what comes for a final one is left"),
     ],
 )
-@pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "a batch a landing"])
+@pytest.mark.parametrize(
+    "at_once", [pytest.param(True, id="one batch", marks=nightly), pytest.param(False, id="a batch a landing")]
+)
 def test_which_purchases_are_a_session(
     sessions: Pipeline, landings: list[list[float]], expected: list[tuple[float, float, int, bool]], at_once: bool
 ) -> None:
@@ -200,7 +203,7 @@ def test_what_a_slow_partition_brings_for_a_closed_session_is_listed(sessions: P
     assert_right(sessions)
 
 
-@pytest.mark.parametrize("cuts", [1, 4, 25])
+@pytest.mark.parametrize("cuts", [1, pytest.param(4, marks=nightly), 25])
 def test_a_final_session_stays_whatever_the_batches(sessions: Pipeline, cuts: int) -> None:
     records = world(11)
     size = -(-len(records) // cuts)
@@ -215,7 +218,9 @@ def test_a_final_session_stays_whatever_the_batches(sessions: Pipeline, cuts: in
     assert_right(sessions)
 
 
-@pytest.mark.parametrize("stream", CHAIN[1:])
+@pytest.mark.parametrize(
+    "stream", [pytest.param(each, marks=() if each == "sessions" else nightly) for each in CHAIN[1:]]
+)
 @pytest.mark.parametrize("place", [FailPoint.STAGED, FailPoint.COMMITTED], ids=str)
 @pytest.mark.parametrize("placement", ["driver", "executors"])
 def test_a_driver_that_is_killed_adds_nothing_twice(

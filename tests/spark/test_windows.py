@@ -33,6 +33,7 @@ BERLIN = "Europe/Berlin"
 CHAIN = ("event_time", "late_events", "daily", "weekly")
 TABLES = (Table.WATERMARKS, Table.TIMED_PURCHASES, Table.LATE_EVENTS, Table.REPROCESSED, Table.DAILY, Table.WEEKLY)
 OF_DAYS = {Table.DAILY: (1, "day"), Table.WEEKLY: (7, "first_day")}
+nightly = pytest.mark.nightly
 
 
 class Killed(Exception):
@@ -170,7 +171,7 @@ def test_a_day_is_final_once_and_nothing_is_added_then(windowed: Pipeline) -> No
     assert_right(windowed)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [0, 9, *(pytest.param(each, marks=nightly) for each in range(1, 9))])
 def test_whatever_the_order_within_the_grace_the_tables_are_the_same(windowed: Pipeline, seed: int) -> None:
     records = world(7, late_hours=0)
     chance = random.Random(seed)
@@ -186,7 +187,7 @@ def test_whatever_the_order_within_the_grace_the_tables_are_the_same(windowed: P
     assert_right(windowed)
 
 
-@pytest.mark.parametrize("cuts", [1, 3, 10, 60])
+@pytest.mark.parametrize("cuts", [1, pytest.param(3, marks=nightly), 10, pytest.param(60, marks=nightly)])
 def test_what_is_too_late_is_so_whatever_the_batches(windowed: Pipeline, cuts: int) -> None:
     windowed.settings = windowed.settings.model_copy(update={"grace_hours": 3.0})
     windowed.restart()
@@ -221,7 +222,9 @@ def test_a_silent_partition_holds_no_window_open_and_is_told(windowed: Pipeline)
 
 
 @pytest.mark.parametrize("stream", CHAIN)
-@pytest.mark.parametrize("place", [FailPoint.STAGED, FailPoint.COMMITTED], ids=str)
+@pytest.mark.parametrize(
+    "place", [pytest.param(FailPoint.STAGED, marks=nightly), FailPoint.COMMITTED], ids=["staged", "committed"]
+)
 def test_a_driver_that_is_killed_adds_nothing_twice(windowed: Pipeline, stream: str, place: FailPoint) -> None:
     def killed(point: FailPoint) -> None:
         if point is place:
