@@ -218,9 +218,7 @@ def test_a_final_session_stays_whatever_the_batches(sessions: Pipeline, cuts: in
     assert_right(sessions)
 
 
-@pytest.mark.parametrize(
-    "stream", [pytest.param(each, marks=() if each == "sessions" else nightly) for each in CHAIN[1:]]
-)
+@pytest.mark.parametrize("stream", ["sessions", pytest.param("late_events", marks=nightly)])
 @pytest.mark.parametrize("place", [FailPoint.STAGED, FailPoint.COMMITTED], ids=str)
 @pytest.mark.parametrize("placement", ["driver", "executors"])
 def test_a_driver_that_is_killed_adds_nothing_twice(
