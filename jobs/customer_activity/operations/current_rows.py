@@ -55,7 +55,13 @@ def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = Non
         keys, coming = _differing(database, key, rows, _held(lake, table, rows.schema))
         transactions = [Transaction(*batch.transaction(table)), Transaction(lease_id(query), epoch)]
         told = json.dumps(
-            {**json.loads(batch.metadata()), **stream.note(rows), **_named(table), **(note or {})}, sort_keys=True
+            {
+                **json.loads(batch.metadata()),
+                **stream.note(rows),
+                **(_named(table) if keys.num_rows else {}),
+                **(note or {}),
+            },
+            sort_keys=True,
         )
         properties = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": told})
         replace(lake, table, key, keys.to_batches(), coming.to_batches(), properties)
