@@ -283,7 +283,7 @@ def test_another_gap_is_refused_and_computed_anew_on_purpose(sessions: Pipeline)
     assert_right(sessions)
 
 
-def test_a_late_purchase_is_taken_in_on_purpose(sessions: Pipeline) -> None:
+def test_a_session_takes_a_late_purchase_in_on_purpose(sessions: Pipeline) -> None:
     land(sessions, bought(1, 0), bought(2, 50), partition=0)
     land(sessions, bought(3, 200, "C-2"), partition=0)
     land(sessions, bought(4, 25), partition=0)
