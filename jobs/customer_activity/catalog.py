@@ -61,6 +61,7 @@ PURCHASES_ROLE = "purchases"
 PROFILES_ROLE = "profiles"
 VIEW_ROLE = "view"
 PROGRESS_ROLE = "progress"
+WINDOW_ROLES = tuple(f"{windows}{end}" for windows in ("daily", "weekly", "sessions") for end in ("", "_final"))
 
 
 def table_path(lake: str, table: Table) -> str:

@@ -91,6 +91,11 @@ class Settings(BaseSettings):
         default_factory=lambda known: f"{known['pipeline']}-progress",
         description="Topic of the publisher's progress markers; compacted.",
     )
+    window_topic_prefix: TopicName = Field(
+        default_factory=lambda known: str(known["pipeline"]),
+        description="What the names of the topics of windows begin with, before `-daily`, `-daily-final`, `-weekly` …; "
+        "the streams that publish to them are optional.",
+    )
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
         "EUR", description="The one currency of this deployment, ISO 4217."
     )
@@ -255,6 +260,7 @@ class Settings(BaseSettings):
             catalog.PROFILES_ROLE: self.profile_topic,
             catalog.VIEW_ROLE: self.view_topic,
             catalog.PROGRESS_ROLE: self.progress_topic,
+            **{role: f"{self.window_topic_prefix}-{role.replace('_', '-')}" for role in catalog.WINDOW_ROLES},
         }
 
     @property

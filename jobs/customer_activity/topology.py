@@ -261,6 +261,24 @@ def upstream(stream: Spec) -> list[Spec]:
     return [each for each in specs() if set(each.tables) & set(stream.sources)]
 
 
+def roles() -> set[str]:
+    """Return the roles of the topics that the streams which are on read or write."""
+    ends = (end for each in specs() for end in (*(r.source for r in each.reads), *(w.target for w in each.writes)))
+    return {end.role for end in ends if isinstance(end, Topic)}
+
+
+def published_roles() -> set[str]:
+    """Return the roles of the topics that optional streams which are on publish to."""
+    own = {target for write in publishing().writes if isinstance(target := write.target, Topic)}
+    written = {target for each in publishers() for write in each.writes if isinstance(target := write.target, Topic)}
+    return {topic.role for topic in written - own}
+
+
+def publishers() -> list[Spec]:
+    """Return the streams that publish, that of the view first."""
+    return [each for each in specs() if each.is_publisher]
+
+
 def readers(table: Table) -> list[str]:
     """Return the names of the streams that read a table's change feed."""
     return [each.name for each in specs() if table in each.sources]
@@ -284,7 +302,7 @@ def landing() -> Spec:
 
 def publishing() -> Spec:
     """Return the stream that publishes the view."""
-    (found,) = (each for each in specs() if each.is_publisher)
+    (found,) = (each for each in hot_path() if each.is_publisher)
     return found
 
 

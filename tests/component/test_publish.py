@@ -13,7 +13,8 @@ import pytest
 from customer_activity.catalog import Reason, Table
 from customer_activity.contracts import view
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.streams.publish import records, stream
+from customer_activity.streams.publish import records, too_large
+from customer_activity.streams.publish.too_large import TooLarge
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -63,7 +64,8 @@ def test_a_row_that_is_gone_is_never_too_large() -> None:
 def test_what_is_refused_is_kept_whole_and_says_why() -> None:
     rows = pa.concat_tables([changed(), changed(customer_id="C-2", address="x" * 5_000)])
     found = records.oversized(rows, 2_000)
-    (row,) = stream.refused(found.values(), "view", 2_000).to_pylist()
+    ((key, value),) = found.values()
+    (row,) = too_large.as_quarantined([TooLarge(1, "view", key, value)], 2_000).to_pylist()
 
     assert list(found) == [1]
     assert (row["reason"], row["topic"], row["key"]) == (Reason.TOO_LARGE_TO_PUBLISH, "view", b"C-2")

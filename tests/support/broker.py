@@ -25,7 +25,8 @@ from support.streams import Query
 def own_topics() -> dict[str, Any]:
     """Return settings that name topics of one's own."""
     test = uuid4().hex[:8]
-    return {f"{name}_topic": f"{name}-{test}" for name in ("purchase", "profile", "view", "progress")}
+    names = {f"{name}_topic": f"{name}-{test}" for name in ("purchase", "profile", "view", "progress")}
+    return names | {"window_topic_prefix": f"windows-{test}"}
 
 
 def create_topic(settings: Settings, name: str, partitions: int, **config: str) -> None:
@@ -61,15 +62,20 @@ def drain(spark: SparkSession, settings: Settings, *queries: Query) -> None:
 
 def view(settings: Settings) -> list[tuple[str, dict[str, Any] | None]]:
     """Every committed record of the view topic."""
+    found = consumed(settings, settings.view_topic)
+    return [(key.decode(), None if value is None else json.loads(value)) for key, value in found]
+
+
+def consumed(settings: Settings, topic: str) -> list[tuple[bytes, bytes | None]]:
+    """Every committed record of a topic, a partition's in their order."""
     consumer = clients.reader(settings, fetch_wait_max_ms=clients.END_WAIT_MS)
     records = []
-    for partition, (low, high) in clients.ranges_seen_by(consumer, settings, settings.view_topic).items():
+    for partition, (low, high) in clients.ranges_seen_by(consumer, settings, topic).items():
         if low == high:
             continue
-        consumer.assign([TopicPartition(settings.view_topic, partition, low)])
+        consumer.assign([TopicPartition(topic, partition, low)])
         while (message := consumer.poll(30)) is not None and message.error() is None:
-            value = message.value()
-            records.append(((message.key() or b"").decode(), None if value is None else json.loads(value)))
+            records.append((message.key() or b"", message.value()))
     consumer.close()
     return records
 

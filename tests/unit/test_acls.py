@@ -8,6 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from customer_activity import topology
 from customer_activity.commands import broker as commands
 from customer_activity.errors import SettingsError
 from customer_activity.kafka import acls, clients
@@ -44,6 +45,20 @@ def test_what_a_named_pipeline_may_write_is_its_own(role: str) -> None:
         "pipeline": {"orders-eu-view", "orders-eu-progress", "orders-eu-publish-orders-eu-view"},
         "traffic": {"purchase-events", "customer-profile-state"},  # inputs may be shared
     }.get(role, set())
+
+
+def test_an_optional_publisher_has_rights_where_it_is_on() -> None:
+    own = {"publish_daily": {"customer-activity-daily"}, "publish_sessions_final": {"customer-activity-sessions-final"}}
+    off = {right.name for right in acls.declared(SETTINGS, "pipeline", "anna")}
+    topology.switch_on(own)
+    try:
+        on = {right.name for right in acls.declared(SETTINGS, "pipeline", "anna") if right.operation == "WRITE"}
+        read = {right.name for right in acls.declared(SETTINGS, "consumer", "anna")}
+    finally:
+        topology.switch_on([])
+    for stream, topics in own.items():
+        wanted = {f"customer-activity-publishes-{stream}", *topics}
+        assert (wanted & off, wanted & on, topics & read) == (set(), wanted, topics)
 
 
 @pytest.mark.parametrize("role", ["pipeline", "reader"])

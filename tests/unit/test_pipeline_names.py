@@ -10,9 +10,10 @@ from types import ModuleType
 import pytest
 
 from customer_activity import settings as product
+from customer_activity import topology
 from customer_activity.errors import SettingsError, TerminalError
 from customer_activity.kafka import marker, topics
-from customer_activity.kafka.marker import Marker
+from customer_activity.kafka.marker import Marker, of_view
 from customer_activity.settings import PROJECT, Settings
 from customer_activity.streams.publish.deployments import refuse_others
 from support.command import call
@@ -103,7 +104,8 @@ def test_two_pipelines_share_their_inputs_and_nothing_else() -> None:
     shop, orders = Settings(), Settings(pipeline=ORDERS)
     assert shared(shop) == shared(orders)
     assert not set(names(shop).values()) & set(names(orders).values())
-    assert {topic.name for topic in topics.declared(orders).values()} == set(orders.topics.values())
+    on = {name for role, name in orders.topics.items() if role in topology.roles()}
+    assert {topic.name for topic in topics.declared(orders).values()} == on
 
 
 def test_on_an_object_store_indexes_are_each_pipelines_own() -> None:
@@ -200,6 +202,7 @@ OURS, THEIRS = "our gold", "their gold"
         pytest.param({"shop-publish-shop": THEIRS}, "another deployment, which publishes to shop", id="another view"),
         pytest.param({"noise": THEIRS}, "another deployment, which publishes to noise", id="no publisher's key"),
         pytest.param({"orders-eu-publish-rows": OURS, "shop-publish-rows": OURS}, None, id="its own"),
+        pytest.param({"orders-eu-publishes-daily": "table of days"}, None, id="an optional stream's"),
     ],
 )
 def test_topics_of_another_deployment_are_refused_whatever_it_is_called(
@@ -208,7 +211,7 @@ def test_topics_of_another_deployment_are_refused_whatever_it_is_called(
     settings = Settings(pipeline=ORDERS, view_topic="rows")
     markers = {key: Marker(table_id, 1) for key, table_id in found.items()}
     if message is None:
-        refuse_others(settings, markers, [OURS])
+        refuse_others(settings, of_view(settings), markers, [OURS])
         return
     with pytest.raises(TerminalError, match=message):
-        refuse_others(settings, markers, [OURS])
+        refuse_others(settings, of_view(settings), markers, [OURS])

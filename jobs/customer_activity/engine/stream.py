@@ -82,11 +82,15 @@ class Rewrite:
     changed: Sequence[DataFile] = ()
 
 
+# Key and value, which is null for a delete; and the topic, where a publisher writes to several.
+Record = tuple[bytes, bytes | None] | tuple[bytes, bytes | None, str]
+
+
 @dataclass(frozen=True)
 class Send:
     """Records for a topic and their progress marker, in one Kafka transaction of the stream's own publisher."""
 
-    records: Iterable[tuple[bytes, bytes | None]]
+    records: Iterable[Record]
     marker: Any
 
 
@@ -120,7 +124,7 @@ class Context:
 class Publisher(Protocol):
     """Sends what a step yields as `Send`."""
 
-    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Any) -> int:
+    def publish(self, records: Iterable[Record], marker: Any) -> int:
         """Send records and their marker, or nothing; return how many went out."""
 
 

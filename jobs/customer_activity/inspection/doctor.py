@@ -229,7 +229,8 @@ def _broker(settings: Settings, *, is_answering: bool) -> str:
 def _topics(settings: Settings, *, is_answering: bool) -> str | Warned:
     if not is_answering:
         raise EnvironmentFault("not seen: the broker does not answer", remedy="fix the broker first")
-    words = f"{', '.join(settings.topics.values())} can be used"
+    names = [topic.name for topic in broker_topics.declared(settings).values()]
+    words = f"{', '.join(names)} can be used"
     if warning := broker_topics.warning(settings):
         return Warned(f"{words}; {warning}", "nothing has to be done; longer retention reaches further back")
     return words

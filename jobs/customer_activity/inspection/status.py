@@ -115,7 +115,7 @@ def report(settings: Settings) -> Report:
     for spec in topology.specs():
         progress = _progress(settings, spec.name, notes)
         queries.append(_query(settings, spec, progress, by_role))
-        if spec.is_publisher and progress is not None:
+        if spec == topology.publishing() and progress is not None:
             published = _published(settings, spec, progress)
     if holding := gate.holding(settings.lake):
         notes.append(f"publishing is held by quality: {gate.describe(holding)}")
@@ -129,7 +129,7 @@ def report(settings: Settings) -> Report:
         is_current = query.is_caught_up and all(current[before.name] for before in topology.upstream(spec))
         query.is_current = current[spec.name] = is_current
         reflected = {role: newest.get(table[spec.name]) for role, table in shows.items() if spec.name in table}
-        if spec.is_publisher:
+        if spec == topology.publishing():
             reflected = dict.fromkeys(shows, published)
         query.freshness_seconds = 0.0 if is_current else _behind(reflected, by_role)
     return Report(datetime.now(UTC), settings.lake, queries, list(held.values()), by_role, notes)

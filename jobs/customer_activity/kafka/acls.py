@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 from typing import NamedTuple
 
 import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
+from customer_activity import topology
 from customer_activity.errors import SettingsError
 from customer_activity.kafka import clients
 from customer_activity.settings import PROJECT, Settings
@@ -36,6 +39,9 @@ class Right(NamedTuple):
 def declared(settings: Settings, role: str, user: str, path: Path = ACLS_FILE) -> list[Right]:
     """Read what a role of the file needs, with the names of this deployment; `user` is without Kafka's `User:`.
 
+    What names a topic of an optional stream counts where that stream is on; `{published}` is each topic that such a
+    stream publishes to, and `{publisher}` each such stream.
+
     Raises:
         SettingsError: there is no such role.
     """
@@ -45,9 +51,26 @@ def declared(settings: Settings, role: str, user: str, path: Path = ACLS_FILE) -
     rights = []
     for entry in content[role]:
         (kind,) = set(entry) & set(KINDS)
-        name = entry[kind].format(user=user, pipeline=settings.pipeline, **settings.topics)
-        rights += [Right(kind, name, entry.get("pattern", "LITERAL"), operation) for operation in entry["operations"]]
+        names = (
+            entry[kind].format(user=user, pipeline=settings.pipeline, **topics)
+            for topics in _named(settings, entry[kind])
+        )
+        pattern = entry.get("pattern", "LITERAL")
+        rights += [Right(kind, name, pattern, operation) for name in names for operation in entry["operations"]]
     return rights
+
+
+def _named(settings: Settings, template: str) -> Iterator[dict[str, str]]:
+    """Yield the names of topics by which a template is filled in: once, or as often as there are published topics."""
+    on = topology.roles()
+    known = {role: name for role, name in settings.topics.items() if role in on}
+    wanted = {field for _, field, _, _ in Formatter().parse(template) if field}
+    if "published" in wanted:
+        yield from (known | {"published": known[role]} for role in sorted(topology.published_roles()))
+    elif "publisher" in wanted:
+        yield from (known | {"publisher": each.name} for each in topology.publishers() if each.is_optional)
+    elif wanted & set(settings.topics) <= set(known):
+        yield known
 
 
 def grant(settings: Settings, rights: list[Right], user: str) -> None:

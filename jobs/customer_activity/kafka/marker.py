@@ -1,12 +1,13 @@
-"""The publisher's marker on the progress topic: how far gold is published, and whose gold it is.
+"""A publisher's marker on the progress topic: how far a table is published, and whose table it is.
 
 A deployment has a view topic and a progress topic of its own: the markers say whose they are. Inputs may be shared.
+Optional streams that publish have a publisher, and so a marker, each.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from customer_activity.errors import TerminalError
@@ -14,24 +15,27 @@ from customer_activity.kafka import clients, settled
 from customer_activity.settings import Settings
 
 PUBLISH = "-publish-"  # between the pipeline's name and its view topic's, which may be called otherwise
+PUBLISHES = "-publishes-"  # between the pipeline's name and that of an optional stream that publishes
 BEFORE_THE_FIRST = -1  # the version of a marker that says whose the topics are, when nothing is out yet
 
 
 class Marker(NamedTuple):
-    """How far gold is published.
+    """How far a table is published.
 
     Attributes:
-        table_id: the gold table's id; a rebuilt table has another, and its versions start at 0 again.
-        version: the newest gold version whose changes are all on the topic.
+        table_id: the table's id; a rebuilt table has another, and its versions start at 0 again.
+        version: the newest version of the table whose changes are all on the topic.
         rows: how many rows of the next version are on the topic, in the order of its commit's files; 0 unless that
             version is larger than a transaction may be.
         commit: the own id of the commit that made the version; empty where it is not known.
+        snapshot: the version whose rows are being published as the beginning: `rows` counts those; 0 once that is done.
     """
 
     table_id: str
     version: int
     rows: int = 0
     commit: str = ""
+    snapshot: int = 0
 
     def text(self) -> bytes:
         """Return the marker as it is on the topic."""
@@ -50,7 +54,7 @@ def parse(value: bytes | None) -> Marker | None:
     try:
         told = json.loads(value)
         rows, commit = int(told.get("rows", 0)), str(told.get("commit", ""))
-        return Marker(str(told["table_id"]), int(told["version"]), rows, commit)
+        return Marker(str(told["table_id"]), int(told["version"]), rows, commit, int(told.get("snapshot", 0)))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise TerminalError(
             "a record on the progress topic is no marker of a publisher: something else writes to that topic",
@@ -58,15 +62,47 @@ def parse(value: bytes | None) -> Marker | None:
         ) from None
 
 
+class Outlet(NamedTuple):
+    """Where a publisher publishes.
+
+    Attributes:
+        pipeline: whose it is.
+        label: what tells it from the pipeline's other publishers.
+        topics: that it writes to; the first one is meant where a record names none.
+    """
+
+    pipeline: str
+    label: str
+    topics: tuple[str, ...]
+
+    @property
+    def identity(self) -> str:
+        """The publisher's transactional id, which is also the key of its markers."""
+        return f"{self.pipeline}{self.label}"
+
+    @property
+    def is_of_view(self) -> bool:
+        """Whether it is the view's: each deployment has that one."""
+        return self.label.startswith(PUBLISH)
+
+    def of_other_names(self, markers: Mapping[str, Marker]) -> dict[str, Marker]:
+        """Return the markers of this outlet that a pipeline of another name left: another one, or this one before."""
+        return {key: marker for key, marker in markers.items() if key.endswith(self.label) and key != self.identity}
+
+
+def of_view(settings: Settings) -> Outlet:
+    """Return where the view is published."""
+    return Outlet(settings.pipeline, f"{PUBLISH}{settings.view_topic}", (settings.view_topic,))
+
+
+def of_stream(settings: Settings, stream: str, topics: Sequence[str]) -> Outlet:
+    """Return where an optional stream publishes."""
+    return Outlet(settings.pipeline, f"{PUBLISHES}{stream}", tuple(topics))
+
+
 def identity(settings: Settings) -> str:
-    """Return the publisher's transactional id, which is also the key of its markers."""
-    return f"{settings.pipeline}{PUBLISH}{settings.view_topic}"
-
-
-def of_other_names(settings: Settings, markers: Mapping[str, Marker]) -> dict[str, Marker]:
-    """Return the markers of this view topic that a pipeline of another name left: another one, or this one before."""
-    same_view = f"{PUBLISH}{settings.view_topic}"
-    return {key: marker for key, marker in markers.items() if key.endswith(same_view) and key != identity(settings)}
+    """Return the transactional id of the view's publisher, which is also the key of its markers."""
+    return of_view(settings).identity
 
 
 def read(settings: Settings) -> dict[str, Marker]:

@@ -7,6 +7,7 @@ only shortens how far back something reaches is told, and the pipeline goes on.
     profiles   compacted or not: what counts of a customer is its newest record
     view       compacted and never expired: a row that does not change has to stay
     progress   the same, and one partition: a marker that is gone, or older than another's, publishes twice
+    others     of optional streams that publish: refused where nothing can be written
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from customer_activity.catalog import PROFILES_ROLE, PROGRESS_ROLE, PURCHASES_RO
 FOR_EVER = "-1"
 OUTAGE = timedelta(days=7)  # the longest that we plan for: deletions have to be on the topic for so long
 LEAST_ROW_BYTES = 4_096  # an ordinary row has a few hundred
-OUTPUTS = (VIEW_ROLE, PROGRESS_ROLE)
+INPUTS, OUTPUTS = (PURCHASES_ROLE, PROFILES_ROLE), (VIEW_ROLE, PROGRESS_ROLE)
 
 
 class Found(NamedTuple):
@@ -48,6 +49,8 @@ def judge(role: str, topic: Found) -> Judgement:
     expires = _expiry(topic) if "delete" in policies else ""
     if role in OUTPUTS:
         return Judgement(_output(role, topic, policies, expires), _of_outputs(role, topic))
+    if role not in INPUTS:
+        return Judgement(_unwritable(topic), _of_outputs(role, topic))
     is_compacted = "compact" in policies
     refused = (
         [_has(topic, "cleanup.policy", "a repeat would remove the purchase that counts before it lands")]
@@ -72,6 +75,12 @@ def _output(role: str, topic: Found, policies: set[str], expires: str) -> list[s
         refused.append(
             f"topic {topic.name} has {topic.partitions} partitions: its markers are in order in one partition only"
         )
+    return refused + _unwritable(topic)
+
+
+def _unwritable(topic: Found) -> list[str]:
+    """Say why records cannot be written to a topic."""
+    refused = []
     if (least := _number(topic, "min.insync.replicas")) > topic.replicas > 0:
         refused.append(
             f"topic {topic.name} has min.insync.replicas={least} and {topic.replicas} replicas: nothing can be written"

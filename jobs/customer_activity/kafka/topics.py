@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from customer_activity import topology
 from customer_activity.errors import SettingsError, TopicMismatch
 from customer_activity.kafka import clients
 from customer_activity.kafka.policy import Found, judge
@@ -33,7 +34,7 @@ class Topic(NamedTuple):
 
 
 def declared(settings: Settings, path: Path = TOPICS_FILE) -> dict[str, Topic]:
-    """Read the file: topic by role.
+    """Read the file: topic by role, of the roles that the streams which are on have.
 
     Raises:
         SettingsError: two roles have the same topic name.
@@ -51,6 +52,7 @@ def declared(settings: Settings, path: Path = TOPICS_FILE) -> dict[str, Topic]:
     topics = {
         role: Topic(names[role], entry["partitions"], {key: str(value) for key, value in entry["config"].items()})
         for role, entry in content["topics"].items()
+        if role in topology.roles()
     }
     counts = {role: topics[role].partitions for role in content["aligned"]}
     if len(set(counts.values())) > 1:
@@ -78,7 +80,7 @@ def check(settings: Settings, *, create: bool) -> list[str]:
     with clients.explained(settings, "the settings of the topics"):
         existing = clients.metadata(settings).topics
         missing = [topic for topic in wanted.values() if topic.name not in existing]
-        names = settings.topics
+        names = {role: topic.name for role, topic in wanted.items()}
         for topic in missing:
             _refuse_hidden(settings, topic.name)
         if missing and not create:
@@ -101,11 +103,12 @@ def warning(settings: Settings) -> str:
     admin = clients.admin(settings)
     with clients.explained(settings, "the settings of the topics"):
         existing = clients.metadata(settings).topics
-        if missing := [name for name in settings.topics.values() if name not in existing]:
+        names = {role: topic.name for role, topic in declared(settings).items()}
+        if missing := [name for name in names.values() if name not in existing]:
             for name in missing:
                 _refuse_hidden(settings, name)
             raise _missing(settings, missing)
-        return "; ".join(_compare(admin, settings.topics))
+        return "; ".join(_compare(admin, names))
 
 
 def wait_until_usable(admin: AdminClient, names: list[str]) -> None:

@@ -13,7 +13,7 @@ from customer_activity.streams.event_time import stream as event_time
 from customer_activity.streams.gold import stream as gold
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.silver import stream as silver
-from customer_activity.streams.windows import daily, late_events, sessions, weekly
+from customer_activity.streams.windows import daily, late_events, sessions, topics, weekly
 
 ALL: tuple[Stream, ...] = (
     bronze.STREAM,
@@ -28,6 +28,7 @@ ALL: tuple[Stream, ...] = (
     daily.STREAM,
     weekly.STREAM,
     sessions.STREAM,
+    *topics.STREAMS,
 )
 STREAMS = {stream.spec.name: stream for stream in ALL}
 

@@ -73,7 +73,7 @@ def start_broker(settings: Settings, console: Console, started: ExitStack) -> No
 )
 def wait_for_topics(settings: Settings) -> bool:
     """Wait until every topic shows; a topic just made takes a moment. Return whether they all do."""
-    names = list(settings.topics.values())
+    names = [topic.name for topic in declared.declared(settings).values()]
     return len(topics.topics(settings, names)) == len(names)
 
 

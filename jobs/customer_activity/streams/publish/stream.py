@@ -15,21 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from customer_activity.catalog import PROGRESS_ROLE, VIEW_ROLE, Reason, Table, table_path
-from customer_activity.contracts.tables import arrow_schema
+from customer_activity.catalog import PROGRESS_ROLE, VIEW_ROLE, Table
 from customer_activity.contracts.view import Record, records
 from customer_activity.engine.changes import changes_of
-from customer_activity.engine.observability import log
-from customer_activity.engine.stream import Append, Context, Opened, Resynced, Send, Steps, Writer
+from customer_activity.engine.stream import Context, Opened, Resynced, Send, Steps, Writer
 from customer_activity.errors import ChangeFeedLost, ForeignCommit, TerminalError
 from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.lake import delta, deltalog, feeds
@@ -38,10 +33,11 @@ from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts, reading
-from customer_activity.streams.publish.parts import ROW, VERSION, Part
+from customer_activity.streams.publish.parts import ROW, VERSION
 from customer_activity.streams.publish.reading import NONE, Corrections
 from customer_activity.streams.publish.records import COLUMNS, oversized, unlike
 from customer_activity.streams.publish.resync import resync
+from customer_activity.streams.publish.too_large import TooLarge, keep, position
 from customer_activity.streams.publish.transaction import Publisher
 from customer_activity.topology import Reads, Spec, Topic, Writes
 
@@ -107,23 +103,6 @@ def net_changes(changes: pa.Table) -> pa.Table:
     return changes.take(order.take(needed))
 
 
-def refused(found: Iterable[tuple[bytes, bytes]], topic: str, max_bytes: int) -> pa.Table:
-    """Return quarantine's rows of records that never went out, so they have no coordinates."""
-    now = datetime.now(UTC)
-    rows = [
-        {
-            "reason": Reason.TOO_LARGE_TO_PUBLISH.value,
-            "detail": f"key and value: {len(key) + len(value)} bytes, and the topic takes {max_bytes}",
-            "key": key,
-            "value": value,
-            "topic": topic,
-            "quarantined_at": now,
-        }
-        for key, value in found
-    ]
-    return pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
-
-
 def step(
     feed: Feed,
     batch: MicroBatch,
@@ -156,7 +135,9 @@ def step(
             too_large = oversized(rows, publisher.max_bytes)
         if too_large:
             # Before the transaction: once its marker is out, these rows are not looked at again.
-            yield from keep(settings, batch, part, rows.take(list(too_large)), publisher.max_bytes)
+            upto = position(part.marker.version + 1, part.marker.rows)
+            found = list(held_back(rows.take(list(too_large)), settings.view_topic))
+            yield from keep(settings.lake, batch, table_id, upto, found, publisher.max_bytes)
             rows = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
         # The marker says that those in quarantine are done with, too.
         if rows.num_rows or too_large:
@@ -183,25 +164,11 @@ def resync_mends() -> Iterator[None]:
         raise ForeignCommit(error.what, remedy=f"{error.remedy}; then `activity resync publish --reason …`") from error
 
 
-def keep(settings: Settings, batch: MicroBatch, part: Part, rows: pa.Table, max_bytes: int) -> Steps:
-    """Put rows into quarantine that the topic does not take, each once, however batches and parts are cut."""
-    upto = position(part.marker.version + 1, part.marker.rows)
-    own = replace(batch, generation=part.marker.table_id, batch_id=upto, versions={})
-    quarantine = DeltaTable(table_path(settings.lake, Table.QUARANTINE))
-    kept = quarantine.transaction_version(own.transaction(Table.QUARANTINE)[0])
-    places = zip(rows.column(VERSION).to_pylist(), rows.column(ROW).to_pylist(), strict=True)
-    new = [number for number, (version, row) in enumerate(places) if position(version, row + 1) > (kept or 0)]
-    if not new:
-        return
-    found = ((key, value or b"") for key, value in records(rows.take(new)))
-    yield Append(Table.QUARANTINE, refused(found, settings.view_topic, max_bytes), by=own)
-    batch.commits += 1
-    log.warning("query=publish %d rows are larger than the topic takes: they are in quarantine", len(new))
-
-
-def position(version: int, rows: int) -> int:
-    """Return one number for so many rows of a version, greater than that of every place before."""
-    return (version << 32) + rows
+def held_back(rows: pa.Table, topic: str) -> Iterator[TooLarge]:
+    """Return rows as records that the topic does not take."""
+    places = zip(rows.column(VERSION).to_pylist(), rows.column(ROW).to_pylist(), records(rows), strict=True)
+    for version, row, (key, value) in places:
+        yield TooLarge(position(version, row + 1), topic, key, value or b"")
 
 
 def halfway(items: Iterable[Record], count: int, batch: MicroBatch) -> Iterator[Record]:

@@ -2,7 +2,7 @@
 
 1. What the progress topic has is looked at: where another deployment publishes there, nothing is begun.
 2. `init_transactions` fences the former holder of the transactional id: a zombie's next call fails.
-3. The last marker is read back (read_committed): it names the gold version that is already out.
+3. The last marker is read back (read_committed): it names the version of the table that is already out.
 4. Each part of a batch: begin, records, marker, commit. After a crash between commit and Spark's own checkpoint the
    repeated batch meets a marker that covers what is out, and goes on behind it.
 """
@@ -16,10 +16,11 @@ from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from customer_activity.engine.stream import Record
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.kafka import clients, settled
 from customer_activity.kafka import marker as markers
-from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, Outlet
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.deployments import refuse_others, refuse_unmarked
 
@@ -47,20 +48,26 @@ class Publisher:
     """One producer with one transactional id, and the marker of what it has published.
 
     Attributes:
-        marker: how far gold is out; None where that is not known.
-        max_bytes: what the key and the value of a record may have together for the topic to take it.
+        marker: how far the table is out; None where that is not known.
+        max_bytes: what the key and the value of a record may have together for each topic to take it.
     """
 
     def __init__(
-        self, settings: Settings, ours: Sequence[str] | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: Settings,
+        ours: Sequence[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        outlet: Outlet | None = None,
     ) -> None:
         """Fence any predecessor and read the marker.
 
         Args:
             settings: which topics.
-            ours: ids of this lake's gold, the live one's first and then those whose place it has taken; None: any
-                former publisher is succeeded.
+            ours: ids of this lake's table that is published, the live one's first and then those whose place it has
+                taken; None: any former publisher is succeeded.
             clock: counts seconds.
+            outlet: where it publishes; the view's when not given.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
@@ -69,10 +76,12 @@ class Publisher:
         """
         self.settings = settings
         self.clock = clock
-        self.identity = markers.identity(settings)
+        self.outlet = outlet = markers.of_view(settings) if outlet is None else outlet
+        self.identity = outlet.identity
         if ours is not None:  # before fencing: the other deployment goes on undisturbed
-            refuse_others(settings, markers.readable(settings), ours)
-        self.max_bytes = int(clients.topic_setting(settings, settings.view_topic, "max.message.bytes")) - FRAME_BYTES
+            refuse_others(settings, outlet, markers.readable(settings), ours)
+        limits = (clients.topic_setting(settings, topic, "max.message.bytes") for topic in outlet.topics)
+        self.max_bytes = min(int(limit) for limit in limits) - FRAME_BYTES
         self.producer: Producer = clients.producer(
             settings,
             transactional_id=self.identity,
@@ -90,27 +99,29 @@ class Publisher:
         # What a predecessor left open has ended now; what is open still is another producer's.
         found = markers.read(settings)
         # A pipeline that was given another name goes on from its marker under the one before.
-        self.succeeded = markers.of_other_names(settings, found)
+        self.succeeded = outlet.of_other_names(found)
         if ours is not None:
-            refuse_others(settings, found, ours)
+            refuse_others(settings, outlet, found, ours)
             if not self.succeeded and self.identity not in found:
-                refuse_unmarked(settings)
+                refuse_unmarked(settings, outlet)
         self.marker = found.get(self.identity, next(iter(self.succeeded.values()), None))
         if self.marker is None and ours:
             # Before anything is out: a deployment that comes later sees whose the topics are.
             self.publish([], Marker(ours[0], BEFORE_THE_FIRST))
 
-    def on_topic(self) -> dict[bytes, bytes | None]:
-        """Return the last value of each key of the view topic.
+    def on_topic(self, topic: str = "") -> dict[bytes, bytes | None]:
+        """Return the last value of each key of a topic; of the first one when none is given.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
             TransientError: another producer's open transaction hides some.
         """
-        return settled.last_values(self.settings, self.settings.view_topic)
+        return settled.last_values(self.settings, topic or self.outlet.topics[0])
 
-    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
-        """Send key-value pairs (null deletes) and the marker in one transaction; return how many records went out.
+    def publish(self, records: Iterable[Record], marker: Marker | None) -> int:
+        """Send records and the marker in one transaction; return how many records went out.
+
+        A record is a key and a value (null deletes), and the topic after them where that is not the first one.
 
         Raises:
             TerminalError: another publisher took over, or Kafka refuses the records for good.
@@ -120,8 +131,9 @@ class Publisher:
         began = self.clock()
         try:
             self.producer.begin_transaction()
-            for key, value in records:
-                self._produce(self.settings.view_topic, key, value)
+            first = self.outlet.topics[0]
+            for key, value, *topic in records:
+                self._produce(topic[0] if topic else first, key, value)
                 sent += 1
             if marker is not None:
                 self._produce(self.settings.progress_topic, self.identity.encode(), marker.text())
@@ -146,7 +158,7 @@ class Publisher:
 
     def _fault(self, error: KafkaException, seconds: float) -> TerminalError | TransientError:
         fault: KafkaError = error.args[0]
-        where = f"publishing to {self.settings.view_topic}: {fault.str()}"
+        where = f"publishing to {', '.join(self.outlet.topics)}: {fault.str()}"
         if seconds >= TRANSACTION_TIMEOUT_SECONDS and fault.code() in ENDED:
             return TransientError(
                 f"{where}: the transaction took {seconds:.0f} s, and the broker ends one after "

@@ -1,0 +1,50 @@
+"""Records of the topics that publish a table's rows: JSON, named as the contracts name their fields.
+
+A field is a column in camelCase; times are milliseconds since 1970 (`…EpochMillis`), days are ISO 8601, amounts are
+exact. The record's key is the key column's text, or a JSON array of texts where the table has several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity.contracts.schema import MILLIS_SUFFIX
+from customer_activity.contracts.tables import UTC_MICROS
+
+RECORDS_AT_A_TIME = 1_000
+_encode = msgspec.json.Encoder(decimal_format="number").encode  # the cents as they are: 12.30, never 12.3000001
+
+
+def field_name(column: pa.Field) -> str:
+    """Return the name of the JSON field that a column becomes; `schema.column_name` is the way back."""
+    first, *others = str(column.name).split("_")
+    suffix = MILLIS_SUFFIX if pa.types.is_timestamp(column.type) else ""
+    return first + "".join(word.capitalize() for word in others) + suffix
+
+
+def values(rows: pa.Table) -> Iterator[bytes]:
+    """Yield each row as JSON; every column is a field."""
+    names = [field_name(column) for column in rows.schema]
+    fields = pa.table([_plain(column) for column in rows.columns], names)
+    for part in fields.to_batches(max_chunksize=RECORDS_AT_A_TIME):
+        yield from map(_encode, part.to_pylist())
+
+
+def keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes]:
+    """Yield each row's key."""
+    columns = [rows.column(name).cast(pa.string()).to_pylist() for name in key]
+    if len(columns) == 1:
+        yield from (text.encode() for text in columns[0])
+    else:
+        yield from (msgspec.json.encode(texts) for texts in zip(*columns, strict=True))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times as milliseconds since 1970."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return pc.divide(column.cast(UTC_MICROS).cast(pa.int64()), 1000)

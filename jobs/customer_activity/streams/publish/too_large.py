@@ -1,0 +1,76 @@
+"""Rows that a topic does not take: they go into quarantine, each once, and the publisher goes on without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine.observability import log
+from customer_activity.engine.stream import Append, Steps
+from customer_activity.lake.microbatch import MicroBatch
+
+
+class TooLarge(NamedTuple):
+    """A record that a topic does not take.
+
+    Attributes:
+        place: of its row in the table, as `position` numbers them.
+        topic: which one.
+        key, value: of the record.
+    """
+
+    place: int
+    topic: str
+    key: bytes
+    value: bytes
+
+
+def position(version: int, rows: int) -> int:
+    """Return one number for so many rows of a version, greater than that of every place before."""
+    return (version << 32) + rows
+
+
+def keep(lake: str, batch: MicroBatch, table_id: str, upto: int, found: Sequence[TooLarge], max_bytes: int) -> Steps:
+    """Put records into quarantine, each once, however batches and parts are cut.
+
+    Args:
+        lake: where quarantine is.
+        batch: which is at work.
+        table_id: of the table that is published.
+        upto: the place up to which all rows have been looked at then.
+        found: the records.
+        max_bytes: what the topic takes.
+    """
+    own = replace(batch, generation=table_id, batch_id=upto, versions={})
+    quarantine = DeltaTable(table_path(lake, Table.QUARANTINE))
+    kept = quarantine.transaction_version(own.transaction(Table.QUARANTINE)[0]) or 0
+    new = [each for each in found if each.place > kept]
+    if not new:
+        return
+    yield Append(Table.QUARANTINE, as_quarantined(new, max_bytes), by=own)
+    batch.commits += 1
+    log.warning("query=%s %d rows are larger than the topic takes: they are in quarantine", batch.query, len(new))
+
+
+def as_quarantined(found: Iterable[TooLarge], max_bytes: int) -> pa.Table:
+    """Return quarantine's rows of records that never went out, so they have no coordinates."""
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "reason": Reason.TOO_LARGE_TO_PUBLISH.value,
+            "detail": f"key and value: {len(each.key) + len(each.value)} bytes, and the topic takes {max_bytes}",
+            "key": each.key,
+            "value": each.value,
+            "topic": each.topic,
+            "quarantined_at": now,
+        }
+        for each in found
+    ]
+    return pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))

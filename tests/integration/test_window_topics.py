@@ -1,0 +1,109 @@
+"""Topics of windows: every figure as the tables have it, and each final one exactly once, whatever ends a driver."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from customer_activity import topology
+from customer_activity.catalog import Table
+from customer_activity.commands.verify import others
+from customer_activity.kafka import topics
+from customer_activity.settings import Settings
+from customer_activity.streams.publish import parts
+from customer_activity.verification.verify import verify
+from support.broker import consumed, rows, send
+from support.weeks import drain, killed, world
+
+nightly = pytest.mark.nightly
+TOPICS = ("publish_daily", "publish_daily_final", "publish_sessions", "publish_sessions_final")
+PLACES = [
+    pytest.param(f"{stream}:{point}", marks=() if (stream, point) == ("publish_daily_final", "published") else nightly)
+    for stream in TOPICS
+    for point in ("planned", "sending", "published", "written")
+]
+
+
+@pytest.fixture
+def published(settings: Settings) -> Iterator[Settings]:
+    """Return settings with windows on, and their topics."""
+    topology.switch_on(TOPICS)
+    topics.check(settings, create=True)
+    yield settings.model_copy(update={"streams": ",".join(TOPICS), "grace_hours": 6.0, "fail_points": True})
+    topology.switch_on([])
+
+
+def on_topic(settings: Settings, role: str) -> dict[str, list[dict[str, Any] | None]]:
+    """Return the committed records of a topic by their keys, in their order; None for a delete."""
+    found: dict[str, list[dict[str, Any] | None]] = defaultdict(list)
+    for key, value in consumed(settings, settings.topics[role]):
+        found[key.decode()].append(None if value is None else json.loads(value, parse_float=Decimal))
+    return dict(found)
+
+
+def as_record(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the day of a customer as its topic has it."""
+    return {
+        "customerId": row["customer_id"],
+        "day": row["day"].isoformat(),
+        "windowStartEpochMillis": round(row["window_start"].timestamp() * 1000),
+        "windowEndEpochMillis": round(row["window_end"].timestamp() * 1000),
+        "purchaseCount": row["purchase_count"],
+        "totalAmount": row["total_amount"],
+        "firstPurchaseAtEpochMillis": round(row["first_purchase_at"].timestamp() * 1000),
+        "lastPurchaseAtEpochMillis": round(row["last_purchase_at"].timestamp() * 1000),
+        "isFinal": row["is_final"],
+    }
+
+
+def assert_as_the_tables_say(settings: Settings) -> None:
+    days = {
+        json.dumps([row["customer_id"], row["day"].isoformat()], separators=(",", ":")): as_record(row)
+        for row in rows(settings, Table.DAILY)
+    }
+    assert {key: found[-1] for key, found in on_topic(settings, "daily").items()} == days
+    final = {key: [day] for key, day in days.items() if day["isFinal"]}
+    assert len(final) > 3
+    assert on_topic(settings, "daily_final") == final
+    sessions = Counter(row["is_final"] for row in rows(settings, Table.SESSIONS))
+    last = [found[-1] for found in on_topic(settings, "sessions").values()]
+    assert Counter(session["isFinal"] for session in last if session is not None) == sessions
+    assert {len(found) for found in on_topic(settings, "sessions_final").values()} == {1}
+    assert len(on_topic(settings, "sessions_final")) == sessions[True]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_driver_that_is_killed_while_it_publishes_doubles_nothing(
+    spark: SparkSession, published: Settings, place: str
+) -> None:
+    records = world(len(place))
+    send(published, *records[:150])
+    drain(spark, published)
+    send(published, *records[150:])
+    killed(published, place)
+    drain(spark, published)
+    assert_as_the_tables_say(published)
+    found = verify(published, settle_seconds=0, others=others())
+    assert [check.name for check in found.checks if not check.ok] == []
+
+
+def test_a_topic_that_is_switched_on_later_begins_with_all_rows(
+    spark: SparkSession, published: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PART_RECORDS", 7)
+    records = world(1)
+    topology.switch_on(["daily", "sessions"])
+    send(published, *records[:200])
+    drain(spark, published)
+    topology.switch_on(TOPICS)
+    drain(spark, published)
+    assert_as_the_tables_say(published)
+    send(published, *records[200:])
+    drain(spark, published)
+    assert_as_the_tables_say(published)
