@@ -57,7 +57,8 @@ class Writes(NamedTuple):
             `Reads.progress` do. Of quarantine that is so where a batch may consist of nothing else.
         sources: of a table that is no source's progress, the sources whose rows come to it; empty: all of them.
         expected: what the table must hold, as a query over the purchases and profiles that `activity verify` recomputes
-            from Kafka; see `verification/declared.py`. Empty where the verifier knows it by itself.
+            from Kafka; see `verification/declared.py`. Empty where the verifier knows it by itself. Of a topic that
+            publishes a table, which of its rows are there, as a query over `stored`.
     """
 
     target: End

@@ -14,9 +14,14 @@ from pyspark.sql import SparkSession
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.commands.verify import others
+from customer_activity.commands.verify import published as declared
+from customer_activity.engine.stream import Resyncable
 from customer_activity.kafka import topics
+from customer_activity.kafka.marker import of_stream
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts
+from customer_activity.streams.publish.transaction import Publisher
+from customer_activity.streams.registry import STREAMS
 from customer_activity.verification.verify import verify
 from support.broker import consumed, rows, send
 from support.weeks import drain, killed, world
@@ -78,6 +83,14 @@ def assert_as_the_tables_say(settings: Settings) -> None:
     assert len(on_topic(settings, "sessions_final")) == sessions[True]
 
 
+def falsified(settings: Settings) -> None:
+    """Publish as the pipeline would not: one figure is another one, one is gone, one is of nobody."""
+    first, second, *_ = on_topic(settings, "daily")
+    wrong = [(first, b'{"customerId": "C-1"}'), (second, None), ('["C-99","2026-01-01"]', b"{}")]
+    with Publisher(settings, outlet=of_stream(settings, "publish_daily", [settings.topics["daily"]])) as publisher:
+        publisher.publish([(key.encode(), value) for key, value in wrong], publisher.marker)
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_driver_that_is_killed_while_it_publishes_doubles_nothing(
     spark: SparkSession, published: Settings, place: str
@@ -89,8 +102,10 @@ def test_a_driver_that_is_killed_while_it_publishes_doubles_nothing(
     killed(published, place)
     drain(spark, published)
     assert_as_the_tables_say(published)
-    found = verify(published, settle_seconds=0, others=others())
+    topics_of_it = declared(published)
+    found = verify(published, settle_seconds=0, others=others(), published=topics_of_it)
     assert [check.name for check in found.checks if not check.ok] == []
+    assert {each.topic for each in topics_of_it} <= {check.name for check in found.checks}
 
 
 def test_a_topic_that_is_switched_on_later_begins_with_all_rows(
@@ -107,3 +122,20 @@ def test_a_topic_that_is_switched_on_later_begins_with_all_rows(
     send(published, *records[200:])
     drain(spark, published)
     assert_as_the_tables_say(published)
+
+
+def test_verify_finds_what_a_topic_says_otherwise_and_resync_puts_it_right(
+    spark: SparkSession, published: Settings
+) -> None:
+    send(published, *world(3))
+    drain(spark, published)
+    falsified(published)
+    found = verify(published, settle_seconds=0, others=others(), published=declared(published))
+    differences = {check.name: check.differences for check in found.checks if not check.ok}
+    assert differences == {published.topics["daily"]: 3}
+    stream = STREAMS["publish_daily"]
+    assert isinstance(stream, Resyncable)
+    assert stream.resync(published, "a test")[:2] == (2, 1)
+    drain(spark, published)
+    found = verify(published, settle_seconds=0, others=others(), published=declared(published))
+    assert [check.name for check in found.checks if not check.ok] == []

@@ -270,7 +270,7 @@ def test_computed_again_the_table_is_the_same_and_goes_on(sessions: Pipeline) ->
     assert_right(sessions)
 
 
-def test_another_gap_is_refused_and_computed_anew_on_purpose(sessions: Pipeline) -> None:
+def test_another_gap_is_refused_and_recomputed_on_request(sessions: Pipeline) -> None:
     land_all(sessions, world(13), 6)
     follow(sessions)
     sessions.settings = sessions.settings.model_copy(update={"session_gap_minutes": 12.5})

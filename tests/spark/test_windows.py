@@ -288,7 +288,7 @@ def test_a_late_purchase_is_taken_in_on_purpose(windowed: Pipeline) -> None:
     assert all(proof(windowed, table).ok for table in TABLES)
 
 
-def test_other_windows_are_refused_and_computed_anew_on_purpose(windowed: Pipeline) -> None:
+def test_other_windows_are_refused_and_recomputed_on_request(windowed: Pipeline) -> None:
     land(windowed, world(13), batches=6)
     follow(windowed)
     windowed.settings = windowed.settings.model_copy(update={"grace_hours": 2.0, "time_zone": "Asia/Tokyo"})
@@ -334,7 +334,7 @@ def test_days_are_right_in_every_zone(windowed: Pipeline, zone: str, around: str
     assert_right(windowed)
 
 
-def test_windows_close_as_well_where_what_waits_is_computed_anew(windowed: Pipeline) -> None:
+def test_windows_close_as_well_where_what_waits_is_recomputed(windowed: Pipeline) -> None:
     records = world(23)
     land(windowed, records[:20], batches=2)
     follow(windowed)

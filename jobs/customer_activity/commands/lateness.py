@@ -59,6 +59,5 @@ def reprocess(
         console.print_json(done._asdict())
         return
     console.say(
-        f"{done.purchases:,} late purchases of {day:%Y-%m-%d} count from now on; computed anew: "
-        f"{', '.join(done.streams)}"
+        f"{done.purchases:,} late purchases of {day:%Y-%m-%d} count from now on; recomputed: {', '.join(done.streams)}"
     )

@@ -49,7 +49,7 @@ def rebuild(
         str | None,
         typer.Option(
             metavar="STREAM",
-            help="Compute a table behind the hot path anew by today's settings; its streams must be stopped.",
+            help="Recompute a table behind the hot path with today's settings; its streams must be stopped.",
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the corrections that are kept.")] = False,
@@ -87,7 +87,7 @@ def rebuild(
 
 
 def _recompute(settings: Settings, stream: str, *, as_json: bool) -> None:
-    """Compute a stream's table anew, and those that follow it."""
+    """Recompute a stream's table, and those that follow it."""
     from customer_activity.operations import recomputing  # noqa: PLC0415 - brings pyspark, as the others do anyway
 
     if stream not in (known := [spec.name for spec in topology.behind()]):
@@ -96,7 +96,7 @@ def _recompute(settings: Settings, stream: str, *, as_json: bool) -> None:
     if as_json:
         console.print_json({"streams": done})
     else:
-        console.say(f"computed anew: {', '.join(done)}", style="bold green")
+        console.say(f"recomputed: {', '.join(done)}", style="bold green")
 
 
 def _refuse_contradictions(options: Mapping[str, object], choice: Choice) -> None:

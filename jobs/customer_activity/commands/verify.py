@@ -13,10 +13,12 @@ from customer_activity import catalog, shown, topology
 from customer_activity.engine import gate
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
 from customer_activity.lake import corrections
+from customer_activity.settings import Settings
 from customer_activity.terminal import console
 from customer_activity.verification.checking import KNOWN, VIEW
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.declared import Declared
+from customer_activity.verification.published import PublishedTopic
 from customer_activity.verification.verify import Report
 from customer_activity.verification.verify import verify as run_checks
 
@@ -44,7 +46,8 @@ def verify(
     settings = console.settings_of(ctx)
     corrections.refuse_unfinished(settings.lake)
     chosen = frozenset(only or ())
-    comparable = [*(table.label for table in topology.tables()), VIEW]
+    topics = published(settings)
+    comparable = [*(table.label for table in topology.tables()), VIEW, *(each.topic for each in topics)]
     if unknown := sorted(chosen.difference(comparable)):
         raise SettingsError(f"there is no {', '.join(unknown)} to compare", remedy=f"one of {', '.join(comparable)}")
     with console.err.status("verifying") as status:
@@ -55,6 +58,7 @@ def verify(
             seed=seed,
             only=chosen or None,
             others=others(),
+            published=topics,
             on_step=status.update,
         )
     if json:
@@ -76,6 +80,16 @@ def others() -> list[Declared]:
         for spec in topology.specs()
         for write in spec.writes
         if isinstance(write.target, catalog.Table) and write.target not in KNOWN
+    ]
+
+
+def published(settings: Settings) -> list[PublishedTopic]:
+    """Return the topics of optional streams that publish tables, with what these say that a topic must have."""
+    return [
+        PublishedTopic(settings.topics[write.target.role], spec.sources[0], write.key, write.expected)
+        for spec in topology.publishers()
+        for write in spec.writes
+        if isinstance(write.target, topology.Topic) and write.expected
     ]
 
 

@@ -1,7 +1,7 @@
 """Records of the topics that publish a table's rows: JSON, named as the contracts name their fields.
 
 A field is a column in camelCase; times are milliseconds since 1970 (`…EpochMillis`), days are ISO 8601, amounts are
-exact. The record's key is the key column's text, or a JSON array of texts where the table has several.
+exact. The record's key is the key column's text, or a JSON array of such texts where the table has several.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def values(rows: pa.Table) -> Iterator[bytes]:
 
 def keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes]:
     """Yield each row's key."""
-    columns = [rows.column(name).cast(pa.string()).to_pylist() for name in key]
+    columns = [_plain(rows.column(name)).cast(pa.string()).to_pylist() for name in key]
     if len(columns) == 1:
         yield from (text.encode() for text in columns[0])
     else:

@@ -129,6 +129,6 @@ def require_same(lake: str, spec: Spec, table: Table, wanted: Definition) -> Non
     if found is not None and found != wanted:
         raise SettingsError(
             f"{table.label} was computed with {found}, and the settings say {wanted}",
-            remedy=f"`activity rebuild --stream {spec.name}` computes it anew from {spec.sources[0].label}; or set "
+            remedy=f"`activity rebuild --stream {spec.name}` recomputes it from {spec.sources[0].label}; or set "
             "them as they were",
         )

@@ -1,4 +1,4 @@
-"""Compute the tables of streams behind the hot path anew from all that they follow, while the streams are stopped.
+"""Recompute the tables of streams behind the hot path from all that they follow, while the streams are stopped.
 
 For windows that are to be others, and for late purchases that are to count after all. Only rows that differ are
 replaced, in one commit a table. What is interrupted is done by the same command once more.
@@ -37,7 +37,7 @@ class Reprocessed(NamedTuple):
 
     Attributes:
         purchases: late ones of the day that count from now on.
-        streams: whose tables were computed anew.
+        streams: whose tables were recomputed.
     """
 
     purchases: int
@@ -47,7 +47,7 @@ class Reprocessed(NamedTuple):
 def recompute(settings: Settings, stream: str, reason: str) -> list[str]:
     """Compute a stream's table by the settings, and those of the streams that follow it; return their names.
 
-    Windows of one table are by one definition: with one of them all are computed anew.
+    Windows of one table are by one definition: with one of them all are recomputed.
 
     Raises:
         SettingsError: there is no lake, or the stream is on the hot path.
@@ -113,7 +113,7 @@ def _late_of(settings: Settings, day: date) -> set[str]:
 
 
 def _again(settings: Settings, streams: Iterable[str], fencing_epoch: FencingEpoch) -> None:
-    """Compute the tables of streams anew, each after those that it follows."""
+    """Recompute the tables of streams, each after those that it follows."""
     for name in streams:
         checkpoint.set_aside(settings.lake, name, datetime.now(UTC))
         current_rows.make(settings.lake, name, fencing_epoch(name), by=settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,16 +17,19 @@ QUIET_SECONDS = 5.0  # no driver in sight here: it may run on another machine, a
 STATUS_AGE = timedelta(seconds=10)  # a running application writes its status every second
 
 
-def state(tables: lake.Tables, view_ends: dict[int, int]) -> tuple[Any, ...]:
-    """Return what changes whenever the pipeline does something."""
-    return lake.versions(tables), tuple(sorted(view_ends.items()))
+def state(settings: Settings, tables: lake.Tables, topics: Iterable[str]) -> tuple[Any, ...]:
+    """Return what changes whenever the pipeline does something: tables, the view topic, and further topics."""
+    ends = (kafka_input.ends(settings, topic) for topic in (settings.view_topic, *topics))
+    return lake.versions(tables), *(tuple(sorted(of_topic.items())) for of_topic in ends)
 
 
-def has_moved(settings: Settings, wanted: Sequence[Table], before: tuple[Any, ...], deadline: float) -> bool:
-    """Wait until the pipeline has written to these tables or the view since `before`; False when it has not in time."""
+def has_moved(
+    settings: Settings, wanted: Sequence[Table], topics: Collection[str], before: tuple[Any, ...], deadline: float
+) -> bool:
+    """Wait until the pipeline has written to tables or topics since `before`; False when it has not in time."""
     quiet_until = time.monotonic() + QUIET_SECONDS
     while time.monotonic() < deadline:
-        if state(lake.open_tables(settings, wanted), kafka_input.ends(settings, settings.view_topic)) != before:
+        if state(settings, lake.open_tables(settings, wanted), topics) != before:
             return True
         if time.monotonic() > quiet_until and not is_running(settings):
             return False

@@ -16,6 +16,8 @@ from customer_activity.verification.checking import ALL, KNOWN, VIEW, OnStep, To
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.declared import Declared
 from customer_activity.verification.landing import TopicInput
+from customer_activity.verification.published import PublishedTopic, Seen
+from customer_activity.verification.published import compare as compare_published
 from customer_activity.verification.records import Place, RawRecord, Record
 from customer_activity.verification.sampling import choose
 from customer_activity.verification.view import ViewTopic
@@ -55,6 +57,7 @@ def verify(
     seed: int = 0,
     only: frozenset[str] | None = None,
     others: Sequence[Declared] = (),
+    published: Sequence[PublishedTopic] = (),
     on_step: OnStep = lambda _: None,
 ) -> Report:
     """Recompute the view from the input and compare every table and the view topic with it.
@@ -70,6 +73,7 @@ def verify(
         only: what is compared: tables by their labels, the view, the order of landings, the accounting; all of it when
             not given.
         others: tables that the oracle does not know, with what their streams say that they must hold.
+        published: topics that publish tables, beside the view.
         on_step: told what is being done.
 
     Raises:
@@ -78,7 +82,9 @@ def verify(
         TransientError: records of every customer of the sample arrived meanwhile.
     """
     started = time.monotonic()
-    only = ALL.union(each.table.label for each in others) if only is None else only
+    named = {*(each.table.label for each in others), *(each.topic for each in published)}
+    only = ALL.union(named) if only is None else only
+    published = [each for each in published if each.topic in only]
     wanted = [*sorted(KNOWN), *(each.table for each in others)]
     tables = lake.open_tables(settings, wanted)  # before a million records are read for nothing
     with _without_garbage_collection():
@@ -91,11 +97,12 @@ def verify(
         }
         sources = [_read(settings, topic, judge, told, on_step) for topic, judge in judges.items()]
         view, positions = ViewTopic(), kafka_input.begins(settings, settings.view_topic)
+        seen = {each.topic: Seen() for each in published}
         deadline = None
         while True:
             tables = lake.open_tables(settings, wanted)
             ends = kafka_input.ends(settings, settings.view_topic)
-            state = settling.state(tables, ends)
+            state = settling.state(settings, tables, seen)
             if told.versions != lake.versions(tables):
                 told = tell(settings, tables)
             if VIEW in only:
@@ -110,11 +117,14 @@ def verify(
                 settings, tables, told, sources, view, only=only, others=others, pick=pick, on_step=on_step
             )
             checks = [check for check in made if subject(check) in only]
+            for each in published:
+                on_step(f"reading {each.topic}")
+                checks.append(_compare_published(settings, each, tables, seen[each.topic], sample=sample))
             if all(check.ok or check.impossible for check in checks):
                 break
             deadline = deadline or time.monotonic() + settle_seconds
             on_step("waiting for the pipeline")
-            if not settling.has_moved(settings, wanted, state, deadline):
+            if not settling.has_moved(settings, wanted, seen, state, deadline):
                 break
     chosen = choose(expected, sample=sample, seed=seed) or frozenset()
     settled = chosen - moving(sources)
@@ -139,6 +149,17 @@ def verify(
         ),
         seconds=time.monotonic() - started,
     )
+
+
+def _compare_published(
+    settings: Settings, published: PublishedTopic, tables: lake.Tables, seen: Seen, *, sample: int | None
+) -> Check:
+    if sample is not None:
+        why = "a sample is of customers, and this topic need not be"
+        return Check(published.topic, 0, 0, 0, impossible=why)
+    seen.read(settings, published.topic)
+    largest = kafka_input.largest_record(settings, published.topic)
+    return compare_published(published, tables[published.table], seen, largest)
 
 
 def _follow(settings: Settings, source: TopicInput) -> None:

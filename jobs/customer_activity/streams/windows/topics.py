@@ -38,13 +38,16 @@ def running(key: tuple[str, ...], rows: Changed, _settings: Settings) -> Iterato
 
 
 def final(key: tuple[str, ...], rows: Changed, _settings: Settings) -> Iterator[tuple[int, Record]]:
-    """Make a record of each window that has become final, and of each that was and is another one now."""
+    """Make a record of each window that has become final, and of each that was and is another one now.
+
+    One that is final no longer, since it was recomputed with another grace, is deleted.
+    """
     was_final = pc.fill_null(rows.before.column(IS_FINAL), fill_value=False)
     is_final = pc.and_(rows.rows.column(IS_FINAL), pc.invert(rows.is_gone))
     numbers = pc.indices_nonzero(pc.or_(was_final, is_final))
-    chosen = Changed(*(each.take(numbers) for each in rows))
-    for number, record in zip(numbers.to_pylist(), running(key, chosen, _settings), strict=True):
-        yield number, record[1]
+    chosen = Changed(*(each.take(numbers) for each in (rows.rows, pc.invert(is_final), rows.before)))
+    for number, (_, record) in zip(numbers.to_pylist(), running(key, chosen, _settings), strict=True):
+        yield number, record
 
 
 def topic(name: str, table: Table, key: tuple[str, ...], *, is_final: bool) -> Published:
@@ -53,7 +56,11 @@ def topic(name: str, table: Table, key: tuple[str, ...], *, is_final: bool) -> P
     spec = Spec(
         f"publish_{name}",
         reads=(Reads(table, progress=Topic(PROGRESS_ROLE)),),
-        writes=(Writes(Topic(name), key=key), Writes(Topic(PROGRESS_ROLE)), Writes(Table.QUARANTINE)),
+        writes=(
+            Writes(Topic(name), key=key, expected="FROM stored WHERE is_final" if is_final else "FROM stored"),
+            Writes(Topic(PROGRESS_ROLE)),
+            Writes(Table.QUARANTINE),
+        ),
         promises=f"exactly once for read_committed consumers: each {what}, with the progress marker in one transaction",
         is_behind=True,
         is_gated=True,

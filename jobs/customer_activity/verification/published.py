@@ -1,0 +1,124 @@
+"""Topics that publish a table: the last record of each key says what the table's row says.
+
+A stream declares for its topic which rows of its table are there, as a query over `stored`. A record is the row as
+JSON: a field is a column in camelCase, times are milliseconds since 1970, amounts are exact, days are ISO 8601; its key
+is the key column's text, or a JSON array where there are several. Records that expired from a topic are not missed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import duckdb
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Table
+from customer_activity.settings import Settings
+from customer_activity.verification import kafka_input
+from customer_activity.verification.comparison import Check, Differences, unlike
+from customer_activity.verification.records import RawRecord
+
+BATCH_ROWS = 65_536
+MILLIS = "EpochMillis"
+FRAME_BYTES = 100  # what a batch of one record has beside key and value, at most
+
+
+class PublishedTopic(NamedTuple):
+    """A topic, the table that it publishes with its key, and the query for the rows that it has."""
+
+    topic: str
+    table: Table
+    key: tuple[str, ...]
+    query: str
+
+
+@dataclass
+class Seen:
+    """What was read of a topic so far: the last value of each key, and up to where."""
+
+    last: dict[bytes, bytes | None] = field(default_factory=dict)
+    positions: Mapping[int, int] | None = None
+    is_whole: bool = True  # whether no key's last record has expired
+
+    def read(self, settings: Settings, topic: str) -> None:
+        """Read on to the topic's present end."""
+        if self.positions is None:
+            self.positions = kafka_input.begins(settings, topic)
+            self.is_whole = kafka_input.is_compacted(settings, topic) or not any(self.positions.values())
+        end = kafka_input.ends(settings, topic)
+        self.take(kafka_input.read(settings, topic, self.positions, end))
+        self.positions = end
+
+    def take(self, records: Iterable[RawRecord]) -> None:
+        """Add records, a partition's in offset order."""
+        self.last.update((raw.key or b"", raw.value) for raw in records)
+
+
+def compare(published: PublishedTopic, table: DeltaTable, seen: Seen, largest: int) -> Check:
+    """Compare a topic's last values with the rows of its table; a row of more bytes than it takes is in quarantine."""
+    differences = Differences()
+    left = {key: value for key, value in seen.last.items() if value is not None}
+    wanted = there = 0
+    for key, row in rows(published, table):
+        wanted += 1
+        value = left.pop(key, None)
+        if value is not None:
+            there += 1
+            found = _parsed(value)
+            if found != row:
+                differences.add(key.decode(), "differs:", unlike(tuple(row), tuple(row.values()), _values(row, found)))
+        elif seen.is_whole and len(key) + len(_text(row)) <= largest - FRAME_BYTES:
+            differences.add(key.decode(), "is missing")
+    for key in left:
+        differences.add(key.decode(errors="replace"), "is not in the table")
+    return differences.check(published.topic, wanted, there + len(left))
+
+
+def rows(published: PublishedTopic, table: DeltaTable) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Yield the records that a topic must have: key and fields."""
+    with duckdb.connect(":memory:") as database:
+        database.execute("SET TimeZone = 'UTC'")
+        database.register("stored", table.to_pyarrow_dataset())
+        found = database.sql(published.query).to_arrow_reader(BATCH_ROWS)
+        for batch in found:
+            for row in batch.to_pylist():
+                yield _key([_plain(row[name]) for name in published.key]), dict(_fields(row))
+
+
+def _key(texts: Sequence[Any]) -> bytes:
+    if len(texts) == 1:
+        return str(texts[0]).encode()
+    return json.dumps([str(text) for text in texts], ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _fields(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for column, value in row.items():
+        first, *others = column.split("_")
+        name = first + "".join(map(str.capitalize, others))
+        yield name + MILLIS if isinstance(value, datetime) else name, _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1000)
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _parsed(value: bytes) -> Any:
+    try:
+        return json.loads(value, parse_float=Decimal)
+    except ValueError:
+        return None
+
+
+def _values(row: Mapping[str, Any], found: Any) -> tuple[Any, ...]:
+    return tuple(found.get(name) if isinstance(found, dict) else None for name in row)
+
+
+def _text(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str).encode()
