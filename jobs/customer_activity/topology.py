@@ -257,6 +257,11 @@ def behind() -> list[Spec]:
     return [each for each in specs() if each.is_behind]
 
 
+def following() -> list[Spec]:
+    """Return the streams behind the hot path whose tables follow from other tables, so that they can be recomputed."""
+    return [each for each in behind() if each.edges]
+
+
 def upstream(stream: Spec) -> list[Spec]:
     """Return the streams that write what a stream reads."""
     return [each for each in specs() if set(each.tables) & set(stream.sources)]

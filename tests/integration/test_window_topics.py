@@ -18,6 +18,7 @@ from customer_activity.commands.verify import published as declared
 from customer_activity.engine.stream import Resyncable
 from customer_activity.kafka import topics
 from customer_activity.kafka.marker import of_stream
+from customer_activity.operations import recomputing
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts
 from customer_activity.streams.publish.transaction import Publisher
@@ -138,4 +139,21 @@ def test_verify_finds_what_a_topic_says_otherwise_and_resync_puts_it_right(
     assert stream.resync(published, "a test")[:2] == (2, 1)
     drain(spark, published)
     found = verify(published, settle_seconds=0, others=others(), published=declared(published))
+    assert [check.name for check in found.checks if not check.ok] == []
+
+
+def test_topics_follow_when_windows_are_recomputed_and_late_purchases_are_taken_in(
+    spark: SparkSession, published: Settings
+) -> None:
+    """Another grace makes final figures running ones, or others final; what is late counts afterwards."""
+    topology.switch_on([*TOPICS, "late_events"])
+    send(published, *world(3))
+    drain(spark, published)
+    longer = published.model_copy(update={"grace_hours": 40.0})
+    assert "publish_daily" not in recomputing.recompute(longer, "daily", "longer")
+    drain(spark, longer)
+    day = min(row["occurred_at"] for row in rows(longer, Table.LATE_EVENTS)).date()
+    assert recomputing.reprocess(longer, day, "the till was offline").purchases
+    drain(spark, longer)
+    found = verify(longer, settle_seconds=0, others=others(), published=declared(longer))
     assert [check.name for check in found.checks if not check.ok] == []

@@ -90,7 +90,7 @@ def _recompute(settings: Settings, stream: str, *, as_json: bool) -> None:
     """Recompute a stream's table, and those that follow it."""
     from customer_activity.operations import recomputing  # noqa: PLC0415 - brings pyspark, as the others do anyway
 
-    if stream not in (known := [spec.name for spec in topology.behind()]):
+    if stream not in (known := [spec.name for spec in topology.following()]):
         raise SettingsError(f"{stream} is not behind the hot path, or not on", remedy=f"there are: {', '.join(known)}")
     done = recomputing.recompute(settings, stream, "rebuild --stream")
     if as_json:

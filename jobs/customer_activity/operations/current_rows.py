@@ -70,8 +70,9 @@ def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = Non
 
 
 def _named(table: Table) -> dict[str, str]:
-    """Name the operation where others read the table's change feed: they cannot go on from rows that are gone."""
-    return {"operation": Operation.CORRECTION.value} if topology.readers(table) else {}
+    """Name the operation where another table is made of this one: its stream cannot go on from rows that are gone."""
+    is_read = any(edge.read is table for edge in topology.edges())
+    return {"operation": Operation.CORRECTION.value} if is_read else {}
 
 
 def stream_of(query: str) -> Derived:

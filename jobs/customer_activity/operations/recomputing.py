@@ -50,18 +50,19 @@ def recompute(settings: Settings, stream: str, reason: str) -> list[str]:
     Windows of one table are by one definition: with one of them all are recomputed.
 
     Raises:
-        SettingsError: there is no lake, or the stream is on the hot path.
+        SettingsError: there is no lake, or the stream makes no table behind the hot path.
         QueryAlreadyRunning: a driver runs one of them.
     """
     delta.require_tables(settings.lake)
-    if not topology.spec(stream).is_behind:
+    if topology.spec(stream) not in topology.following():
         raise SettingsError(
-            f"{stream} is on the hot path", remedy="`activity rebuild` compares its tables; --apply corrects them"
+            f"{stream} makes no table behind the hot path",
+            remedy="`activity rebuild --apply` corrects the tables on it, and `activity resync` topics",
         )
     delta.ensure_tables(settings.lake)
     of_windows = getattr(current_rows.stream_of(stream), "definition", None) is not None
     together = topology.readers(current_rows.stream_of(stream).source) if of_windows else [stream]
-    streams = list(dict.fromkeys(name for one in together for name in topology.with_followers(one)))
+    streams = list(dict.fromkeys(name for one in together for name in _with_followers(one)))
     with lease.kept_out(settings.lake, streams) as held:
         _again(settings, streams, held.fencing_epoch)
     audit.append(settings.lake, datetime.now(UTC), "rebuild", stream, reason, streams=streams)
@@ -82,7 +83,7 @@ def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
     delta.require_tables(lake)
     delta.ensure_tables(lake)
     (source,) = topology.writers(Table.REPROCESSED)
-    streams = topology.with_followers(source)
+    streams = _with_followers(source)
     for name in streams[1:]:
         found = current_rows.stream_of(name)
         derived.require_same(lake, found.spec, found.target, Definition.of(settings))
@@ -98,6 +99,12 @@ def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
         _again(settings, streams[1:], held.fencing_epoch)
     audit.append(lake, datetime.now(UTC), "reprocess", source, reason, day=str(day), purchases=len(late))
     return Reprocessed(len(late), streams[1:])
+
+
+def _with_followers(stream: str) -> list[str]:
+    """Return a stream with those whose tables follow from its own; what publishes them goes on from their changes."""
+    tables = {spec.name for spec in topology.following()}
+    return [name for name in topology.with_followers(stream) if name in tables]
 
 
 def _late_of(settings: Settings, day: date) -> set[str]:

@@ -117,7 +117,7 @@ def _recover(lake: str, query: str, reason: str, fencing_epoch: Callable[[str], 
         )
     now = datetime.now(UTC)
     aside = checkpoint.set_aside(lake, query, now)
-    if topology.spec(query).is_behind and written is not None and not _reaches(lake, query, written):
+    if topology.spec(query) in topology.following() and written is not None and not _reaches(lake, query, written):
         made = current_rows.make(lake, query, fencing_epoch(query))
         audit.append(lake, now, "recover", query, reason, made_anew=made.label, set_aside=aside)
         return Recovered(query, None, aside, made)

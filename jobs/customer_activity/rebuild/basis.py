@@ -82,7 +82,7 @@ def find(lake: str) -> Basis:
                 landed[edge.read] = _at(lake, edge.read, _read(lake, edge, note))
             else:
                 live[edge.read] = _with_repairs(lake, edge.read, _at(lake, edge.read, _read(lake, edge, note)))
-    return Basis(landed, live, [_as_noted(lake, spec) for spec in topology.behind()])
+    return Basis(landed, live, [_as_noted(lake, spec) for spec in topology.following()])
 
 
 def at_rest(lake: str) -> Basis:
@@ -101,7 +101,7 @@ def at_rest(lake: str) -> Basis:
                     f"{spec.name} has not read all of {table.label}: versions {versions[0] + 1} to {versions[1]}",
                     remedy="a driver has run in between: stop it, and try again",
                 )
-    return newest(lake)._replace(current=[_as_noted(lake, spec) for spec in topology.behind()])
+    return newest(lake)._replace(current=[_as_noted(lake, spec) for spec in topology.following()])
 
 
 def newest(lake: str) -> Basis:
@@ -109,7 +109,7 @@ def newest(lake: str) -> Basis:
     events = [edge.read for edge in topology.judging()]
     made = [table for spec in topology.rebuilt() for table in spec.telling]
     opened = {table: _at(lake, table, deltalog.newest_version(lake, table)) for table in (*events, *made)}
-    streams = (current_rows.stream_of(spec.name).as_noted(lake) for spec in topology.behind())
+    streams = (current_rows.stream_of(spec.name).as_noted(lake) for spec in topology.following())
     current = [Current(each, _newest(lake, each.target), _newest(lake, each.source)) for each in streams]
     return Basis({each: opened[each] for each in events}, {each: opened[each] for each in made}, current)
 

@@ -81,7 +81,7 @@ def finish(settings: Settings, fencing_epoch: FencingEpoch, failpoint: Callable[
         checkpoint.set_aside(lake, query, datetime.now(UTC))
         checkpoint.write(lake, query, batch.generation, batch.batch_id, OffsetRange(**batch.cut), is_committed=True)
         failpoint(f"checkpoint of {query}")
-    for spec in topology.behind():
+    for spec in topology.following():
         checkpoint.set_aside(lake, spec.name, datetime.now(UTC))
         current_rows.make(lake, spec.name, fencing_epoch(spec.name))
         failpoint(spec.name)

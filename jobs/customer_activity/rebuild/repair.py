@@ -180,7 +180,7 @@ def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, even_if
                 raise
             is_sound = False
             on_step(f"going on without the live ones: {fault.what}")
-    is_sound = is_sound and all(_can_go_on(settings.lake, spec) for spec in topology.behind())
+    is_sound = is_sound and all(_can_go_on(settings.lake, spec) for spec in topology.following())
     with streams_kept_out(settings) as fencing_epoch:
         yield Rest(basis.at_rest(settings.lake) if is_sound else basis.newest(settings.lake), fencing_epoch, is_sound)
 
