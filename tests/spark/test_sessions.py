@@ -289,6 +289,8 @@ def test_a_session_takes_a_late_purchase_in_on_purpose(sessions: Pipeline) -> No
     land(sessions, bought(4, 25), partition=0)
     follow(sessions)
     assert figures(sessions) == [(0, 0, 1, True), (50, 50, 1, True)]
+    assert {row["purchase_id"] for row in sessions.rows(Table.TIMED_PURCHASES)} == {"P-1", "P-2", "P-3", "P-4"}
+    assert {row["purchase_id"] for row in sessions.rows(Table.LATE_EVENTS)} == {"P-4"}
     day = datetime.fromtimestamp(START / 1000, UTC).date()
     assert recomputing.reprocess(sessions.settings, day, "the till was offline").purchases == 1
     assert figures(sessions) == [(0, 50, 3, True)]
