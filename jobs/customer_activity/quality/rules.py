@@ -8,17 +8,17 @@
         why: …                     # what it would mean if it failed
         expect: {expect_column_values_to_be_between: {column: amount, min_value: 0}}
 
-What a rule looks at is its `query`, a `frame` of its file, or else the table that its file is named after, of which the
-expectation's columns are read. Queries are SQL as DuckDB has it, over the tables by `layer.table` and what
-`snapshot.py` puts beside them; `$purchase(…)`, `$profile(…)` and `$activity(…)` list the columns of a contract, as a
-relation has them. The expectations are those of Great Expectations, by their registered names. A value "$name" is the
-deployment's: its currency, topics, limits.
+Rules about a table of an optional stream are there where the stream is on. What a rule looks at is its `query`, a
+`frame` of its file, or else the table that its file is named after, of which the expectation's columns are read.
+Queries are SQL as DuckDB has it, over the tables by `layer.table` and what `snapshot.py` puts beside them;
+`$purchase(…)`, `$profile(…)` and `$activity(…)` list the columns of a contract, as a relation has them. The
+expectations are those of Great Expectations, by their registered names. A value "$name" is the deployment's: its currency, topics, limits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from customer_activity import topology
 from customer_activity.contracts.tables import ACTIVITY_FIELDS, PROFILE_FIELDS, PURCHASE_FIELDS, names
 from customer_activity.errors import SettingsError
 from customer_activity.settings import PROJECT
@@ -57,6 +58,7 @@ class Rule(BaseModel):
     query: str | None = None  # what it looks at, when it is not the table itself
     frame: str | None = None  # the same, by its name in the file
     look: str | None = None  # a query that tells more when it has failed; `query` where there is none
+    needs: tuple[str, ...] = ()  # tables of optional streams, `layer.table`, without which it is not judged
     suite: str  # its file, `layer/table`
 
     @model_validator(mode="after")
@@ -120,12 +122,15 @@ class Suite(BaseModel):
 
 
 def load(folder: Path = FOLDER) -> tuple[Suite, ...]:
-    """Read every file.
+    """Read every file; what is about a table of an optional stream that is off is left out.
 
     Raises:
         SettingsError: a file is not as it should be, or two rules have one name.
     """
-    suites = tuple(_read(folder, path) for path in sorted(folder.glob("*/*.yaml")))
+    off = {table.label for spec in topology.optional() for table in spec.tables}
+    off -= {table.label for table in topology.tables()}
+    read = (_read(folder, path, off) for path in sorted(folder.glob("*/*.yaml")))
+    suites = tuple(suite for suite in read if suite is not None)
     if not suites:
         raise SettingsError(f"no rules in {folder}", remedy="restore the folder `expectations` of the project")
     files: dict[str, str] = {}
@@ -140,11 +145,15 @@ def load(folder: Path = FOLDER) -> tuple[Suite, ...]:
     return suites
 
 
-def _read(folder: Path, path: Path) -> Suite:
+def _read(folder: Path, path: Path, off: Collection[str]) -> Suite | None:
+    """Read a file; None where all of its rules are about tables that are off."""
     name = path.relative_to(folder).with_suffix("").as_posix()
     try:
         content = yaml.safe_load(LISTING.sub(_columns, path.read_text(encoding="utf-8")))
         rules = [{**rule, "suite": name} for rule in content.pop("rules")]
+        rules = [rule for rule in rules if not {name.replace("/", "."), *rule.get("needs", ())} & set(off)]
+        if off and not rules:
+            return None
         return Suite(name=name, rules=rules, **content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -59,6 +59,7 @@ def variables(settings: Settings) -> dict[str, Any]:
         "profile_topic": settings.profile_topic,
         "view_topic": settings.view_topic,
         "max_bad_share": settings.max_bad_share,
+        "grace_hours": settings.grace_hours,
         "reasons": [reason.value for reason in Reason],
     }
 
