@@ -12,7 +12,8 @@ Rules about a table of an optional stream are there where the stream is on. What
 `frame` of its file, or else the table that its file is named after, of which the expectation's columns are read.
 Queries are SQL as DuckDB has it, over the tables by `layer.table` and what `snapshot.py` puts beside them;
 `$purchase(…)`, `$profile(…)` and `$activity(…)` list the columns of a contract, as a relation has them. The
-expectations are those of Great Expectations, by their registered names. A value "$name" is the deployment's: its currency, topics, limits.
+expectations are those of Great Expectations, by their registered names. A value "$name" is the deployment's: its
+currency, topics, limits.
 """
 
 from __future__ import annotations
