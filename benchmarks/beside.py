@@ -1,8 +1,9 @@
 """Measure this checkout beside another one, in turn on the same machine: what a change cost, as ratios.
 
-    .venv/bin/python benchmarks/beside.py ../other [--runs 5] [--only NAME ...] [--out DIR]
+    .venv/bin/python benchmarks/beside.py ../other [--runs 5] [--only NAME ...] [--streams NAMES] [--out DIR]
 
 The other is a checkout of another commit in which `make setup` has run (`git worktree add --detach ../other COMMIT`).
+With `--streams daily,alerts` these optional streams run in this one's, and `.` as the other tells what they cost.
 Each run is a process of that checkout's own environment, with its own scenarios; which of the two comes first changes
 from run to run, so that a machine that becomes slower favours neither. Said at the end: for each figure the median of
 both, and of the ratios of each pair their median and spread; all of it is in <out>/beside.json after each pair.
@@ -11,6 +12,7 @@ both, and of the ratios of each pair their median and spread; all of it is in <o
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -121,6 +123,7 @@ def main(
     *,
     runs: Annotated[int, typer.Option(min=1, help="Pairs of each measurement.")] = 5,
     only: Annotated[list[str] | None, typer.Option(help=f"There are: {', '.join(MEASUREMENTS)}.")] = None,
+    streams: Annotated[str, typer.Option(help="Optional streams that run in this checkout's runs.")] = "",
     out: Annotated[Path, typer.Option(help="Folder of results, logs and data.")] = TREE / "var" / "beside",
 ) -> None:
     """Measure both checkouts in turn and say the ratios, this one over the other."""
@@ -135,16 +138,22 @@ def main(
         order = list(trees) if number % 2 else list(reversed(trees))
         for name in names:
             folders = {which: out / f"{name}-{number}-{which}" for which in order}
-            pairs[name].append({which: measured(trees[which], name, folder) for which, folder in folders.items()})
+            pairs[name].append(
+                {
+                    which: measured(trees[which], name, folder, streams if which == "this" else "")
+                    for which, folder in folders.items()
+                }
+            )
             say(f"{name} {number}: {pairs[name][-1]}")
             summary = {each: summed_up(pairs[each]) for each in names if pairs[each]}
-            report = {"commits": {which: commit(tree) for which, tree in trees.items()}, "summary": summary}
+            commits = {which: commit(tree) for which, tree in trees.items()}
+            report = {"commits": commits, "streams": streams, "summary": summary}
             (out / "beside.json").write_text(json.dumps({**report, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
     Console().print(as_table(summary))
 
 
-def measured(tree: Path, name: str, folder: Path) -> Figures:
-    """Run one measurement in a checkout's own environment.
+def measured(tree: Path, name: str, folder: Path, streams: str = "") -> Figures:
+    """Run one measurement in a checkout's own environment, with some optional streams.
 
     Raises:
         subprocess.CalledProcessError: it failed; its log is beside the folder.
@@ -153,6 +162,7 @@ def measured(tree: Path, name: str, folder: Path) -> Figures:
         child = subprocess.run(
             (tree / ".venv/bin/python", Path(__file__).resolve(), "--measure", name, folder),
             cwd=tree,
+            env={**os.environ, "ACTIVITY_STREAMS": streams},
             stdout=subprocess.PIPE,
             stderr=log,
             check=True,

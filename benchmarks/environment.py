@@ -14,6 +14,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from customer_activity import topology
 from customer_activity.demo.broker import process
 from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
@@ -38,6 +39,7 @@ def opened(folder: Path, *, keep: bool = False) -> Iterator[Settings]:
         run_dir=folder / "run",
         max_bad_share=1.0,
     )
+    topology.switch_on(settings.optional_streams)  # as the environment says
     process.start(settings)
     try:
         create_topics(settings)

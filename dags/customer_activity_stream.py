@@ -14,7 +14,9 @@ starts by itself; after three in a row the DAG is paused.
 ### Runbook
 The task `driver` is *deferred* while all is well and occupies no worker slot. Its log shows the driver's state every
 minute, and the reason for each restart. Clear it to restart the driver; pause the DAG to stop it. The connection
-`customer_activity_spark` names the Spark master whose executors the driver uses: docs/CLUSTERS.md.
+`customer_activity_spark` names the Spark master whose executors the driver uses: docs/CLUSTERS.md. The pipeline's
+setting `ACTIVITY_STREAMS` names the optional streams that run with the others (windows and their topics):
+docs/WINDOWS.md; clear the task when it has changed.
 Runbooks: docs/OPERATIONS.md.
 """
 
