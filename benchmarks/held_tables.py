@@ -135,6 +135,7 @@ def _of_purchases(held: Held, numbers: Numbers) -> Iterator[tuple[str, pa.Array]
     yield "amount", _amounts(numbers % PRICES + 1)
     yield "currency", _constant(held.currency, numbers)
     yield "occurred_at", at
+    yield "risk_score", pa.nulls(len(numbers), pa.int64())
     yield from _places(numbers, at)
 
 

@@ -63,6 +63,7 @@ def event(number: int) -> dict[str, Any]:
         "amount": AMOUNT,
         "currency": "EUR",
         "occurred_at": NOON,
+        "risk_score": None,
         "key": f"lag-{number}".encode(),
         "value": b"{}",
         "topic": "purchase-events",

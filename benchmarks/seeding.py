@@ -56,7 +56,8 @@ CUSTOMER = "S-7"
 PURCHASES = """
 SELECT md5(i::VARCHAR) AS purchase_id, 'S-' || (i % $customers) AS customer_id, 'X' AS product_id,
     ((i % 10000) / 100.0)::DECIMAL(18, 2) AS amount, 'EUR' AS currency,
-    to_timestamp(1700000000 + i // 1000) AS occurred_at, (i % 4)::INTEGER AS partition, i // 4 AS "offset",
+    to_timestamp(1700000000 + i // 1000) AS occurred_at, NULL::BIGINT AS risk_score,
+    (i % 4)::INTEGER AS partition, i // 4 AS "offset",
     to_timestamp(1700000000 + i // 1000) AS kafka_timestamp, 0 AS landing
 FROM range($first, $last) AS t(i)
 """

@@ -57,7 +57,7 @@ CUSTOMER = Customer(
     gold={"name": SENTENCE},
     profile={"address": SENTENCE},
     summary={"purchase_count": 1},
-    purchases=[dict.fromkeys(("purchase_id", "product_id", "amount", "currency", "occurred_at"), WORD)],
+    purchases=[dict.fromkeys(("purchase_id", "product_id", "amount", "currency", "occurred_at", "risk_score"), WORD)],
     explanation=SENTENCE,
     is_known=True,
 )

@@ -69,7 +69,7 @@ class Expected(NamedTuple):
         }
 
 
-CONTENT = ("customerId", "productId", "amount", "currency", "occurredAtEpochMillis")
+CONTENT = ("customerId", "productId", "amount", "currency", "occurredAtEpochMillis", "riskScore")
 
 
 def expected(landed: Iterable[Landed]) -> Expected:

@@ -17,7 +17,7 @@ KAFKA_TIME = datetime(2017, 7, 14, 2, 40, tzinfo=UTC)
 KAFKA_MILLIS = 1_500_000_000_000
 LANDED = datetime(2017, 7, 14, 2, 50, tzinfo=UTC)  # ten minutes later
 FIVE_MINUTES = 300_000
-PURCHASE_COLUMNS = ("purchase_id", "customer_id", "product_id", "amount", "currency", "occurred_at")
+PURCHASE_COLUMNS = ("purchase_id", "customer_id", "product_id", "amount", "currency", "occurred_at", "risk_score")
 PROFILE_COLUMNS = ("customer_id", "name", "email", "address", "loyalty_status", "updated_at", "is_tombstone")
 
 KAFKA_SCHEMA = pa.schema(

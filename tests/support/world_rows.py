@@ -117,6 +117,7 @@ def bought(purchase_id: str, customer_id: str, product_id: str | None, amount: s
         "amount": Decimal(amount),
         "currency": "EUR",
         "occurred_at": at(occurred_at),
+        "risk_score": None,
     }
 
 

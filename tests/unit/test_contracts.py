@@ -58,6 +58,7 @@ def test_columns_have_the_types_of_the_tables() -> None:
         "amount": "decimal(18,2)",
         "currency": "string",
         "occurred_at": "timestamp",
+        "risk_score": "bigint",
     }
     assert {field.column: field.sql_type for field in CUSTOMER_ACTIVITY.fields} == {
         "customer_id": "string",

@@ -55,6 +55,11 @@ NOW_IN_FORCE: dict[str, Any] = {"landed_at": NOW, "rules": NEWEST_RULES}
         pytest.param(b"P1", purchase(productId=[]), Reason.WRONG_TYPE, id="product is an array"),
         pytest.param(b"P1", purchase(occurredAtEpochMillis=b"1.0"), Reason.WRONG_TYPE, id="time with a fraction"),
         pytest.param(b"P1", purchase(occurredAtEpochMillis=b"1e3"), Reason.WRONG_TYPE, id="time with an exponent"),
+        pytest.param(b"P1", purchase(riskScore="71"), Reason.WRONG_TYPE, id="risk as text"),
+        pytest.param(b"P1", purchase(riskScore=b"71.0"), Reason.WRONG_TYPE, id="risk with a fraction"),
+        pytest.param(b"P1", purchase(riskScore=True), Reason.WRONG_TYPE, id="boolean risk"),
+        pytest.param(b"P1", purchase(riskScore=101), Reason.OUT_OF_RANGE, id="risk above 100"),
+        pytest.param(b"P1", purchase(riskScore=-1), Reason.OUT_OF_RANGE, id="negative risk"),
         pytest.param(b"P1", purchase(amount="x", customerId=...), Reason.WRONG_TYPE, id="type goes before absence"),
         pytest.param(b"P1", purchase(customerId=...), Reason.MISSING_FIELD, id="field missing"),
         pytest.param(b"P1", purchase(currency=..., amount=-1), Reason.MISSING_FIELD, id="absence goes before range"),
@@ -90,22 +95,33 @@ def test_purchase_is_refused(key: bytes | None, value: bytes | None, reason: Rea
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        pytest.param({}, ("P1", "C1", "X", 125, "EUR", NOW), id="plain"),
-        pytest.param({"productId": ...}, ("P1", "C1", None, 125, "EUR", NOW), id="product left out"),
-        pytest.param({"productId": None}, ("P1", "C1", None, 125, "EUR", NOW), id="product null"),
-        pytest.param({"amount": 0}, ("P1", "C1", "X", 0, "EUR", NOW), id="nothing paid"),
+        pytest.param({}, ("P1", "C1", "X", 125, "EUR", NOW, None), id="plain"),
+        pytest.param({"riskScore": 0}, ("P1", "C1", "X", 125, "EUR", NOW, 0), id="no risk"),
+        pytest.param({"riskScore": 100}, ("P1", "C1", "X", 125, "EUR", NOW, 100), id="highest risk"),
+        pytest.param({"riskScore": None}, ("P1", "C1", "X", 125, "EUR", NOW, None), id="risk null"),
+        pytest.param({"productId": ...}, ("P1", "C1", None, 125, "EUR", NOW, None), id="product left out"),
+        pytest.param({"productId": None}, ("P1", "C1", None, 125, "EUR", NOW, None), id="product null"),
+        pytest.param({"amount": 0}, ("P1", "C1", "X", 0, "EUR", NOW, None), id="nothing paid"),
         pytest.param(
-            {"more": b"[1.5,{}]"}, ("P1", "C1", "X", 125, "EUR", NOW), id="unknown fields are kept, not refused"
+            {"more": b"[1.5,{}]"}, ("P1", "C1", "X", 125, "EUR", NOW, None), id="unknown fields are kept, not refused"
         ),
-        pytest.param({"more": b"9" * 5000}, ("P1", "C1", "X", 125, "EUR", NOW), id="unknown number of any length"),
         pytest.param(
-            {"more": b"[" * 255 + b"]" * 255}, ("P1", "C1", "X", 125, "EUR", NOW), id="nested as deeply as allowed"
+            {"more": b"9" * 5000}, ("P1", "C1", "X", 125, "EUR", NOW, None), id="unknown number of any length"
         ),
-        pytest.param({"more": "[" * 300 + '"'}, ("P1", "C1", "X", 125, "EUR", NOW), id="brackets in text are text"),
-        pytest.param({"customerId": b'"\\ud83d\\ude00"'}, ("P1", "😀", "X", 125, "EUR", NOW), id="pair of surrogates"),
+        pytest.param(
+            {"more": b"[" * 255 + b"]" * 255},
+            ("P1", "C1", "X", 125, "EUR", NOW, None),
+            id="nested as deeply as allowed",
+        ),
+        pytest.param(
+            {"more": "[" * 300 + '"'}, ("P1", "C1", "X", 125, "EUR", NOW, None), id="brackets in text are text"
+        ),
+        pytest.param(
+            {"customerId": b'"\\ud83d\\ude00"'}, ("P1", "😀", "X", 125, "EUR", NOW, None), id="pair of surrogates"
+        ),
         pytest.param(
             {"occurredAtEpochMillis": NOW + 300_000},
-            ("P1", "C1", "X", 125, "EUR", NOW + 300_000),
+            ("P1", "C1", "X", 125, "EUR", NOW + 300_000, None),
             id="five minutes ahead",
         ),
     ],

@@ -75,6 +75,18 @@ def test_keys_and_customers_with_control_characters_are_refused(record: Record, 
     assert other is Reason.OUT_OF_RANGE
 
 
+@pytest.mark.parametrize("anything", ['"high"', "-1", "7.5", "{}"])
+def test_a_risk_score_was_unknown_to_the_rules_before(anything: str) -> None:
+    record = purchase(riskScore=anything)
+    row, by_the_newest = judged(record)
+
+    assert row["reason"] == by_the_newest
+    assert by_the_newest is not None
+    assert by_the_other(record, KAFKA_MILLIS, landed_at=None, rules=2) == by_the_other(
+        purchase(), KAFKA_MILLIS, landed_at=None, rules=contracts.RULES
+    )
+
+
 @pytest.mark.parametrize(
     "record",
     [

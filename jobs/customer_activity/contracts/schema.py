@@ -16,7 +16,8 @@ NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"  # Unicode's category Cc, in
 #   1  the key and texts may hold anything; an event is compared with its Kafka timestamp alone, without a check of that
 #   2  ids and keys hold no control characters; an event is compared with the time of landing, too; a Kafka timestamp
 #      is none (-1) or within the years 1970 to 9999
-RULES = 2
+#   3  a purchase has a risk score; before, a field of that name was unknown and could hold anything
+RULES = 3
 LATEST_MILLIS = 253_402_300_799_999  # the last millisecond of the year 9999
 NO_TIMESTAMP = -1  # what Kafka gives a record that has no timestamp
 

@@ -31,7 +31,7 @@ from customer_activity.verification.records import (
 BRONZE, SILVER = "bronze", "silver"  # what their commits call themselves
 EXAMPLES = 5
 
-PURCHASE_COLUMNS = Purchase._fields[:10]
+PURCHASE_COLUMNS = Purchase._fields[:11]
 PROFILE_COLUMNS = Profile._fields[:10]
 SUMMARY_COLUMNS = Summary._fields
 GOLD_COLUMNS = (*Activity._fields, "view_version")

@@ -20,6 +20,8 @@ LATEST_MILLIS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last instan
 FUTURE_MILLIS = 5 * 60 * 1000  # how far an event may be ahead of its Kafka timestamp and of its landing
 UNDATED = -1  # the Kafka timestamp of a record that has none
 OLDEST_RULES = 1  # a landing that notes no version of the rules followed these
+RISK_RULES = 3  # the first with a risk score
+HIGHEST_RISK = 100
 MAX_NESTING = 256  # levels of objects and arrays; anything deeper is refused as not JSON
 
 PURCHASE_TYPES: Mapping[str, str] = {
@@ -29,7 +31,9 @@ PURCHASE_TYPES: Mapping[str, str] = {
     "amount": "number",
     "currency": "text",
     "occurredAtEpochMillis": "integer",
+    "riskScore": "integer?",
 }
+TYPES_WITHOUT_RISK = {name: kind for name, kind in PURCHASE_TYPES.items() if name != "riskScore"}
 PROFILE_TYPES: Mapping[str, str] = {
     "customerId": "text",
     "name": "text",
@@ -39,7 +43,7 @@ PROFILE_TYPES: Mapping[str, str] = {
     "updatedAtEpochMillis": "integer",
 }
 
-PurchaseFields = tuple[str, str, str | None, int, str, int]
+PurchaseFields = tuple[str, str, str | None, int, str, int, int | None]
 ProfileFields = tuple[str, str | None, str | None, str | None, str | None, int | None]
 
 
@@ -58,8 +62,8 @@ def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
     too early.
 
     Returns:
-        Purchase id, customer id, product id, amount in cents, currency, time of purchase in milliseconds; or why the
-        record is refused.
+        Purchase id, customer id, product id, amount in cents, currency, time of purchase in milliseconds, risk score;
+        or why the record is refused.
     """
     if not key:
         return Reason.MISSING_KEY
@@ -72,15 +76,18 @@ def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
     get = fields.get
     purchase_id, customer_id, product_id = get("purchaseId"), get("customerId"), get("productId")
     amount, code, occurred_at = get("amount"), get("currency"), get("occurredAtEpochMillis")
+    risk = get("riskScore") if rules >= RISK_RULES else None
     if not (
         type(purchase_id) is type(customer_id) is type(code) is str
         and type(occurred_at) is int
         and (type(amount) is NumberText or type(amount) is int)
         and (product_id is None or type(product_id) is str)
+        and (risk is None or type(risk) is int)
     ):
-        return _first_fault(fields, PURCHASE_TYPES)
+        return _first_fault(fields, PURCHASE_TYPES if rules >= RISK_RULES else TYPES_WITHOUT_RISK)
     cents = cents_of(amount)
-    if not purchase_id or not customer_id or cents is None or not 0 <= occurred_at <= LATEST_MILLIS:
+    is_in_range = 0 <= occurred_at <= LATEST_MILLIS and (risk is None or 0 <= risk <= HIGHEST_RISK)
+    if not purchase_id or not customer_id or cents is None or not is_in_range:
         return Reason.OUT_OF_RANGE
     if (code != currency and not _CURRENCY_CODE.fullmatch(code)) or _is_refused_since(
         rules, timestamp, key_text, purchase_id, customer_id, product_id or ""
@@ -93,7 +100,7 @@ def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
     if occurred_at > latest_event(timestamp, landed_at, rules):
         return Reason.TIMESTAMP_IN_FUTURE
     # A million records name a few thousand customers and products: keep each name once.
-    return purchase_id, intern(customer_id), product_id and intern(product_id), cents, currency, occurred_at
+    return purchase_id, intern(customer_id), product_id and intern(product_id), cents, currency, occurred_at, risk
 
 
 def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules
@@ -253,6 +260,6 @@ def _is(value: Any, kind: str) -> bool:
     """Whether a JSON value is of a kind; true and false are no numbers, and null only fits where `?` allows it."""
     if kind == "number":
         return type(value) in (int, NumberText)
-    if kind == "integer":
-        return type(value) is int
-    return type(value) is str or (value is None and kind.endswith("?"))
+    if value is None:
+        return kind.endswith("?")
+    return type(value) is (int if kind.startswith("integer") else str)

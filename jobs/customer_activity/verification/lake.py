@@ -23,7 +23,8 @@ from customer_activity.verification.records import Headers, RawRecord
 
 BATCH_ROWS = 65_536
 RAW_COLUMNS = ("topic", "partition", "offset", "kafka_timestamp", "key", "value", "headers")
-LANDING = "landing"  # a lake of before has no such column: all of it landed before landings had numbers
+LANDING = "landing"
+ADDED = (LANDING, "risk_score")  # whole numbers that releases have added: null in a lake of before
 LANDED_AT = {
     Table.PURCHASE_EVENTS: "ingested_at",
     Table.PROFILE_EVENTS: "ingested_at",
@@ -144,11 +145,12 @@ def places(tables: Tables) -> pa.Table:
 
 
 def _selected(schema: pa.Schema, columns: Sequence[str]) -> list[str] | dict[str, pc.Expression]:
-    """Ask for columns; for the landing's number in a table that has none, for nulls."""
-    if LANDING not in columns or LANDING in schema.names:
+    """Ask for columns; for those that the table's release did not have, for nulls."""
+    lacks = [name for name in ADDED if name in columns and name not in schema.names]
+    if not lacks:
         return list(columns)
     nothing = pc.scalar(pa.scalar(None, pa.int64()))
-    return {name: nothing if name == LANDING else pc.field(name) for name in columns}
+    return {name: nothing if name in lacks else pc.field(name) for name in columns}
 
 
 def commits(lake: str, name: Table, table: DeltaTable) -> Commits:

@@ -123,7 +123,7 @@ def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counte
             refused.append(cast("Refused", record))
             continue
         first = counted.setdefault(record[0], record)
-        if first is not record and first[1:6] != record[1:6]:
+        if first is not record and first[1:7] != record[1:7]:
             at = record.partition, record.offset, record.landing, record.fingerprint
             refused.append(Refused(Reason.CONFLICTING_DUPLICATE, *at))
     duplicates = records - len(refused) - len(counted)
@@ -134,7 +134,7 @@ def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counte
 def summarise(purchases: Mapping[str, Purchase]) -> dict[str, Summary]:
     """Add the counted purchases up by customer."""
     sums: dict[str, list[int]] = {}
-    for _, customer_id, _, amount, _, occurred_at, _, _, timestamp, *_ in purchases.values():
+    for _, customer_id, _, amount, _, occurred_at, _, _, _, timestamp, *_ in purchases.values():
         total = sums.get(customer_id)
         if total is None:
             sums[customer_id] = [1, amount, occurred_at, occurred_at, timestamp]

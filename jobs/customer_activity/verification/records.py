@@ -14,7 +14,7 @@ READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE = OUTCOMES = ("read", "accepted", 
 
 GREATEST_TOTAL = 10**18 - 1  # cents: what decimal(18,2) holds
 NOT_LANDED = 1 << 62  # in the place of a landing's number: after every one
-FIRST_RULES, NEWEST_RULES = 1, 2  # versions of the contract's rules
+FIRST_RULES, NEWEST_RULES = 1, 3  # versions of the contract's rules
 
 Headers = tuple[tuple[str, bytes | None], ...]
 Coordinates = tuple[str, int, int]  # topic, partition, offset
@@ -49,7 +49,7 @@ NOWHERE = Place(NOT_LANDED, None, NEWEST_RULES)
 
 
 class Purchase(NamedTuple):
-    """A valid purchase record; the first ten fields are silver.purchases' columns."""
+    """A valid purchase record; the first eleven fields are silver.purchases' columns."""
 
     purchase_id: str
     customer_id: str
@@ -57,6 +57,7 @@ class Purchase(NamedTuple):
     amount: int
     currency: str
     occurred_at: int
+    risk_score: int | None
     partition: int
     offset: int
     kafka_timestamp: int

@@ -84,6 +84,7 @@ def conflict(record: Record) -> Record | None:
         int(fields["amount"] * 100),
         fields["currency"],
         fields["occurredAtEpochMillis"],
+        fields.get("riskScore"),
     )
     return purchase(original._replace(amount_cents=original.amount_cents + CONFLICT_CENTS), CONFLICT)
 

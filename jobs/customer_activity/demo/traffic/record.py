@@ -39,10 +39,11 @@ class Purchase(NamedTuple):
     amount_cents: int
     currency: str
     occurred_at_ms: int
+    risk_score: int | None = None
 
 
 def purchase(fields: Purchase, kind: str = PURCHASE) -> Record:
-    """Encode a purchase; any text is escaped, the amount always has two decimals."""
+    """Encode a purchase; any text is escaped, the amount always has two decimals, and a risk score is there or not."""
     value = msgspec.json.encode(
         {
             "purchaseId": fields.purchase_id,
@@ -51,6 +52,7 @@ def purchase(fields: Purchase, kind: str = PURCHASE) -> Record:
             "amount": msgspec.Raw(f"{fields.amount_cents // 100}.{fields.amount_cents % 100:02d}".encode()),
             "currency": fields.currency,
             "occurredAtEpochMillis": fields.occurred_at_ms,
+            **({} if fields.risk_score is None else {"riskScore": fields.risk_score}),
         }
     )
     return Record(catalog.PURCHASES_ROLE, fields.purchase_id.encode(), value, kind=kind)
