@@ -26,6 +26,7 @@ class Table(StrEnum):
     DAILY = "gold/daily_customer_purchases"
     WEEKLY = "gold/weekly_customer_purchases"
     SESSIONS = "gold/customer_sessions"
+    FRAUD_ALERTS = "gold/fraud_alerts"
 
     @property
     def label(self) -> str:

@@ -136,6 +136,37 @@ class Settings(BaseSettings):
         description="Minutes without a record, by the clock of the topic, after which a Kafka partition holds no "
         "window open.",
     )
+    alert_window_minutes: int = Field(
+        5, ge=1, le=24 * 60, description="Minutes of a window of the alert rule `velocity`, in event time."
+    )
+    alert_window_purchases: int = Field(
+        10, ge=1, le=10_000, description="An alert is raised for more purchases of a customer than this in a window."
+    )
+    alert_window_amount: int = Field(
+        5_000, ge=0, le=10**9, description="An alert is raised for more money of a customer than this in a window."
+    )
+    alert_gap_minutes: int = Field(
+        5,
+        ge=1,
+        le=24 * 60,
+        description="Minutes, at most, between two purchases of a session of the alert rule `risky_session`.",
+    )
+    alert_session_purchases: int = Field(
+        3, ge=1, le=100, description="An alert is raised for so many risky purchases of a customer in a session."
+    )
+    alert_session_amount: int = Field(1_000, ge=0, le=10**9, description="A risky purchase has a greater amount.")
+    alert_session_risk: int = Field(70, ge=0, le=100, description="A risky purchase has a greater risk score.")
+    alert_grace_minutes: float = Field(
+        60.0,
+        ge=0,
+        le=24 * 60,
+        description="Minutes that a purchase may be late, in event time, and count for alerts all the same.",
+    )
+    alert_seconds: float = Field(
+        2.0,
+        gt=0,
+        description="Seconds between two looks for alerts, and between two batches of the streams that they wait for.",
+    )
     driver_memory: str = Field("2g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field(
         "local[*]",

@@ -85,6 +85,7 @@ class Spec:
         is_gated: whether its batches wait while quality holds publishing.
         is_spread: whether Spark's executors can do its batches, or a part of them.
         is_optional: whether it runs only where it is switched on by its name.
+        paced_by: the setting that tells how many seconds there are between two batches of a stream behind the path.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Spec:
     is_gated: bool = False
     is_spread: bool = False
     is_optional: bool = False
+    paced_by: str = "merge_seconds"
 
     @property
     def sources(self) -> list[Table]:
@@ -329,6 +331,11 @@ def with_followers(name: str) -> list[str]:
         if each.name not in found and any(above.name in found for above in upstream(each)):
             found.append(each.name)
     return found
+
+
+def paces(name: str) -> set[str]:
+    """Return the settings that pace a stream behind the hot path: its own, and those of the streams that follow it."""
+    return {spec(each).paced_by for each in with_followers(name)}
 
 
 def chosen(named: Sequence[str]) -> list[str]:

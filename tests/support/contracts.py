@@ -14,12 +14,13 @@ import pytest
 
 from customer_activity import contracts
 from customer_activity.catalog import Reason
-from customer_activity.contracts import CUSTOMER_ACTIVITY, CUSTOMER_PROFILE, PURCHASE_EVENT, Contract
+from customer_activity.contracts import CUSTOMER_ACTIVITY, CUSTOMER_PROFILE, FRAUD_ALERT, PURCHASE_EVENT, Contract
 
 FILES = {
     PURCHASE_EVENT: "purchase_event.schema.json",
     CUSTOMER_PROFILE: "customer_profile.schema.json",
     CUSTOMER_ACTIVITY: "customer_activity.schema.json",
+    FRAUD_ALERT: "fraud_alert.schema.json",
 }
 BY_TITLE = [pytest.param(contract, id=contract.title) for contract in contracts.CONTRACTS]
 FAULTS_IN_ORDER = [Reason.WRONG_TYPE, Reason.MISSING_FIELD, Reason.OUT_OF_RANGE]

@@ -27,8 +27,8 @@ def test_key_and_event_time_are_required_fields_and_not_null(contract: Contract)
     assert contract.field(contract.event_time).is_timestamp
 
 
-def test_only_purchases_have_no_tombstones() -> None:
-    assert [contract.null_deletes for contract in contracts.CONTRACTS] == [False, True, True]
+def test_purchases_and_alerts_have_no_tombstones() -> None:
+    assert [contract.null_deletes for contract in contracts.CONTRACTS] == [False, True, True, False]
 
 
 @pytest.mark.parametrize(

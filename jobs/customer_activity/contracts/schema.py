@@ -151,4 +151,5 @@ def _load(file: str) -> Contract:
 PURCHASE_EVENT = _load("purchase_event.schema.json")
 CUSTOMER_PROFILE = _load("customer_profile.schema.json")
 CUSTOMER_ACTIVITY = _load("customer_activity.schema.json")
-CONTRACTS = (PURCHASE_EVENT, CUSTOMER_PROFILE, CUSTOMER_ACTIVITY)
+FRAUD_ALERT = _load("fraud_alert.schema.json")
+CONTRACTS = (PURCHASE_EVENT, CUSTOMER_PROFILE, CUSTOMER_ACTIVITY, FRAUD_ALERT)

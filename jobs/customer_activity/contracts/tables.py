@@ -14,7 +14,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.schema import CUSTOMER_ACTIVITY, CUSTOMER_PROFILE, PURCHASE_EVENT, Contract
+from customer_activity.contracts.schema import (
+    CUSTOMER_ACTIVITY,
+    CUSTOMER_PROFILE,
+    FRAUD_ALERT,
+    PURCHASE_EVENT,
+    Contract,
+)
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 
@@ -214,6 +220,10 @@ TABLES: dict[Table, Declaration] = {
         ("customer_id", "session_start", "window_end"),
         LOOKED_BACK_IN,
         is_current=True,
+    ),
+    # One row an alert, with the place of the purchase that made it.
+    Table.FRAUD_ALERTS: Declaration(
+        pa.schema([*columns_of(FRAUD_ALERT), *POSITION]), ("occurred_at", "kafka_timestamp")
     ),
 }
 

@@ -52,7 +52,7 @@ class Appended:
 
     def as_noted(self, lake: str) -> Appended:
         """Return it as its table was computed."""
-        found = None if self.define is None else derived.definition_noted(lake, self.spec, self.target)
+        found = None if self.define is None else derived.definition_noted(lake, self.spec, self.target, Definition)
         return self if found is None or self.define is None else self.define(found, derived.reprocessed(lake))
 
     def as_set(self, settings: Settings) -> Appended:

@@ -99,7 +99,7 @@ class CurrentRows:
 
     def as_noted(self, lake: str) -> CurrentRows:
         """Return it as its table was computed."""
-        found = None if self.define is None else derived.definition_noted(lake, self.spec, self.target)
+        found = None if self.define is None else derived.definition_noted(lake, self.spec, self.target, Definition)
         return self if found is None or self.define is None else self.define(found, derived.reprocessed(lake))
 
     def as_set(self, settings: Settings) -> CurrentRows:

@@ -10,7 +10,7 @@ Spark's executors import this module and need little for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from customer_activity.topology import Spec
 if TYPE_CHECKING:
     from customer_activity.settings import Settings
 
+Named = TypeVar("Named", bound=tuple[Any, ...])
 DEFINITION = "definition"  # in the note of a commit: what windows are
 MICROS_A_MINUTE = 60_000_000
 MICROS_AN_HOUR = 60 * MICROS_A_MINUTE
@@ -105,10 +106,10 @@ def noted(lake: str, spec: Spec, table: Table) -> Mapping[str, Any]:
     return history.latest_metadata(lake, table, spec.name)
 
 
-def definition_noted(lake: str, spec: Spec, table: Table) -> Definition | None:
-    """Return by which definition a table was computed; None where nothing was."""
+def definition_noted(lake: str, spec: Spec, table: Table, kind: type[Named]) -> Named | None:
+    """Return by which definition, of a kind, a table was computed; None where nothing was."""
     found = noted(lake, spec, table).get(DEFINITION)
-    return None if found is None else Definition(**found)
+    return None if found is None else kind(**found)
 
 
 def reprocessed(lake: str) -> frozenset[str]:
@@ -119,13 +120,13 @@ def reprocessed(lake: str) -> frozenset[str]:
     return frozenset(found.column("purchase_id").to_pylist())
 
 
-def require_same(lake: str, spec: Spec, table: Table, wanted: Definition) -> None:
+def require_same(lake: str, spec: Spec, table: Table, wanted: tuple[Any, ...]) -> None:
     """Make sure that a table has been computed by a definition, as far as it has been.
 
     Raises:
         SettingsError: it was computed by another one.
     """
-    found = definition_noted(lake, spec, table)
+    found = definition_noted(lake, spec, table, type(wanted))
     if found is not None and found != wanted:
         raise SettingsError(
             f"{table.label} was computed with {found}, and the settings say {wanted}",

@@ -79,7 +79,8 @@ class RunningQuery:
             .foreachBatch(partial(self._batch, stream))
             .option("checkpointLocation", checkpoint_path(self.settings.lake, self.query))
         )
-        pause = f"{self.settings.merge_seconds} seconds" if self.spec.is_behind else "0 seconds"
+        paces = topology.paces(self.query) if self.spec.is_behind else ()
+        pause = f"{min((getattr(self.settings, each) for each in paces), default=0)} seconds"
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=pause)
         self.handle = writer.start()
         log.info("query=%s started", self.query)

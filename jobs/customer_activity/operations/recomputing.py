@@ -60,8 +60,8 @@ def recompute(settings: Settings, stream: str, reason: str) -> list[str]:
             remedy="`activity rebuild --apply` corrects the tables on it, and `activity resync` topics",
         )
     delta.ensure_tables(settings.lake)
-    of_windows = getattr(current_rows.stream_of(stream), "definition", None) is not None
-    together = topology.readers(current_rows.stream_of(stream).source) if of_windows else [stream]
+    beside = topology.readers(current_rows.stream_of(stream).source)
+    together = [name for name in beside if _is_of_windows(name)] if _is_of_windows(stream) else [stream]
     streams = list(dict.fromkeys(name for one in together for name in _with_followers(one)))
     with lease.kept_out(settings.lake, streams) as held:
         _again(settings, streams, held.fencing_epoch)
@@ -83,7 +83,7 @@ def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
     delta.require_tables(lake)
     delta.ensure_tables(lake)
     (source,) = topology.writers(Table.REPROCESSED)
-    streams = _with_followers(source)
+    streams = [source, *(name for name in _with_followers(source) if _is_of_windows(name))]
     for name in streams[1:]:
         found = current_rows.stream_of(name)
         derived.require_same(lake, found.spec, found.target, Definition.of(settings))
@@ -105,6 +105,11 @@ def _with_followers(stream: str) -> list[str]:
     """Return a stream with those whose tables follow from its own; what publishes them goes on from their changes."""
     tables = {spec.name for spec in topology.following()}
     return [name for name in topology.with_followers(stream) if name in tables]
+
+
+def _is_of_windows(stream: str) -> bool:
+    """Whether a stream's table is one of windows, or of what they leave out."""
+    return getattr(current_rows.stream_of(stream), "definition", None) is not None
 
 
 def _late_of(settings: Settings, day: date) -> set[str]:

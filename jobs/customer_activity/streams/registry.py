@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from customer_activity import topology
 from customer_activity.engine.stream import Stream
+from customer_activity.streams.alerts import stream as alerts
 from customer_activity.streams.bronze import stream as bronze
 from customer_activity.streams.current import activity, profiles, summaries
 from customer_activity.streams.event_time import stream as event_time
@@ -29,6 +30,7 @@ ALL: tuple[Stream, ...] = (
     weekly.STREAM,
     sessions.STREAM,
     *topics.STREAMS,
+    alerts.STREAM,
 )
 STREAMS = {stream.spec.name: stream for stream in ALL}
 

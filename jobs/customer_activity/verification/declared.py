@@ -10,9 +10,9 @@ and what was decided or set when the tables were computed, which the input does 
 
     watermarks   the table of that name, where there is one
     reprocessed  the table ops.reprocessed_purchases, likewise
-    definition   one row, by which the table was computed, as its newest commit notes it: `time_zone`, `grace_hours`,
-                 `session_gap_minutes`
-    days         the days of that time zone around the purchases, by Python's zoneinfo: `day`, `begins`, `is_there`
+    definition   one row, by which the table was computed, as its newest commit notes it: of windows `time_zone`,
+                 `grace_hours` and `session_gap_minutes`, of alerts their limits
+    days         the days of such a time zone around the purchases, by Python's zoneinfo: `day`, `begins`, `is_there`
 """
 
 from __future__ import annotations
@@ -43,10 +43,19 @@ from customer_activity.verification.comparison import (
 from customer_activity.verification.oracle import Expected
 
 TIMES = frozenset({"occurred_at", "updated_at", "kafka_timestamp"})
-NUMBERS = {"partition": pa.int32(), "offset": pa.int64(), "landing": pa.int64()}
+NUMBERS = {"risk_score": pa.int64(), "partition": pa.int32(), "offset": pa.int64(), "landing": pa.int64()}
 # Personal data stays out of reports; ids of customers and products may be shown.
 PERSONAL = frozenset({"name", "email", "address"})
 DECIDED = {"watermarks": Table.WATERMARKS, "reprocessed": Table.REPROCESSED}
+# What commits note of windows and of alerts.
+DEFINITION = pa.schema(
+    [
+        ("time_zone", pa.string()),
+        *((name, pa.float64()) for name in ("grace_hours", "session_gap_minutes", "grace_minutes")),
+        *((name, pa.int64()) for name in ("window_minutes", "window_purchases", "window_amount")),
+        *((name, pa.int64()) for name in ("gap_minutes", "session_purchases", "session_amount", "session_risk")),
+    ]
+)
 UNBOUND = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.SyntaxException)
 UNLIKE = """
 SELECT {key}, count_if(NOT is_found) AS missing, count_if(is_found) AS surplus
@@ -97,7 +106,8 @@ def compare(
     database.register("stored", table.to_pyarrow_dataset())
     definition = _definition(notes)
     database.register("definition", definition)
-    database.register("days", _days(database, definition.column("time_zone").to_pylist()))
+    zones = definition.column("time_zone").drop_null().to_pylist()
+    database.register("days", _days(database, zones))
     chosen = _names(columns)
     try:
         database.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS SELECT {chosen} FROM ({declared.query})")  # noqa: S608 - the stream's
@@ -131,9 +141,8 @@ def compare(
 
 def _definition(notes: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return by what a table was computed; empty where its commits do not tell."""
-    schema = pa.schema({"time_zone": pa.string(), "grace_hours": pa.float64(), "session_gap_minutes": pa.float64()})
     found = next((note["definition"] for note in notes if "definition" in note), None)
-    return pa.Table.from_pylist([] if found is None else [found], schema)
+    return pa.Table.from_pylist([] if found is None else [found], DEFINITION)
 
 
 def _days(database: duckdb.DuckDBPyConnection, zones: Sequence[str]) -> pa.Table:

@@ -1,0 +1,132 @@
+"""Which purchases decide about some others: those of their customers, near them in event time.
+
+They are read from the table itself, so there is no state that could be lost, and nothing to evict. Which files may have
+them is told by their statistics. Files never change, so the columns of small ones are kept in memory, up to a bound:
+what a batch adds is read once, and what is late looks further back, as far as the grace allows.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import UTC_MICROS, arrow_schema
+from customer_activity.lake.datafiles import in_parts
+from customer_activity.lake.reducing import PART_ROWS
+from customer_activity.storage.filesystem import filesystem
+from customer_activity.streams.alerts.rules import COLUMNS
+
+SOURCE = Table.TIMED_PURCHASES
+SCHEMA = pa.schema([arrow_schema(SOURCE).field(name) for name in COLUMNS])
+SMALL_ROWS = 50_000  # of a file that is kept
+KEPT_ROWS = 1_000_000  # of all files that are kept: some 150 MB
+FINEST = 1_000  # microseconds: bounds of a file are cut to milliseconds
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Spans(NamedTuple):
+    """Spans of time that do not touch, in order: begins and ends (inclusive) in microseconds since 1970."""
+
+    begins: Numbers
+    ends: Numbers
+
+    @classmethod
+    def around(cls, times: Numbers, reach: int) -> Spans:
+        """Return the spans that are within a reach of some times."""
+        times = np.unique(times)
+        begins = np.r_[True, np.diff(times) > 2 * reach][: len(times)]
+        ends = np.r_[begins[1:], True][: len(times)]
+        return cls(times[begins] - reach, times[ends] + reach)
+
+    def meet(self, firsts: Numbers, lasts: Numbers) -> npt.NDArray[np.bool_]:
+        """Whether something from first to last meets one of them."""
+        return np.searchsorted(self.ends, firsts) < np.searchsorted(self.begins, lasts, side="right")
+
+
+class File(NamedTuple):
+    """A file of the table, and how many rows it has."""
+
+    path: str
+    rows: int
+
+
+class Nearby:
+    """Looks purchases up in silver.timed_purchases, and keeps what it has read of small files."""
+
+    def __init__(self, lake: str) -> None:
+        """Read nothing yet."""
+        self.lake = lake
+        self.table: DeltaTable | None = None
+        self.kept: OrderedDict[str, pa.Table] = OrderedDict()  # by path, the one used last at the end
+        self.kept_rows = 0
+
+    def of(self, purchases: pa.Table, reach: int) -> pa.Table:
+        """Return all purchases of the same customers within a reach (microseconds), these ones included."""
+        spans = Spans.around(_micros(purchases.column("occurred_at")), reach)
+        customers = pc.unique(purchases.column("customer_id"))
+        near = (batch for file in self._files(spans) for batch in self._near(file, spans).to_batches())
+        found = (
+            rows.filter(pc.is_in(rows.column("customer_id"), value_set=customers)) for rows in in_parts(near, PART_ROWS)
+        )
+        return pa.concat_tables([SCHEMA.empty_table(), *found])
+
+    def _near(self, file: File, spans: Spans) -> pa.Table:
+        """Return a file's rows in some spans."""
+        rows = self._rows(file, spans)
+        times = _micros(rows.column("occurred_at"))
+        return rows.filter(pa.array(spans.meet(times, times)))
+
+    def _files(self, spans: Spans) -> list[File]:
+        """List the files of the newest version that may have purchases in some spans."""
+        if self.table is None:
+            self.table = DeltaTable(table_path(self.lake, SOURCE))
+        else:
+            self.table.update_incremental()
+        actions = pa.table(self.table.get_add_actions(flatten=True))
+        if not actions.num_rows:
+            return []
+        firsts, lasts = (_bound(actions, f"{which}.occurred_at") for which in ("min", "max"))
+        is_met = spans.meet(firsts, lasts + FINEST)
+        met = actions.filter(pa.array(is_met))
+        paths, counts = (met.column(name).to_pylist() for name in ("path", "num_records"))
+        return [File(unquote(path), rows) for path, rows in zip(paths, counts, strict=True)]
+
+    def _rows(self, file: File, spans: Spans) -> pa.Table:
+        """Return a file's rows: of a small one all, from memory, of a large one what may be in the spans."""
+        files, folder = filesystem(table_path(self.lake, SOURCE))
+        if file.rows > SMALL_ROWS:
+            first, last = (_moment(each) for each in (spans.begins[0], spans.ends[-1]))
+            is_between = (pc.field("occurred_at") >= first) & (pc.field("occurred_at") <= last)
+            return pq.read_table(f"{folder}/{file.path}", schema=SCHEMA, filesystem=files, filters=is_between)
+        if file.path not in self.kept:
+            self.kept[file.path] = pq.read_table(f"{folder}/{file.path}", schema=SCHEMA, filesystem=files)
+            self.kept_rows += file.rows
+        self.kept.move_to_end(file.path)
+        while self.kept_rows > KEPT_ROWS:
+            _, dropped = self.kept.popitem(last=False)
+            self.kept_rows -= dropped.num_rows
+        return self.kept[file.path]
+
+
+def _bound(actions: pa.Table, name: str) -> Numbers:
+    """Return a bound of each file by its statistics."""
+    return _micros(actions.column(name))
+
+
+def _micros(times: pa.ChunkedArray) -> Numbers:
+    return np.asarray(times.cast(UTC_MICROS).cast(pa.int64()).to_numpy(), np.int64)
+
+
+def _moment(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(micros))
