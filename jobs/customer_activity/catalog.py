@@ -62,6 +62,7 @@ PURCHASES_ROLE = "purchases"
 PROFILES_ROLE = "profiles"
 VIEW_ROLE = "view"
 PROGRESS_ROLE = "progress"
+ALERTS_ROLE = "alerts"
 WINDOW_ROLES = tuple(f"{windows}{end}" for windows in ("daily", "weekly", "sessions") for end in ("", "_final"))
 
 

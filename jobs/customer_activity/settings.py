@@ -96,6 +96,10 @@ class Settings(BaseSettings):
         description="What the names of the topics of windows begin with, before `-daily`, `-daily-final`, `-weekly` …; "
         "the streams that publish to them are optional.",
     )
+    alert_topic: TopicName = Field(
+        default_factory=lambda known: f"{known['pipeline']}-fraud-alerts",
+        description="Topic that alerts are published to, where `publish_alerts` is on.",
+    )
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
         "EUR", description="The one currency of this deployment, ISO 4217."
     )
@@ -291,6 +295,7 @@ class Settings(BaseSettings):
             catalog.PROFILES_ROLE: self.profile_topic,
             catalog.VIEW_ROLE: self.view_topic,
             catalog.PROGRESS_ROLE: self.progress_topic,
+            catalog.ALERTS_ROLE: self.alert_topic,
             **{role: f"{self.window_topic_prefix}-{role.replace('_', '-')}" for role in catalog.WINDOW_ROLES},
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -23,20 +22,13 @@ from customer_activity.rebuild.run import rebuild_in
 from customer_activity.settings import Settings
 from support import tables
 from support.alerts import Rules, as_alerts, expected
+from support.frauds import LOW, LOW_RULES, world
 from support.pipeline import Pipeline
 from support.proof import proof
 from support.quick_pipeline import QuickPipeline
-from support.records import NOW_MS, Record, purchase
+from support.records import Record
 
-MINUTE = 60_000
 CHAIN = ("event_time", "alerts")
-LOW = {
-    "alert_window_purchases": 3,
-    "alert_window_amount": 40,
-    "alert_session_amount": 6,
-    "alert_grace_minutes": 30.0,
-}
-RULES = Rules(window_purchases=3, window_amount=Decimal(40), session_amount=Decimal(6), grace=timedelta(minutes=30))
 nightly = pytest.mark.nightly
 
 
@@ -53,25 +45,6 @@ def alerting(spark: SparkSession, settings: Settings) -> Iterator[Pipeline]:
     topology.switch_on([])
 
 
-def world(seed: int, purchases: int = 200) -> list[Record]:
-    """Return purchases of three hours in the order in which they arrive: some minutes late, a few by an hour."""
-    chance = random.Random(seed)
-    times = sorted(chance.randrange(3 * 60 * MINUTE) for _ in range(purchases))
-    late = [chance.random() * 10 + (60 * chance.random() if chance.random() < 0.05 else 0) for _ in times]
-    arrivals = sorted(zip((at + by * MINUTE for at, by in zip(times, late, strict=True)), times, strict=True))
-    return [
-        purchase(
-            f"P-{seed}-{number}",
-            f"C-{chance.randrange(3)}",
-            f"{chance.randrange(20)}.{chance.randrange(10)}5",
-            NOW_MS + at,
-            sent=NOW_MS + int(arrival),
-            **({} if chance.random() < 0.1 else {"riskScore": chance.randrange(50, 101)}),
-        )
-        for number, (arrival, at) in enumerate(arrivals)
-    ]
-
-
 def land(pipeline: Pipeline, records: Sequence[Record], batches: int = 1) -> None:
     """Let bronze and silver take records in so many batches."""
     size = -(-len(records) // batches)
@@ -86,7 +59,7 @@ def follow(pipeline: Pipeline) -> None:
         pipeline.hop(hop)
 
 
-def assert_right(pipeline: Pipeline, rules: Rules = RULES) -> None:
+def assert_right(pipeline: Pipeline, rules: Rules = LOW_RULES) -> None:
     """Hold the alerts against the rules, in Python and by the query that the stream declares."""
     found = as_alerts(pipeline.rows(Table.FRAUD_ALERTS))
     assert found == expected(pipeline.rows(Table.TIMED_PURCHASES), rules)
@@ -146,7 +119,7 @@ def test_other_limits_are_refused_and_computed_on_purpose(alerting: Pipeline) ->
         alerting.hop("alerts")
     assert "activity rebuild --stream alerts" in (refused.value.remedy or "")
     assert recomputing.recompute(alerting.settings, "alerts", "other limits") == ["alerts"]
-    assert_right(alerting, RULES._replace(window_purchases=4, gap=timedelta(minutes=2)))
+    assert_right(alerting, LOW_RULES._replace(window_purchases=4, gap=timedelta(minutes=2)))
 
 
 def test_alerts_follow_a_correction(alerting: Pipeline) -> None:

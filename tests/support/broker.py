@@ -25,7 +25,7 @@ from support.streams import Query
 def own_topics() -> dict[str, Any]:
     """Return settings that name topics of one's own."""
     test = uuid4().hex[:8]
-    names = {f"{name}_topic": f"{name}-{test}" for name in ("purchase", "profile", "view", "progress")}
+    names = {f"{name}_topic": f"{name}-{test}" for name in ("purchase", "profile", "view", "progress", "alert")}
     return names | {"window_topic_prefix": f"windows-{test}"}
 
 

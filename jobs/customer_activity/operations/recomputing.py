@@ -28,6 +28,7 @@ from customer_activity.lake.replacing import replace
 from customer_activity.lease import lease
 from customer_activity.operations import current_rows
 from customer_activity.settings import Settings
+from customer_activity.streams.registry import STREAMS
 
 FencingEpoch = Callable[[str], int]
 
@@ -109,7 +110,7 @@ def _with_followers(stream: str) -> list[str]:
 
 def _is_of_windows(stream: str) -> bool:
     """Whether a stream's table is one of windows, or of what they leave out."""
-    return getattr(current_rows.stream_of(stream), "definition", None) is not None
+    return getattr(STREAMS[stream], "definition", None) is not None
 
 
 def _late_of(settings: Settings, day: date) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from customer_activity import topology
 from customer_activity.engine.stream import Stream
 from customer_activity.streams.alerts import stream as alerts
+from customer_activity.streams.alerts import topic as alerts_topic
 from customer_activity.streams.bronze import stream as bronze
 from customer_activity.streams.current import activity, profiles, summaries
 from customer_activity.streams.event_time import stream as event_time
@@ -31,6 +32,7 @@ ALL: tuple[Stream, ...] = (
     sessions.STREAM,
     *topics.STREAMS,
     alerts.STREAM,
+    alerts_topic.STREAM,
 )
 STREAMS = {stream.spec.name: stream for stream in ALL}
 
