@@ -333,11 +333,6 @@ def with_followers(name: str) -> list[str]:
     return found
 
 
-def paces(name: str) -> set[str]:
-    """Return the settings that pace a stream behind the hot path: its own, and those of the streams that follow it."""
-    return {spec(each).paced_by for each in with_followers(name)}
-
-
 def chosen(named: Sequence[str]) -> list[str]:
     """Return the streams that run when some are named; all that are on without a name.
 

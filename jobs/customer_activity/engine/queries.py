@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from customer_activity import topology
 from customer_activity.catalog import checkpoint_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.engine import gate
+from customer_activity.engine import gate, pace
 from customer_activity.engine.failures import explain
 from customer_activity.engine.observability import HELD, QueryStatus, log
 from customer_activity.engine.stream import Opened
@@ -79,8 +79,7 @@ class RunningQuery:
             .foreachBatch(partial(self._batch, stream))
             .option("checkpointLocation", checkpoint_path(self.settings.lake, self.query))
         )
-        paces = topology.paces(self.query) if self.spec.is_behind else ()
-        pause = f"{min((getattr(self.settings, each) for each in paces), default=0)} seconds"
+        pause = f"{pace.pause(self.settings, self.query)} seconds"
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=pause)
         self.handle = writer.start()
         log.info("query=%s started", self.query)

@@ -31,6 +31,7 @@ SCHEMA = pa.schema([arrow_schema(SOURCE).field(name) for name in COLUMNS])
 SMALL_ROWS = 50_000  # of a file that is kept
 KEPT_ROWS = 1_000_000  # of all files that are kept: some 150 MB
 FINEST = 1_000  # microseconds: bounds of a file are cut to milliseconds
+NEVER_AFTER, NEVER_BEFORE = -(1 << 62), 1 << 62  # of a file without statistics
 
 Numbers = npt.NDArray[np.int64]
 
@@ -55,10 +56,10 @@ class Spans(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file of the table, and how many rows it has."""
+    """A file of the table, and how many rows it has; None where it does not tell."""
 
     path: str
-    rows: int
+    rows: int | None
 
 
 class Nearby:
@@ -96,16 +97,16 @@ class Nearby:
         actions = pa.table(self.table.get_add_actions(flatten=True))
         if not actions.num_rows:
             return []
-        firsts, lasts = (_bound(actions, f"{which}.occurred_at") for which in ("min", "max"))
-        is_met = spans.meet(firsts, lasts + FINEST)
-        met = actions.filter(pa.array(is_met))
+        firsts = _bounds(actions, "min.occurred_at", NEVER_AFTER)
+        lasts = _bounds(actions, "max.occurred_at", NEVER_BEFORE)
+        met = actions.filter(pa.array(spans.meet(firsts, lasts + FINEST)))
         paths, counts = (met.column(name).to_pylist() for name in ("path", "num_records"))
         return [File(unquote(path), rows) for path, rows in zip(paths, counts, strict=True)]
 
     def _rows(self, file: File, spans: Spans) -> pa.Table:
         """Return a file's rows: of a small one all, from memory, of a large one what may be in the spans."""
         files, folder = filesystem(table_path(self.lake, SOURCE))
-        if file.rows > SMALL_ROWS:
+        if file.rows is None or file.rows > SMALL_ROWS:
             first, last = (_moment(each) for each in (spans.begins[0], spans.ends[-1]))
             is_between = (pc.field("occurred_at") >= first) & (pc.field("occurred_at") <= last)
             return pq.read_table(f"{folder}/{file.path}", schema=SCHEMA, filesystem=files, filters=is_between)
@@ -119,9 +120,12 @@ class Nearby:
         return self.kept[file.path]
 
 
-def _bound(actions: pa.Table, name: str) -> Numbers:
-    """Return a bound of each file by its statistics."""
-    return _micros(actions.column(name))
+def _bounds(actions: pa.Table, name: str, otherwise: int) -> Numbers:
+    """Return a bound of each file by its statistics, where it has any."""
+    if name not in actions.column_names:
+        return np.full(actions.num_rows, otherwise)
+    found = actions.column(name).cast(UTC_MICROS).cast(pa.int64())
+    return np.asarray(pc.fill_null(found, otherwise).to_numpy(), np.int64)
 
 
 def _micros(times: pa.ChunkedArray) -> Numbers:
