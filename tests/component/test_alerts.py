@@ -15,9 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from customer_activity.contracts.tables import UTC_MICROS
-from customer_activity.streams.alerts import nearby, rules
+from customer_activity.streams.alerts import rules
 from customer_activity.streams.alerts.limits import Limits
 from customer_activity.streams.alerts.nearby import SCHEMA
+from customer_activity.streams.alerts.spans import Spans
 from customer_activity.streams.event_time import clock
 from customer_activity.streams.event_time.clock import Clock
 from support.alerts import Row, Rules, as_alerts, expected
@@ -59,6 +60,8 @@ def stamped(landings: Sequence[tuple[int, list[Row]]]) -> pa.Table:
 
 
 def with_stamps(found: Sequence[Row]) -> pa.Table:
+    if not found:
+        return SCHEMA.empty_table()
     purchases = pa.Table.from_pylist([{"currency": "EUR", **row} for row in found])
     columns = clock.stamp(purchases.select(clock.READ), Clock(), IDLE).columns
     for name, values in columns.items():
@@ -79,7 +82,13 @@ def risky(minute: float, amount: str = "1000.01", risk: int = 71, customer: str 
 
 
 def raised(*purchases: Row, limits: Limits) -> list[tuple[str, int, float, float, int]]:
-    """Return the alerts that purchases raise, one landing each: rule, number of purchase, begin, end, and how many."""
+    """Return the alerts that purchases raise: rule, number of purchase, begin, end, and how many."""
+    found = as_alerts(rules.alerts(limits, landed(purchases)).to_pylist())
+    return [(a.rule, int(a.purchase_id), minutes(a.start), minutes(a.end), a.purchases) for a in found]
+
+
+def landed(purchases: Sequence[Row]) -> pa.Table:
+    """Return purchases that land one by one."""
     rows = [
         {
             **{name: value for name, value in each.items() if name != "at"},
@@ -92,8 +101,7 @@ def raised(*purchases: Row, limits: Limits) -> list[tuple[str, int, float, float
         }
         for number, each in enumerate(purchases)
     ]
-    found = as_alerts(rules.alerts(limits, with_stamps(rows)).to_pylist())
-    return [(a.rule, int(a.purchase_id), minutes(a.start), minutes(a.end), a.purchases) for a in found]
+    return with_stamps(rows)
 
 
 def minutes(at: datetime) -> float:
@@ -166,18 +174,7 @@ def test_a_rule_becomes_true_once(purchases: list[Row], alerts: list[tuple[Any, 
 
 
 def test_what_landed_before_landings_were_numbered_raises_none() -> None:
-    rows = with_stamps(
-        [
-            {
-                **{name: value for name, value in bought(0, "9999.00").items() if name != "at"},
-                **dict.fromkeys(("occurred_at", "kafka_timestamp"), NOON),
-                "purchase_id": "P",
-                "partition": 0,
-                "offset": 0,
-                "landing": 0,
-            }
-        ]
-    )
+    rows = landed([bought(0, "9999.00")])
     assert rules.alerts(Limits(), rows).num_rows == 1
     unnumbered = rows.set_column(rows.column_names.index("landing"), "landing", pa.nulls(1, pa.int64()))
     assert rules.alerts(Limits(), unnumbered).num_rows == 0
@@ -193,6 +190,13 @@ def test_an_id_is_made_of_rule_customer_and_purchase_alone() -> None:
     assert {len(name) for name in names} == {rules.ID_LENGTH}
 
 
+def test_what_is_too_late_is_not_looked_back_for() -> None:
+    rows = [bought(600), risky(100), risky(541), bought(30), bought(601)]
+    spans = rules.decisive(Limits(), landed(rows))
+    assert [(begin - NOON) / MINUTE for begin in spans.begins.tolist()] == [526, 600]
+    assert rules.decisive(Limits(), landed([])).begins.tolist() == []
+
+
 def in_batches(purchases: pa.Table, cuts: frozenset[int], ahead: frozenset[int]) -> Iterator[pa.Table]:
     """Yield the alerts of each batch of whole landings, by what is near in the table, which may be ahead of it."""
     last = pc.max(purchases.column("landing")).as_py()
@@ -200,8 +204,8 @@ def in_batches(purchases: pa.Table, cuts: frozenset[int], ahead: frozenset[int])
     for number, (begin, end) in enumerate(zip(begins, [*begins[1:], last + 1], strict=True)):
         there = purchases.filter(pc.field("landing") < (last + 1 if number in ahead else end))
         batch = there.filter((pc.field("landing") >= begin) & (pc.field("landing") < end))
-        spans = nearby.Spans.around(nearby._micros(batch.column("occurred_at")), LOW.reach)
-        times = nearby._micros(there.column("occurred_at"))
+        spans = rules.decisive(LOW, batch)
+        times = np.array(there.column("occurred_at").cast(pa.int64()))
         near = there.filter(pa.array(spans.meet(times, times)))
         near = near.filter(pc.is_in(near.column("customer_id"), value_set=pc.unique(batch.column("customer_id"))))
         found = rules.alerts(LOW, near)
@@ -239,14 +243,13 @@ def test_however_batches_are_cut_alerts_are_those_of_the_rules(
     assert len(set(ids)) == len(ids)
 
 
-@given(st.lists(st.integers(0, 500), min_size=1), st.integers(0, 40), st.lists(st.integers(-50, 550)))
-def test_spans_are_what_is_within_reach(times: list[int], reach: int, others: list[int]) -> None:
-    spans = nearby.Spans.around(np.array(times), reach)
-    found = spans.meet(np.array(others, "int64"), np.array(others, "int64")).tolist()
-    assert found == [any(abs(each - at) <= reach for at in times) for each in others]
-    lasts = [each + 7 for each in others]
-    found = spans.meet(np.array(others, "int64"), np.array(lasts, "int64")).tolist()
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60))), st.lists(st.integers(-50, 600)), st.integers(0, 9))
+def test_spans_are_what_some_cover(covered: list[tuple[int, int]], firsts: list[int], length: int) -> None:
+    begins = np.array([begin for begin, _ in covered], np.int64)
+    ends = np.array([begin + more for begin, more in covered], np.int64)
+    spans = Spans.of(begins, ends)
+    assert all(spans.begins[1:] > spans.ends[:-1])
+    found = spans.meet(np.array(firsts, np.int64), np.array(firsts, np.int64) + length).tolist()
     assert found == [
-        any(first <= at + reach and last >= at - reach for at in times)
-        for first, last in zip(others, lasts, strict=True)
+        any(first <= begin + more and first + length >= begin for begin, more in covered) for first in firsts
     ]

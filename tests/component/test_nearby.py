@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,12 +17,13 @@ from deltalake import DeltaTable
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.streams.alerts import nearby
-from customer_activity.streams.alerts.nearby import SCHEMA, Nearby
+from customer_activity.streams.alerts.nearby import Nearby
+from customer_activity.streams.alerts.spans import Spans
 from support import tables
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 REACH = timedelta(minutes=15)
-MICROS = REACH // timedelta(microseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
 
@@ -68,10 +70,6 @@ def world(seed: int, files: int = 30) -> list[list[Row]]:
     ]
 
 
-def some(rows: Iterable[Row]) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), SCHEMA)
-
-
 def near(rows: Iterable[Row], wanted: list[Row]) -> set[str]:
     """Return what must be found, one row after the other."""
     customers = {row["customer_id"] for row in wanted}
@@ -82,8 +80,15 @@ def near(rows: Iterable[Row], wanted: list[Row]) -> set[str]:
     }
 
 
+def look(lookup: Nearby, wanted: Iterable[Row]) -> pa.Table:
+    times = [(row["occurred_at"] - EPOCH) // timedelta(microseconds=1) for row in wanted]
+    at, reach = np.array(times, np.int64), REACH // timedelta(microseconds=1)
+    customers = pa.array(sorted({row["customer_id"] for row in wanted}), pa.string())
+    return lookup.of(customers, Spans.of(at - reach, at + reach))
+
+
 def found(lookup: Nearby, wanted: list[Row]) -> set[str]:
-    ids = lookup.of(some(wanted), MICROS).column("purchase_id").to_pylist()
+    ids = look(lookup, wanted).column("purchase_id").to_pylist()
     assert len(ids) == len(set(ids))
     return set(ids)
 
@@ -122,22 +127,22 @@ def test_files_whose_purchases_are_not_near_are_not_read(lake: str, monkeypatch:
         return original(path, **how)
 
     original = pq.read_table
-    monkeypatch.setattr(nearby.pq, "read_table", reading)
+    monkeypatch.setattr(pq, "read_table", reading)
     lookup = Nearby(lake)
     per_batch = []
     for file in range(40):
         rows = [bought(file, 5 * file)]
         tables.append(lake, Table.TIMED_PURCHASES, *rows)
         read.clear()
-        lookup.of(some(rows), MICROS)
+        look(lookup, rows)
         per_batch.append(len(read))
     assert set(per_batch) == {1}  # what is new; the rest is in memory or too old
-    Nearby(lake).of(some([bought(0, 195)]), MICROS)
+    look(Nearby(lake), [bought(0, 195)])
     assert len(read) == 1 + 4  # the last one, and those that are within reach of it
 
 
 def test_nothing_is_near_nothing(lake: str) -> None:
-    assert Nearby(lake).of(some([]), MICROS).num_rows == 0
+    assert look(Nearby(lake), []).num_rows == 0
 
 
 def test_a_file_without_statistics_is_read(lake: str) -> None:

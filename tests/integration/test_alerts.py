@@ -46,7 +46,7 @@ def as_record(row: dict[str, Any]) -> dict[str, Any]:
     """Return an alert as its topic has it."""
 
     def millis(name: str) -> int:
-        return round(row[name].timestamp() * 1000)
+        return int(row[name].timestamp() * 1000)
 
     return {
         "alertId": row["alert_id"],

@@ -46,12 +46,11 @@ class Limits(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """How far purchases are apart at most, in microseconds, of which one decides about the other.
+        """How far risky purchases are apart at most, in microseconds, of which one decides about the other.
 
-        Those of a window are less than its length apart. Of a session only the nearest purchases on either side count,
-        as many as make an alert: each is at most a gap from the next one.
+        Only the nearest ones on either side count, as many as make an alert: each is at most a gap from the next one.
         """
-        return max(self.window, self.session_purchases * self.gap)
+        return self.session_purchases * self.gap
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,6 +24,7 @@ from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.reducing import PART_ROWS
 from customer_activity.storage.filesystem import filesystem
 from customer_activity.streams.alerts.rules import COLUMNS
+from customer_activity.streams.alerts.spans import Numbers, Spans
 
 SOURCE = Table.TIMED_PURCHASES
 SCHEMA = pa.schema([arrow_schema(SOURCE).field(name) for name in COLUMNS])
@@ -32,27 +32,6 @@ SMALL_ROWS = 50_000  # of a file that is kept
 KEPT_ROWS = 1_000_000  # of all files that are kept: some 150 MB
 FINEST = 1_000  # microseconds: bounds of a file are cut to milliseconds
 NEVER_AFTER, NEVER_BEFORE = -(1 << 62), 1 << 62  # of a file without statistics
-
-Numbers = npt.NDArray[np.int64]
-
-
-class Spans(NamedTuple):
-    """Spans of time that do not touch, in order: begins and ends (inclusive) in microseconds since 1970."""
-
-    begins: Numbers
-    ends: Numbers
-
-    @classmethod
-    def around(cls, times: Numbers, reach: int) -> Spans:
-        """Return the spans that are within a reach of some times."""
-        times = np.unique(times)
-        begins = np.r_[True, np.diff(times) > 2 * reach][: len(times)]
-        ends = np.r_[begins[1:], True][: len(times)]
-        return cls(times[begins] - reach, times[ends] + reach)
-
-    def meet(self, firsts: Numbers, lasts: Numbers) -> npt.NDArray[np.bool_]:
-        """Whether something from first to last meets one of them."""
-        return np.searchsorted(self.ends, firsts) < np.searchsorted(self.begins, lasts, side="right")
 
 
 class File(NamedTuple):
@@ -72,10 +51,8 @@ class Nearby:
         self.kept: OrderedDict[str, pa.Table] = OrderedDict()  # by path, the one used last at the end
         self.kept_rows = 0
 
-    def of(self, purchases: pa.Table, reach: int) -> pa.Table:
-        """Return all purchases of the same customers within a reach (microseconds), these ones included."""
-        spans = Spans.around(_micros(purchases.column("occurred_at")), reach)
-        customers = pc.unique(purchases.column("customer_id"))
+    def of(self, customers: pa.Array, spans: Spans) -> pa.Table:
+        """Return all purchases of some customers in some spans."""
         near = (batch for file in self._files(spans) for batch in self._near(file, spans).to_batches())
         found = (
             rows.filter(pc.is_in(rows.column("customer_id"), value_set=customers)) for rows in in_parts(near, PART_ROWS)

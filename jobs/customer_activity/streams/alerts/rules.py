@@ -5,9 +5,9 @@
                    the limits
 
 "First" is in the order of records: (landing, partition, offset). A window or a session has one alert: by the purchase
-that takes it over the limit. Whether a purchase does is decided by those before it within `Limits.reach` alone, so a
-batch needs no other state than these rows, and it makes no difference how batches are cut. Purchases that landed before
-landings were numbered have no order, and raise no alert.
+that takes it over the limit. Whether a purchase does is decided by those of its customer that landed before it and are
+near it in event time (`decisive`), so a batch needs no other state than these rows, and it makes no difference how
+batches are cut. Purchases that landed before landings were numbered have no order, and raise no alert.
 
 What is too late does not count, by the rules of windows (`streams/windows/lateness.py`) and a grace of their own.
 """
@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import UTC_MICROS, arrow_schema
 from customer_activity.streams.alerts.limits import Limits
+from customer_activity.streams.alerts.spans import Numbers, Spans
 from customer_activity.streams.windows.lateness import Rules
 
 ORDER = ("landing", "partition", "offset")
@@ -36,8 +37,6 @@ OF_PURCHASE = ("customer_id", "purchase_id", "occurred_at", "currency", "kafka_t
 COLUMNS = [*OF_PURCHASE, "amount", "risk_score", "partition_time", "watermark"]
 ID_LENGTH = 32  # hexadecimal digits of an alert's id
 BETWEEN = "\x1f"  # is in no id: they have no control characters
-
-Numbers = npt.NDArray[np.int64]
 
 
 class Rule(StrEnum):
@@ -63,21 +62,31 @@ def alerts(limits: Limits, purchases: pa.Table) -> pa.Table:
 
     Args:
         limits: what the rules go by.
-        purchases: the columns of COLUMNS, in any order, each once; with a purchase all of its customer that landed
-            before it and are within `limits.reach` of it.
+        purchases: the columns of COLUMNS, in any order, each once; with a purchase all of its customer that decide
+            about it: what it makes without them says nothing.
     """
-    rules = Rules(limits.grace)
-    purchases = purchases.filter(pc.is_valid(purchases.column("landing")))
-    purchases = purchases.filter(pc.invert(rules.is_late(purchases)))
-    in_order = purchases.sort_by([(name, "ascending") for name in ORDER])
-    return _as_rows(in_order, [*velocity(limits, rules, in_order), *risky_sessions(limits, rules, in_order)])
+    in_order = _in_time(limits, purchases).sort_by([(name, "ascending") for name in ORDER])
+    return _as_rows(in_order, [*velocity(limits, in_order), *risky_sessions(limits, in_order)])
 
 
-def velocity(limits: Limits, rules: Rules, purchases: pa.Table) -> Iterator[Found]:
+def decisive(limits: Limits, purchases: pa.Table) -> Spans:
+    """Return when the purchases occur that decide about some: in the same window, and near to what is risky.
+
+    What does not count is not looked back for: the grace, and the watermark, say how far that is at most.
+    """
+    purchases = _in_time(limits, purchases)
+    times, (starts, is_closed) = _micros(purchases, "occurred_at"), _windows(limits, purchases)
+    starts, of_risky = starts[~is_closed], times[_is_risky(limits, purchases) & ~is_closed]
+    return Spans.of(
+        np.concatenate([starts, of_risky - limits.reach]),
+        np.concatenate([starts + limits.window - 1, of_risky + limits.reach]),
+    )
+
+
+def velocity(limits: Limits, purchases: pa.Table) -> Iterator[Found]:
     """Yield for each window the purchase that takes it over a limit; purchases in the order of records."""
-    starts = _micros(purchases, "occurred_at") // limits.window * limits.window
-    ends = pa.chunked_array([pa.array(starts + limits.window, UTC_MICROS)])
-    counted = np.flatnonzero(pc.invert(rules.is_closed(purchases, ends)).to_numpy())
+    starts, is_closed = _windows(limits, purchases)
+    counted = np.flatnonzero(~is_closed)
     if not len(counted):
         return
     customers = _codes(purchases.column("customer_id"))
@@ -99,16 +108,15 @@ def velocity(limits: Limits, rules: Rules, purchases: pa.Table) -> Iterator[Foun
         yield Found(Rule.VELOCITY, int(rows[at]), start, start + limits.window, int(number[at]), total)
 
 
-def risky_sessions(limits: Limits, rules: Rules, purchases: pa.Table) -> Iterator[Found]:
+def risky_sessions(limits: Limits, purchases: pa.Table) -> Iterator[Found]:
     """Yield for each session of risky purchases the one that completes it; purchases in the order of records.
 
     A session that has as many as make an alert has one. So what joins to such a session, or joins two sessions of which
     one is such, makes no other.
     """
-    cents, risk = _cents(purchases), pc.fill_null(purchases.column("risk_score"), -1).to_numpy()
-    is_closed = rules.is_closed(purchases, purchases.column("occurred_at")).to_numpy()
-    is_risky = (cents > limits.session_amount * 100) & (risk > limits.session_risk) & ~is_closed
-    rows = np.flatnonzero(is_risky)
+    is_closed = np.asarray(Rules(limits.grace).is_closed(purchases, purchases.column("occurred_at")).to_numpy())
+    rows = np.flatnonzero(_is_risky(limits, purchases) & ~is_closed)
+    cents = _cents(purchases)
     times = _micros(purchases, "occurred_at")[rows].tolist()
     customers = purchases.column("customer_id").take(pa.array(rows)).to_pylist()
     made: dict[str, list[tuple[int, int]]] = {}  # by customer, time and amount of risky purchases by time
@@ -122,6 +130,24 @@ def risky_sessions(limits: Limits, rules: Rules, purchases: pa.Table) -> Iterato
         if len(together) >= limits.session_purchases and not _was_complete(limits, before, after):
             total = sum(each for _, each in together)
             yield Found(Rule.RISKY_SESSION, row, together[0][0], together[-1][0], len(together), total)
+
+
+def _in_time(limits: Limits, purchases: pa.Table) -> pa.Table:
+    """Return those that have an order and are not later than the grace."""
+    purchases = purchases.filter(pc.is_valid(purchases.column("landing")))
+    return purchases.filter(pc.invert(Rules(limits.grace).is_late(purchases)))
+
+
+def _windows(limits: Limits, purchases: pa.Table) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """Return when the window of each purchase begins, and whether it was closed when that landed."""
+    starts = _micros(purchases, "occurred_at") // limits.window * limits.window
+    ends = pa.chunked_array([pa.array(starts + limits.window, UTC_MICROS)])
+    return starts, np.asarray(Rules(limits.grace).is_closed(purchases, ends).to_numpy())
+
+
+def _is_risky(limits: Limits, purchases: pa.Table) -> npt.NDArray[np.bool_]:
+    risk = np.asarray(pc.fill_null(purchases.column("risk_score"), -1).to_numpy())
+    return (_cents(purchases) > limits.session_amount * 100) & (risk > limits.session_risk)
 
 
 def _linked(limits: Limits, at: int, others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -68,7 +68,8 @@ class Alerts:
         """Append the alerts that a part's purchases make; without any the commit carries the batch's notes alone."""
         with batch.phase("read"):
             bought = table_of(part, SOURCE, rules.COLUMNS)
-            near = nearby.of(bought, self.limits.reach)
+            spans = rules.decisive(self.limits, bought)
+            near = nearby.of(pc.unique(bought.column("customer_id")), spans)
         with batch.phase("compute"):
             found = rules.alerts(self.limits, near)
             found = found.filter(pc.is_in(found.column("purchase_id"), value_set=bought.column("purchase_id")))
