@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import islice
@@ -22,6 +23,7 @@ from customer_activity.demo.traffic.generator import GeneratorOptions
 from customer_activity.demo.traffic.mixing import Disturbance
 from customer_activity.demo.traffic.profiles import Arrival, ProfileTraffic
 from customer_activity.demo.traffic.record import (
+    FRAUD,
     PROFILE,
     PROFILE_CHANGE,
     PURCHASE,
@@ -127,6 +129,26 @@ def test_generator_gives_as_many_records_as_it_counts(options: GeneratorOptions)
     assert len(records) == generator.count(options)
     assert kinds(records)[PROFILE_CHANGE] == options.profiles.changes
     assert kinds(records)[TOMBSTONE] == options.profiles.tombstones
+
+
+def test_frauds_are_three_risky_purchases_within_two_minutes_each() -> None:
+    options = GeneratorOptions(customers=50, purchases=400, seed=3, frauds=9)
+    records = list(generator.records(options))
+    assert len(records) == generator.count(options)
+    assert generator.count(GeneratorOptions(customers=5, purchases=0, frauds=9)) == 5
+    frauds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for place, record in enumerate(records):
+        if record.kind == FRAUD:
+            event = fields_of(record)
+            frauds[event["purchaseId"].rpartition("-")[0]].append(event | {"place": place})
+    assert len(frauds) == 9
+    for bought in frauds.values():
+        assert [event["place"] - bought[0]["place"] for event in bought] == [0, 1, 2]
+        assert len({event["customerId"] for event in bought}) == 1
+        assert bought[2]["occurredAtEpochMillis"] - bought[0]["occurredAtEpochMillis"] == 120_000
+        assert all(event["amount"] > 1_000 and 70 < event["riskScore"] <= 100 for event in bought)
+    others = [record for record in records if record.kind != FRAUD]
+    assert others == list(generator.records(replace(options, frauds=0)))
 
 
 def test_generator_is_lazy() -> None:

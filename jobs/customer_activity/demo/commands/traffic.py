@@ -49,6 +49,9 @@ def produce(
         int | None, typer.Option(min=1, help="Generated: customers, each with a profile.", show_default="1000")
     ] = None,
     purchases: Annotated[int | None, typer.Option(min=0, help="Generated: purchases.", show_default="10000")] = None,
+    frauds: Annotated[
+        int | None, typer.Option(min=0, help="Generated: frauds, of three purchases each.", show_default="0")
+    ] = None,
     rate: Annotated[float | None, typer.Option(min=0.1, help="Records a second.", show_default="no limit")] = None,
     profiles: Annotated[
         Arrival, typer.Option(help="All profiles first, or a third first and the others among the purchases.")
@@ -72,8 +75,10 @@ def produce(
 ) -> None:
     """Send purchases and profiles to Kafka. Ctrl-C stops it once everything sent is acknowledged."""
     settings = console.settings_of(ctx)
-    if name and (customers or purchases is not None):
-        raise typer.BadParameter("--customers and --purchases are for generated traffic; --lines shortens a data set")
+    if name and (customers or purchases is not None or frauds):
+        raise typer.BadParameter(
+            "--customers, --purchases and --frauds are for generated traffic; --lines shortens a data set"
+        )
     if lines is not None and not name:
         raise typer.BadParameter("--lines shortens a data set: name one with --dataset")
 
@@ -82,6 +87,7 @@ def produce(
         generated,
         customers=customers or generated.customers,
         purchases=generated.purchases if purchases is None else purchases,
+        frauds=frauds or 0,
     )
     purchase_count = dataset.count_lines(lines) if name else generated.purchases
     plan = ProfileTraffic(

@@ -1,6 +1,6 @@
 """Generated traffic of any size: purchases and profiles from a seed.
 
-Grain   `purchases` purchases one after another over a year, `customers` profiles
+Grain   `purchases` purchases one after another over a year, `customers` profiles, three purchases a fraud
 Ids     purchaseId = p-<seed>-<number>, customerId = C-<number>: another seed, other purchases of the same customers
 Memory  constant: each record is made from its number when its turn comes
 """
@@ -8,11 +8,12 @@ Memory  constant: each record is made from its number when its turn comes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from customer_activity import catalog
-from customer_activity.demo.traffic import people, profiles
+from customer_activity.demo.traffic import frauds, people, profiles
+from customer_activity.demo.traffic.frauds import FraudTraffic
 from customer_activity.demo.traffic.people import Person
 from customer_activity.demo.traffic.profiles import Population, ProfileTraffic
 from customer_activity.demo.traffic.record import Record
@@ -27,24 +28,28 @@ SMALLEST_CENTS, DECADES = 20, 3  # amounts from 0.20 to 200.00, spread evenly ov
 
 @dataclass(frozen=True)
 class GeneratorOptions:
-    """How many customers and purchases, in which currency, and what happens to the profiles."""
+    """How many customers, purchases and frauds, in which currency, and what happens to the profiles."""
 
     customers: int = 1_000
     purchases: int = 10_000
     seed: int = 0
     currency: str = "EUR"
     profiles: ProfileTraffic = field(default_factory=ProfileTraffic)
+    frauds: int = 0
 
 
 def records(options: GeneratorOptions) -> Iterator[Record]:
     """Yield purchases in time order with the profiles among them."""
     population = Population(options.customers, person, REGISTERED_AT_MS)
-    return profiles.among(purchases(options), moments(options), population, options.profiles)
+    together = profiles.among(purchases(options), moments(options), population, options.profiles)
+    plan = FraudTraffic(options.frauds, options.customers, options.currency, options.seed)
+    return frauds.among(together, count(replace(options, frauds=0)), moments(options), plan)
 
 
 def count(options: GeneratorOptions) -> int:
     """Count the records that these options give."""
-    return options.purchases + options.customers + options.profiles.changes + options.profiles.tombstones
+    of_frauds = options.frauds * frauds.PURCHASES if options.purchases else 0
+    return options.purchases + options.customers + options.profiles.changes + options.profiles.tombstones + of_frauds
 
 
 def moments(options: GeneratorOptions) -> range:

@@ -17,6 +17,7 @@ PROFILE_CHANGE = "profile_change"
 TOMBSTONE = "tombstone"
 DUPLICATE = "duplicate"
 CONFLICT = "conflicting_duplicate"
+FRAUD = "fraud"
 BAD = "bad/"
 
 
