@@ -27,6 +27,9 @@ class Table(StrEnum):
     WEEKLY = "gold/weekly_customer_purchases"
     SESSIONS = "gold/customer_sessions"
     FRAUD_ALERTS = "gold/fraud_alerts"
+    PRODUCTS = "reference/products"
+    CATALOGUE_VERSIONS = "ops/catalogue_versions"
+    ENRICHED = "silver/enriched_purchases"
 
     @property
     def label(self) -> str:

@@ -34,6 +34,7 @@ COMMANDS = {  # name: where it is written
     "maintain": "maintain:maintain",
     "rebuild": "rebuild:rebuild",
     "reprocess": "lateness:reprocess",
+    "catalogue": "catalogue:app",
     "quality": "quality:quality",
     "quarantine": "quarantine:app",
     "driver": "driver:app",

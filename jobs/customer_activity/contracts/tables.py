@@ -92,6 +92,25 @@ POSITIONS = pa.list_(
     )
 )
 
+# What the catalogue says of a product, besides its id.
+PRODUCT_FIELDS = _columns(
+    manufacturer_id=pa.string(),
+    department=pa.string(),
+    brand=pa.string(),
+    product_category=pa.string(),
+    product_type=pa.string(),
+    package_size=pa.string(),
+)
+# The profile that a purchase was enriched with: what it says, and the coordinates of the record that said it.
+OF_PROFILE = [
+    *(
+        pa.field("profile_updated_at" if field.name == "updated_at" else field.name, field.type)
+        for field in PROFILE_FIELDS
+        if field.name != "customer_id"
+    ),
+    *_columns(profile_partition=pa.int32(), profile_offset=pa.int64(), profile_landing=pa.int64()),
+]
+
 
 def _windows(first_day: str) -> Declaration:
     """Declare a table of a customer's purchases by windows of whole days, which are named by their first one."""
@@ -224,6 +243,29 @@ TABLES: dict[Table, Declaration] = {
     # One row an alert, with the place of the purchase that made it.
     Table.FRAUD_ALERTS: Declaration(
         pa.schema([*columns_of(FRAUD_ALERT), *POSITION]), ("occurred_at", "kafka_timestamp")
+    ),
+    # One row a product and version of the catalogue that changed it; `is_gone`: from that version on it is not in it.
+    Table.PRODUCTS: Declaration(
+        pa.schema(
+            [
+                *_columns(product_id=pa.string()),
+                *PRODUCT_FIELDS,
+                *_columns(is_gone=pa.bool_(), version=pa.int64(), loaded_at=UTC_MICROS),
+            ]
+        ),
+        ("version",),
+        LOOKED_BACK_IN,
+    ),
+    # Which version of the catalogue was in force for the landings after those of the row before, up to this one.
+    Table.CATALOGUE_VERSIONS: Declaration(
+        pa.schema(_columns(landing=pa.int64(), catalogue_version=pa.int64(), decided_at=UTC_MICROS)),
+        ("landing",),
+        LOOKED_BACK_IN,
+    ),
+    # One row a purchase that counts, with the profile and the product as they were known when it landed.
+    Table.ENRICHED: Declaration(
+        pa.schema([*COUNTED, *OF_PROFILE, *PRODUCT_FIELDS, *_columns(catalogue_version=pa.int64())]),
+        ("kafka_timestamp", "occurred_at"),
     ),
 }
 

@@ -5,11 +5,16 @@ same names in silver, amounts as decimals and times as timestamps with time zone
 
     purchases    the purchases that count, one row a purchase_id
     profiles     the current profiles, one row a customer_id
+    profile_changes
+                 every record that changed a profile, with `is_tombstone`
 
 and what was decided or set when the tables were computed, which the input does not tell:
 
     watermarks   the table of that name, where there is one
     reprocessed  the table ops.reprocessed_purchases, likewise
+    products     the table reference.products, likewise
+    catalogue_versions
+                 the table of that name, likewise
     definition   one row, by which the table was computed, as its newest commit notes it: of windows `time_zone`,
                  `grace_hours` and `session_gap_minutes`, of alerts their limits
     days         the days of such a time zone around the purchases, by Python's zoneinfo: `day`, `begins`, `is_there`
@@ -18,7 +23,7 @@ and what was decided or set when the tables were computed, which the input does 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -43,10 +48,21 @@ from customer_activity.verification.comparison import (
 from customer_activity.verification.oracle import Expected
 
 TIMES = frozenset({"occurred_at", "updated_at", "kafka_timestamp"})
-NUMBERS = {"risk_score": pa.int64(), "partition": pa.int32(), "offset": pa.int64(), "landing": pa.int64()}
+KINDS = {
+    "risk_score": pa.int64(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "landing": pa.int64(),
+    "is_tombstone": pa.bool_(),
+}
 # Personal data stays out of reports; ids of customers and products may be shown.
 PERSONAL = frozenset({"name", "email", "address"})
-DECIDED = {"watermarks": Table.WATERMARKS, "reprocessed": Table.REPROCESSED}
+DECIDED = {
+    "watermarks": Table.WATERMARKS,
+    "reprocessed": Table.REPROCESSED,
+    "products": Table.PRODUCTS,
+    "catalogue_versions": Table.CATALOGUE_VERSIONS,
+}
 # What commits note of windows and of alerts.
 DEFINITION = pa.schema(
     [
@@ -79,8 +95,9 @@ class Declared(NamedTuple):
 def opened(expected: Expected, tables: Mapping[Table, DeltaTable]) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database that has what the oracle recomputed; what does not fit into memory is on disk meanwhile."""
     relations = {
-        "purchases": _relation(PURCHASE_COLUMNS, expected.purchases),
-        "profiles": _relation(PROFILE_COLUMNS, expected.profiles),
+        "purchases": _relation(PURCHASE_COLUMNS, expected.purchases.values()),
+        "profiles": _relation(PROFILE_COLUMNS, expected.profiles.values()),
+        "profile_changes": _relation((*PROFILE_COLUMNS, "is_tombstone"), expected.profile_changes),
     }
     with tempfile.TemporaryDirectory(prefix="activity-") as spill, duckdb.connect(":memory:") as database:
         database.execute(f"SET temp_directory = '{spill}'")
@@ -203,9 +220,9 @@ def _names(columns: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in columns)
 
 
-def _relation(columns: tuple[str, ...], rows: Mapping[str, tuple[Any, ...]]) -> pa.Table:
+def _relation(columns: tuple[str, ...], rows: Collection[tuple[Any, ...]]) -> pa.Table:
     """Return the oracle's rows as Arrow has them; its amounts are cents, its times milliseconds."""
-    values = zip(*(row[: len(columns)] for row in rows.values()), strict=True) if rows else ((),) * len(columns)
+    values = zip(*(row[: len(columns)] for row in rows), strict=True) if rows else ((),) * len(columns)
     return pa.table({name: _column(name, list(column)) for name, column in zip(columns, values, strict=True)})
 
 
@@ -213,4 +230,4 @@ def _column(name: str, values: list[Any]) -> pa.Array:
     if name in MONEY:
         cents = pa.array(values, pa.int64()).cast(pa.decimal128(19, 0))
         return pc.multiply(cents, pa.scalar("0.01").cast(pa.decimal128(3, 2))).cast(pa.decimal128(18, 2))
-    return pa.array(values, pa.timestamp("ms", "UTC") if name in TIMES else NUMBERS.get(name, pa.string()))
+    return pa.array(values, pa.timestamp("ms", "UTC") if name in TIMES else KINDS.get(name, pa.string()))

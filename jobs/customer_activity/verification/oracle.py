@@ -42,6 +42,7 @@ class Expected:
     purchases: dict[str, Purchase]  # that count, by id
     summaries: dict[str, Summary]
     profiles: dict[str, Profile]  # the current ones
+    profile_changes: list[Profile]  # every record that changed one, tombstones included, in the order of records
     gold: dict[str, Activity]  # rows of the view, but of those in `frozen`
     frozen: dict[str, Frozen]  # what the row may be of a customer whose total its type does not hold
     quarantine: dict[Coordinates, Refused]
@@ -76,7 +77,7 @@ def dated(raw: RawRecord) -> int:
 def expect(purchase_log: Log, profile_log: Log, *, purchase_topic: str, profile_topic: str, currency: str) -> Expected:
     """Fold both topics' records into what the tables and the view must hold."""
     purchases, refused_purchases, purchase_outcomes = fold_purchases(purchase_log)
-    profiles, refused_profiles, profile_outcomes = fold_profiles(profile_log)
+    profiles, changes, refused_profiles, profile_outcomes = fold_profiles(profile_log)
     summaries = summarise(purchases)
     overflowing = [customer for customer, summary in summaries.items() if summary.total_amount is None]
     quarantine = {
@@ -88,6 +89,7 @@ def expect(purchase_log: Log, profile_log: Log, *, purchase_topic: str, profile_
         purchases,
         summaries,
         profiles,
+        changes,
         join(profiles, summaries, currency),
         freeze(purchases.values(), live_profiles(profile_log, overflowing), currency),
         quarantine,
@@ -153,12 +155,14 @@ def summarise(purchases: Mapping[str, Purchase]) -> dict[str, Summary]:
     }
 
 
-def fold_profiles(log: Log) -> tuple[dict[str, Profile], list[Refused], Counter[str]]:
+def fold_profiles(log: Log) -> tuple[dict[str, Profile], list[Profile], list[Refused], Counter[str]]:
     """Keep each customer's current profile: the newest update since the last tombstone.
 
-    Returns the current profiles by customer, what belongs in quarantine, and the number of records by outcome.
+    Returns the current profiles by customer, every record that changed one, what belongs in quarantine, and the number
+    of records by outcome.
     """
     current: dict[str, Profile] = {}
+    changes: list[Profile] = []
     refused: list[Refused] = []
     outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
     for record in in_order(log):
@@ -168,10 +172,13 @@ def fold_profiles(log: Log) -> tuple[dict[str, Profile], list[Refused], Counter[
             refused.append(cast("Refused", record))
         elif record.is_tombstone:
             current.pop(record.customer_id, None)
+            changes.append(record)
             outcomes[ACCEPTED] += 1
         else:
-            outcomes[_place(record, current)] += 1
-    return current, refused, outcomes
+            outcome = _place(record, current)
+            changes += [record] if outcome == ACCEPTED else []
+            outcomes[outcome] += 1
+    return current, changes, refused, outcomes
 
 
 def live_profiles(log: Log, customers: Collection[str]) -> dict[str, list[Profile]]:

@@ -29,6 +29,7 @@ def restrict(expected: Expected, customers: frozenset[str]) -> Expected:
         of_customers(expected.purchases),
         of_customers(expected.summaries),
         of_customers(expected.profiles),
+        [change for change in expected.profile_changes if change.customer_id in customers],
         of_customers(expected.gold),
         {key: frozen for key, frozen in expected.frozen.items() if key in customers},
         expected.quarantine,

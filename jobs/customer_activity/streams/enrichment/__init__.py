@@ -1,0 +1,1 @@
+"""Enrichment: each purchase with the profile and the product as they were known when it landed."""

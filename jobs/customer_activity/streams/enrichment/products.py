@@ -1,0 +1,56 @@
+"""The catalogue of products, all versions of it, in memory: read again when its table has moved on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import PRODUCT_FIELDS, arrow_schema, names
+from customer_activity.engine.decided import Numbers
+from customer_activity.lake import deltalog
+from customer_activity.streams.enrichment import as_of
+
+NONE = 0  # the version of a catalogue that was never loaded
+
+
+class Catalogue(NamedTuple):
+    """All that was ever loaded.
+
+    Attributes:
+        lake: whose.
+        read_at: the version of its table.
+        changes: its rows, in the order of the catalogue's versions.
+    """
+
+    lake: str = ""
+    read_at: int = -1
+    changes: pa.Table = arrow_schema(Table.PRODUCTS).empty_table()
+
+    @classmethod
+    def of(cls, lake: str) -> Self:
+        """Read it."""
+        table, schema = DeltaTable(table_path(lake, Table.PRODUCTS)), arrow_schema(Table.PRODUCTS)
+        rows = table.to_pyarrow_dataset().to_table(columns=schema.names).cast(schema)
+        return cls(lake, table.version(), rows.sort_by("version").combine_chunks())
+
+    def refreshed(self) -> Catalogue:
+        """Return it as it is by now."""
+        return self if deltalog.newest_version(self.lake, Table.PRODUCTS) == self.read_at else Catalogue.of(self.lake)
+
+    @property
+    def version(self) -> int:
+        """The newest version of the catalogue."""
+        return int(self.changes.column("version")[-1].as_py()) if self.changes.num_rows else NONE
+
+    def known_at(self, versions: Numbers, products: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+        """Return what versions of the catalogue say of products, as columns of PRODUCT_FIELDS."""
+        changed_at = np.asarray(self.changes.column("version").to_numpy(), np.int64)
+        newest = as_of.newest_by(products, versions, changed=self.changes.column("product_id"), changed_at=changed_at)
+        found = as_of.columns_at(self.changes, newest, [*names(PRODUCT_FIELDS), "version"], ended="is_gone")
+        is_known = pc.is_valid(found.pop("version"))
+        return as_of.or_unknown(found, is_known)

@@ -1,0 +1,49 @@
+"""Profiles as they were known: every record by which a customer's profile began, was replaced or ended.
+
+silver.profile_changes does not tell: of the changes that one batch of silver had it keeps the last, so what it has
+depends on how batches were cut. Bronze has every record, and all of a landing's profiles before its purchases, so what
+was known at a landing is the same whenever it is asked.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import OF_PROFILE, names
+from customer_activity.engine.decided import Numbers, landings_of
+from customer_activity.lake.microbatch import ACCEPTED
+from customer_activity.state import profile_records
+from customer_activity.streams.enrichment import as_of
+from customer_activity.streams.silver.order import in_order
+from customer_activity.streams.silver.profiles import judge
+
+COLUMNS = profile_records.COLUMNS
+# What a column of an enriched purchase is called in the record.
+NAMES = {name: name.removeprefix("profile_") for name in names(OF_PROFILE)}
+
+
+def changes_of(lake: str, customers: pa.ChunkedArray) -> pa.Table:
+    """Return the changes of some customers' profiles, in the order of records."""
+    records = DeltaTable(table_path(lake, Table.PROFILE_EVENTS)).to_pyarrow_dataset()
+    is_theirs = pc.field("customer_id").isin(pc.unique(customers))
+    return changes_among(records.to_table(columns=COLUMNS, filter=is_theirs))
+
+
+def changes_among(records: pa.Table) -> pa.Table:
+    """Return those records that change a profile, in their order: neither a stale one nor a duplicate does."""
+    ordered = in_order(records)
+    verdicts, _ = judge(profile_records.records(ordered), {})
+    return ordered.filter(pa.array([verdict == ACCEPTED for verdict in verdicts], pa.bool_()))
+
+
+def known_at(landings: Numbers, customers: pa.ChunkedArray, changes: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """Return what was known of customers' profiles when something landed, as columns of OF_PROFILE."""
+    newest = as_of.newest_by(
+        customers, landings, changed=changes.column("customer_id"), changed_at=landings_of(changes)
+    )
+    found = as_of.columns_at(changes, newest, NAMES.values(), ended="is_tombstone")
+    is_known = pc.is_valid(found["partition"])
+    return as_of.or_unknown({name: found[said] for name, said in NAMES.items()}, is_known)

@@ -1,0 +1,90 @@
+"""Enrichment through the broker: a driver that is killed anywhere in it, a catalogue that is loaded, and verify."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from customer_activity import application, topology
+from customer_activity.catalog import Table
+from customer_activity.commands.verify import others
+from customer_activity.lake.failpoints import ORDER, REACHED
+from customer_activity.settings import Settings
+from customer_activity.verification.verify import verify
+from support.broker import rows, send
+from support.records import Record, profile, purchase
+from support.shell import environment
+
+STREAMS = ("enrichment",)
+nightly = pytest.mark.nightly
+PLACES = [
+    pytest.param(f"enrichment:{point}", marks=() if point == "committed" else nightly)
+    for point in ("staged", "committed", "written")
+]
+
+
+@pytest.fixture
+def enriching(settings: Settings) -> Iterator[Settings]:
+    """Return settings with enrichment on."""
+    topology.switch_on(STREAMS)
+    yield settings.model_copy(update={"streams": ",".join(STREAMS), "fail_points": True})
+    topology.switch_on([])
+
+
+def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command as a process of its own."""
+    command = [sys.executable, "-m", "customer_activity", *arguments]
+    return subprocess.run(command, env=environment(settings), start_new_session=True, capture_output=True, check=False)
+
+
+def load(settings: Settings, folder: Path, *products: str) -> None:
+    file = folder / "catalogue.csv"
+    file.write_text("\n".join(["product_id,department", *products]), encoding="utf-8")
+    done = run(settings, "catalogue", "load", str(file))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def drain(spark: SparkSession, settings: Settings) -> None:
+    application.host(spark, settings, topology.names(), threading.Event(), available_now=True)
+
+
+def killed(settings: Settings, place: str) -> None:
+    """Run the streams until they come to a place, where they end as by kill -9."""
+    settings.run_dir.mkdir(parents=True, exist_ok=True)
+    Path(settings.run_dir, ORDER).write_text(place, encoding="utf-8")
+    ended = run(settings, "stream", "--available-now")
+    assert (ended.returncode, Path(settings.run_dir, REACHED).exists()) == (-signal.SIGKILL, True), ended.stderr[-2000:]
+
+
+def bought(numbers: range) -> list[Record]:
+    return [purchase(f"P-{number}", f"C-{number % 5}", productId=f"{number % 4}") for number in numbers]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_driver_that_is_killed_while_it_enriches_harms_nothing(
+    spark: SparkSession, enriching: Settings, tmp_path: Path, place: str
+) -> None:
+    send(enriching, *(profile(f"C-{number}") for number in range(3)), *bought(range(40)))
+    drain(spark, enriching)
+    load(enriching, tmp_path, "0,FOOD", "1,TOYS")
+    moved = (profile(f"C-{number}", 2_000, address="2 New Street") for number in range(2))
+    send(enriching, *moved, *bought(range(40, 80)))
+    killed(enriching, place)
+    load(enriching, tmp_path, "0,DRINKS", "2,GAMES")
+    send(enriching, *bought(range(80, 90)))
+    drain(spark, enriching)
+    found = rows(enriching, Table.ENRICHED)
+    assert len({row["purchase_id"] for row in found}) == len(found) == 90
+    assert {row["catalogue_version"] for row in found} >= {0, 2}
+    checks = verify(enriching, settle_seconds=0, others=others()).checks
+    assert [check.name for check in checks if not check.ok] == []
+    assert {"silver.enriched_purchases", "ops.catalogue_versions", "reference.products"} <= {
+        check.name for check in checks
+    }
