@@ -17,6 +17,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.commands import catalogue as command
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.demo.traffic import dataset
 from customer_activity.errors import ActivityError, SettingsError, TransientError
 from customer_activity.lake import delta
 from customer_activity.operations import catalogue
@@ -87,6 +88,11 @@ def test_numbers_of_a_parquet_file_are_texts(enriching: str, tmp_path: Path) -> 
     pq.write_table(pa.table({"product_id": pa.array([25671], pa.int64()), "manufacturer_id": [2]}), file)
     catalogue.load(enriching, file)
     assert [(row["product_id"], row["manufacturer_id"]) for row in rows(enriching)] == [("25671", "2")]
+
+
+def test_the_data_sets_products_are_a_catalogue(enriching: str) -> None:
+    assert catalogue.load(enriching, dataset.catalogue()) == Loaded(version=1, products=92_331, changed=92_331, gone=0)
+    assert catalogue.load(enriching, dataset.catalogue()).changed == 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from rich.console import Console
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
-from customer_activity.catalog import PURCHASES_ROLE
+from customer_activity import topology
+from customer_activity.catalog import PURCHASES_ROLE, Table
 from customer_activity.demo.broker import process as broker
 from customer_activity.demo.run import local_airflow
 from customer_activity.demo.traffic import dataset
@@ -18,6 +19,7 @@ from customer_activity.errors import TerminalError, TransientError
 from customer_activity.inspection import topics
 from customer_activity.inspection.status import Report
 from customer_activity.kafka import topics as declared
+from customer_activity.operations import catalogue
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes, running
 
@@ -136,7 +138,12 @@ def watched(settings: Settings) -> Settings:
 
 
 def start_traffic(settings: Settings, before: Report, lines: int | None, started: ExitStack) -> Traffic:
-    """Send the data set, or fresh purchases when the topic has it already: sent twice it would change nothing."""
+    """Send the data set, or fresh purchases when the topic has it already: sent twice it would change nothing.
+
+    Where purchases are enriched, the products come first.
+    """
+    if Table.PRODUCTS in topology.tables():
+        catalogue.load(settings.lake, dataset.catalogue())
     topic = before.topics.get(PURCHASES_ROLE)
     present = topic.records if topic else 0
     wanted = dataset.count_lines(lines)

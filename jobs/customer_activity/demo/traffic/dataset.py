@@ -102,6 +102,11 @@ def persons(seed: int) -> list[Person]:
     return found
 
 
+def catalogue() -> Path:
+    """Return the file of the 92,331 products that the purchases are of, as `activity catalogue load` takes it."""
+    return _file("products")
+
+
 def _file(name: str) -> Path:
     try:
         return Path(str(resources.files(PACKAGE))) / "data" / f"{name}.parquet"
