@@ -30,6 +30,8 @@ class Table(StrEnum):
     PRODUCTS = "reference/products"
     CATALOGUE_VERSIONS = "ops/catalogue_versions"
     ENRICHED = "silver/enriched_purchases"
+    ROUTING_RULES = "ops/routing_rules"
+    ROUTED = "gold/routed_purchases"
 
     @property
     def label(self) -> str:
@@ -67,6 +69,8 @@ VIEW_ROLE = "view"
 PROGRESS_ROLE = "progress"
 ALERTS_ROLE = "alerts"
 WINDOW_ROLES = tuple(f"{windows}{end}" for windows in ("daily", "weekly", "sessions") for end in ("", "_final"))
+# Branches that routing rules choose from: each is the role of a topic.
+ROUTES = ("high_value_purchases", "other_purchases")
 
 
 def table_path(lake: str, table: Table) -> str:

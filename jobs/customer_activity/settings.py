@@ -100,6 +100,15 @@ class Settings(BaseSettings):
         default_factory=lambda known: f"{known['pipeline']}-fraud-alerts",
         description="Topic that alerts are published to, where `publish_alerts` is on.",
     )
+    route_topic_prefix: TopicName = Field(
+        default_factory=lambda known: str(known["pipeline"]),
+        description="What the names of the topics of routed purchases begin with, before `-high-value-purchases` and "
+        "`-other-purchases`; the streams that route and publish them are optional.",
+    )
+    routing_rules: Path = Field(
+        PROJECT / "infra" / "routing" / "rules.yaml",
+        description="File with the rules by which purchases are routed; read when the streams start.",
+    )
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
         "EUR", description="The one currency of this deployment, ISO 4217."
     )
@@ -271,7 +280,7 @@ class Settings(BaseSettings):
             raise ValueError("there is no such time zone: it is a name of IANA's such as Europe/Berlin")
         return name
 
-    @field_validator("run_dir", "broker_dir", "airflow_dir", "jars_dir")
+    @field_validator("routing_rules", "run_dir", "broker_dir", "airflow_dir", "jars_dir")
     @classmethod
     def _absolute_folder(cls, folder: Path) -> Path:
         return folder.expanduser().resolve()
@@ -296,6 +305,7 @@ class Settings(BaseSettings):
             catalog.VIEW_ROLE: self.view_topic,
             catalog.PROGRESS_ROLE: self.progress_topic,
             catalog.ALERTS_ROLE: self.alert_topic,
+            **{role: f"{self.route_topic_prefix}-{role.replace('_', '-')}" for role in catalog.ROUTES},
             **{role: f"{self.window_topic_prefix}-{role.replace('_', '-')}" for role in catalog.WINDOW_ROLES},
         }
 

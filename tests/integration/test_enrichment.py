@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity import application, topology
+from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.commands.verify import others
-from customer_activity.lake.failpoints import ORDER, REACHED
 from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
 from support.broker import rows, send
 from support.records import Record, profile, purchase
 from support.shell import environment
+from support.weeks import drain, killed
 
 STREAMS = ("enrichment",)
 nightly = pytest.mark.nightly
@@ -38,29 +36,12 @@ def enriching(settings: Settings) -> Iterator[Settings]:
     topology.switch_on([])
 
 
-def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a command as a process of its own."""
-    command = [sys.executable, "-m", "customer_activity", *arguments]
-    return subprocess.run(command, env=environment(settings), start_new_session=True, capture_output=True, check=False)
-
-
 def load(settings: Settings, folder: Path, *products: str) -> None:
     file = folder / "catalogue.csv"
     file.write_text("\n".join(["product_id,department", *products]), encoding="utf-8")
-    done = run(settings, "catalogue", "load", str(file))
+    command = [sys.executable, "-m", "customer_activity", "catalogue", "load", str(file)]
+    done = subprocess.run(command, env=environment(settings), capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-def drain(spark: SparkSession, settings: Settings) -> None:
-    application.host(spark, settings, topology.names(), threading.Event(), available_now=True)
-
-
-def killed(settings: Settings, place: str) -> None:
-    """Run the streams until they come to a place, where they end as by kill -9."""
-    settings.run_dir.mkdir(parents=True, exist_ok=True)
-    Path(settings.run_dir, ORDER).write_text(place, encoding="utf-8")
-    ended = run(settings, "stream", "--available-now")
-    assert (ended.returncode, Path(settings.run_dir, REACHED).exists()) == (-signal.SIGKILL, True), ended.stderr[-2000:]
 
 
 def bought(numbers: range) -> list[Record]:

@@ -26,7 +26,7 @@ def own_topics() -> dict[str, Any]:
     """Return settings that name topics of one's own."""
     test = uuid4().hex[:8]
     names = {f"{name}_topic": f"{name}-{test}" for name in ("purchase", "profile", "view", "progress", "alert")}
-    return names | {"window_topic_prefix": f"windows-{test}"}
+    return names | {"window_topic_prefix": f"windows-{test}", "route_topic_prefix": f"routes-{test}"}
 
 
 def create_topic(settings: Settings, name: str, partitions: int, **config: str) -> None:

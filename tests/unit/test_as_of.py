@@ -122,9 +122,10 @@ def test_an_empty_catalogue_knows_nothing() -> None:
 
 @given(st.lists(st.tuples(st.integers(-1, 20), st.integers(0, 3)), max_size=12))
 def test_a_landing_that_is_decided_stays_so(batches: list[tuple[int, int]]) -> None:
-    decisions, told = Decisions(Table.CATALOGUE_VERSIONS), dict[int, int]()
+    decisions, told = Decisions.none(Table.CATALOGUE_VERSIONS), dict[int, int]()
     for newest, version in batches:  # some go back: they are repeated
-        decisions = decisions.with_rows(decisions.undecided(newest, catalogue_version=version))
+        if newest > decisions.newest:
+            decisions = decisions.with_rows(decisions.decide(newest, {"catalogue_version": version}))
         upto = np.arange(-1, newest + 1)
         for landing, row in zip(upto.tolist(), decisions.at(upto).to_pylist(), strict=True):
             assert told.setdefault(landing, row["catalogue_version"]) == row["catalogue_version"]

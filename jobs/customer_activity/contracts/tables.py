@@ -111,6 +111,14 @@ OF_PROFILE = [
     *_columns(profile_partition=pa.int32(), profile_offset=pa.int64(), profile_landing=pa.int64()),
 ]
 
+# What a routed purchase says: neither name nor addresses, which nobody needs to route or to handle it.
+ROUTED_FIELDS = [
+    *PURCHASE_FIELDS,
+    *(field for field in OF_PROFILE if field.name == "loyalty_status"),
+    *PRODUCT_FIELDS,
+    *_columns(catalogue_version=pa.int64()),
+]
+
 
 def _windows(first_day: str) -> Declaration:
     """Declare a table of a customer's purchases by windows of whole days, which are named by their first one."""
@@ -265,6 +273,25 @@ TABLES: dict[Table, Declaration] = {
     # One row a purchase that counts, with the profile and the product as they were known when it landed.
     Table.ENRICHED: Declaration(
         pa.schema([*COUNTED, *OF_PROFILE, *PRODUCT_FIELDS, *_columns(catalogue_version=pa.int64())]),
+        ("kafka_timestamp", "occurred_at"),
+    ),
+    # Which routing rules were in force for the landings after those of the row before, up to this one.
+    Table.ROUTING_RULES: Declaration(
+        pa.schema(
+            _columns(landing=pa.int64(), rules_version=pa.string(), rules=pa.string(), decided_at=UTC_MICROS),
+        ),
+        ("landing",),
+        LOOKED_BACK_IN,
+    ),
+    # An outbox: one row a purchase, with the branch that it goes to and the rule that chose it.
+    Table.ROUTED: Declaration(
+        pa.schema(
+            [
+                *ROUTED_FIELDS,
+                *POSITION,
+                *_columns(rule=pa.string(), route=pa.string(), rules_version=pa.string()),
+            ]
+        ),
         ("kafka_timestamp", "occurred_at"),
     ),
 }

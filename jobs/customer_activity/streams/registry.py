@@ -15,6 +15,8 @@ from customer_activity.streams.enrichment import stream as enrichment
 from customer_activity.streams.event_time import stream as event_time
 from customer_activity.streams.gold import stream as gold
 from customer_activity.streams.publish import stream as publish
+from customer_activity.streams.routing import stream as routing
+from customer_activity.streams.routing import topics as routed
 from customer_activity.streams.silver import stream as silver
 from customer_activity.streams.windows import daily, late_events, sessions, topics, weekly
 
@@ -27,6 +29,8 @@ ALL: tuple[Stream, ...] = (
     profiles.STREAM,
     activity.STREAM,
     enrichment.STREAM,
+    routing.STREAM,
+    routed.STREAM,
     event_time.STREAM,
     late_events.STREAM,
     daily.STREAM,

@@ -13,8 +13,8 @@ and what was decided or set when the tables were computed, which the input does 
     watermarks   the table of that name, where there is one
     reprocessed  the table ops.reprocessed_purchases, likewise
     products     the table reference.products, likewise
-    catalogue_versions
-                 the table of that name, likewise
+    catalogue_versions, routing_rules
+                 the tables of these names, likewise
     definition   one row, by which the table was computed, as its newest commit notes it: of windows `time_zone`,
                  `grace_hours` and `session_gap_minutes`, of alerts their limits
     days         the days of such a time zone around the purchases, by Python's zoneinfo: `day`, `begins`, `is_there`
@@ -62,6 +62,7 @@ DECIDED = {
     "reprocessed": Table.REPROCESSED,
     "products": Table.PRODUCTS,
     "catalogue_versions": Table.CATALOGUE_VERSIONS,
+    "routing_rules": Table.ROUTING_RULES,
 }
 # What commits note of windows and of alerts.
 DEFINITION = pa.schema(

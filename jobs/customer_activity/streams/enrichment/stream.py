@@ -12,20 +12,14 @@ for (docs/ENRICHMENT.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import COUNTED, OF_PROFILE, PRODUCT_FIELDS, arrow_schema, names
-from customer_activity.engine.changes import ChangeStream
-from customer_activity.engine.decided import BEFORE_ALL, LANDING, Decisions, landings_of, last_landing
-from customer_activity.engine.stream import Append, Context, Opened, Steps
-from customer_activity.lake.datafiles import FileWriter, in_parts
-from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.contracts.tables import COUNTED, OF_PROFILE, PRODUCT_FIELDS, names
+from customer_activity.engine.decided import Decided, landings_of
 from customer_activity.settings import Settings
 from customer_activity.streams.enrichment import profiles
 from customer_activity.streams.enrichment.as_of import UNKNOWN
@@ -33,7 +27,6 @@ from customer_activity.streams.enrichment.products import Catalogue
 from customer_activity.topology import Reads, Spec, Writes
 
 COLUMNS = COUNTED.names
-ROWS_AT_A_TIME = 250_000  # enriched at once: each time the profiles' records are looked through
 
 # The same, over all purchases at once: `activity verify` holds the table against it.
 _PROFILE = {name: name.removeprefix("profile_") for name in names(OF_PROFILE)}
@@ -87,82 +80,26 @@ SPEC = Spec(
 )
 
 
-@dataclass
-class Enrichment:
-    """The stream, as the registry lists it and as it is opened: with the catalogue and what was decided on it."""
+class Known:
+    """What is known beside the purchases: the catalogue, and what bronze has of profiles."""
 
-    lake: str = ""
-    catalogue: Catalogue = field(default_factory=Catalogue)
-    versions: Decisions = field(default_factory=lambda: Decisions(Table.CATALOGUE_VERSIONS))
-    moved: pa.Table | None = None  # what was decided for the rows that were made last, and is not stored
+    def __init__(self, lake: str, _settings: Settings | None = None) -> None:
+        """Read the catalogue of a lake."""
+        self.lake = lake
+        self.catalogue = Catalogue.of(lake)
 
-    spec = SPEC
-    source = Table.PURCHASES
-    target = Table.ENRICHED
-    columns = COLUMNS
-
-    def open(self, context: Context) -> Opened:
-        """Open it for a driver."""
-        opened = self.as_set(context.settings)
-        return ChangeStream(SPEC, {self.source: COLUMNS}, lambda _: opened.step).open(context)
-
-    def step(self, part: Feed, batch: MicroBatch) -> Steps:
-        """Enrich a part's purchases, some at a time: what was decided is stored before what follows from it."""
-        with batch.phase("read"):
-            decided = self.decided(part.batches(self.source, [LANDING]))
-        if decided.num_rows:
-            yield Append(Table.CATALOGUE_VERSIONS, decided)
-        self.versions = self.versions.with_rows(decided)
-        writer = FileWriter(self.lake, self.target)
-        with batch.phase("compute"):
-            for rows in self.enriched(part.batches(self.source, COLUMNS)):
-                writer.write(rows)
-                batch.rows += rows.num_rows
-        yield Append(self.target, files=[writer.close()])
-
-    def decided(self, purchases: Iterable[pa.RecordBatch]) -> pa.Table:
-        """Return what has to be decided for purchases: by the newest version of the catalogue."""
+    def in_force(self, _last: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the newest version of the catalogue."""
         self.catalogue = self.catalogue.refreshed()
-        newest = max((last_landing(batch) for batch in purchases), default=BEFORE_ALL)
-        return self.versions.undecided(newest, catalogue_version=self.catalogue.version)
+        return {"catalogue_version": self.catalogue.version}
 
-    def enriched(self, purchases: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Yield purchases with profile and product. Grain: as given; columns of silver.enriched_purchases."""
-        schema = arrow_schema(self.target)
-        for bought in in_parts(purchases, ROWS_AT_A_TIME):
-            landings, customers = landings_of(bought), bought.column("customer_id")
-            version = self.versions.at(landings).column("catalogue_version")
-            columns = {
-                **{name: bought.column(name) for name in COLUMNS},
-                **profiles.known_at(landings, customers, profiles.changes_of(self.lake, customers)),
-                **self.catalogue.known_at(version.to_numpy(), bought.column("product_id")),
-                "catalogue_version": version,
-            }
-            yield pa.table(columns).select(schema.names).cast(schema)
-
-    def as_noted(self, lake: str) -> Enrichment:
-        """Return it with what is stored; only for landings after that it is decided now."""
-        return Enrichment(lake, Catalogue.of(lake), Decisions.stored(lake, Table.CATALOGUE_VERSIONS))
-
-    def as_set(self, settings: Settings) -> Enrichment:
-        """Return the same: no setting takes part."""
-        return self.as_noted(settings.lake)
-
-    def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
-        """Return all purchases with profile and product."""
-        schema = pa.schema([arrow_schema(self.source).field(name) for name in COLUMNS])
-        purchases = [batch.cast(schema) for batch in changes]
-        self.moved = self.decided(purchases)
-        self.versions = self.versions.with_rows(self.moved)
-        return pa.concat_tables([arrow_schema(self.target).empty_table(), *self.enriched(purchases)])
-
-    def besides(self) -> Mapping[Table, pa.Table]:
-        """Return the versions that were decided for the rows that were made last, and are not stored."""
-        return {Table.CATALOGUE_VERSIONS: self.moved} if self.moved is not None and self.moved.num_rows else {}
-
-    def note(self, rows: pa.Table) -> Mapping[str, Any]:  # noqa: ARG002 - as others have it
-        """Return nothing: what was decided is in a table."""
-        return {}
+    def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
+        """Give purchases profile and product. Grain: as given; columns of silver.enriched_purchases."""
+        customers, version = rows.column("customer_id"), decided.column("catalogue_version")
+        profile = profiles.known_at(landings_of(rows), customers, profiles.changes_of(self.lake, customers))
+        product = self.catalogue.known_at(version.to_numpy(), rows.column("product_id"))
+        purchase = {name: rows.column(name) for name in COLUMNS}
+        return pa.table({**purchase, **profile, **product, "catalogue_version": version})
 
 
-STREAM = Enrichment()
+STREAM = Decided(SPEC, COLUMNS, Table.CATALOGUE_VERSIONS, Known)

@@ -1,0 +1,213 @@
+"""Rules by which purchases are routed: the first that matches decides, and a default where none does.
+
+A rule is data: conditions on declared columns, all of which must hold. Nothing of it is run as code. What decides of a
+document of rules is its canonical text; the version of the rules is a digest of it, so words about them change nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from customer_activity.catalog import ROUTES
+from customer_activity.contracts.tables import ROUTED_FIELDS
+from customer_activity.errors import SettingsError
+
+NUMBER = pa.decimal128(38, 2)
+TEXTS = [field.name for field in ROUTED_FIELDS if pa.types.is_string(field.type)]
+NUMBERS = [field.name for field in ROUTED_FIELDS if pa.types.is_decimal(field.type) or pa.types.is_integer(field.type)]
+DEFAULT = "default"  # what the branch without a rule is called
+DIGEST_BYTES = 8
+MOST = Decimal(10**16)  # an amount is below
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)]
+
+
+class Comparison(StrEnum):
+    """How a column is compared."""
+
+    EQUAL = "="
+    UNEQUAL = "!="
+    LESS = "<"
+    AT_MOST = "<="
+    GREATER = ">"
+    AT_LEAST = ">="
+    ONE_OF = "in"
+
+
+ORDERED = {
+    Comparison.LESS: pc.less,
+    Comparison.AT_MOST: pc.less_equal,
+    Comparison.GREATER: pc.greater,
+    Comparison.AT_LEAST: pc.greater_equal,
+}
+
+
+class Condition(BaseModel):
+    """One comparison of a column with a value, or with several; a file calls them `value`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str
+    comparison: Comparison = Field(alias="is")
+    values: tuple[Any, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        """Take one value for a list of one."""
+        if not isinstance(given, dict) or "value" not in given:
+            return given
+        value = given["value"]
+        others = {name: each for name, each in given.items() if name != "value"}
+        return {"values": value if isinstance(value, list) else [value], **others}
+
+    @model_validator(mode="after")
+    def _fits_the_column(self) -> Self:
+        if self.column not in (*TEXTS, *NUMBERS):
+            raise ValueError(f"there is no column {self.column}; there are {', '.join((*TEXTS, *NUMBERS))}")
+        if not self.values or (len(self.values) > 1 and self.comparison is not Comparison.ONE_OF):
+            raise ValueError("`in` takes a list of values, and every other comparison one value")
+        if self.column in TEXTS and self.comparison in ORDERED:
+            raise ValueError(f"{self.column} is a text: it is compared by =, != or in")
+        self.typed()
+        return self
+
+    def typed(self) -> list[Decimal] | list[str]:
+        """Return the values as the column has them.
+
+        Raises:
+            ValueError: one is of another kind.
+        """
+        if self.column in NUMBERS:
+            return [_number(value) for value in self.values]
+        if not all(isinstance(value, str) for value in self.values):
+            raise ValueError(f"{self.column} is a text: put what it is compared with in quotes")
+        return list(self.values)
+
+    def holds(self, purchases: pa.Table) -> pa.ChunkedArray:
+        """Return for which purchases it holds; for none whose value is missing."""
+        kind = pa.string() if self.column in TEXTS else NUMBER
+        column, values = purchases.column(self.column).cast(kind), pa.array(self.typed(), kind)
+        if self.comparison in ORDERED:
+            return pc.fill_null(ORDERED[self.comparison](column, values[0]), fill_value=False)
+        is_in = pc.is_in(column, value_set=values)
+        return pc.and_(pc.invert(is_in), pc.is_valid(column)) if self.comparison is Comparison.UNEQUAL else is_in
+
+
+def _number(value: Any) -> Decimal:
+    try:
+        number = Decimal(str(value)) if not isinstance(value, bool) else Decimal("NaN")
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite() or abs(number) > MOST or number != round(number, 2):
+        raise ValueError(f"{value} is no number of at most 16 digits and 2 decimals")
+    return number
+
+
+class Rule(BaseModel):
+    """Conditions that must all hold, and the branch that they lead to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rule: Name
+    why: str = ""
+    conditions: tuple[Condition, ...] = Field(min_length=1, alias="when")
+    route: str
+
+    def matches(self, purchases: pa.Table) -> pa.ChunkedArray:
+        """Return which purchases it matches."""
+        first, *others = (condition.holds(purchases) for condition in self.conditions)
+        for each in others:
+            first = pc.and_(first, each)
+        return first
+
+
+class Rules(BaseModel):
+    """A document of rules."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rules: tuple[Rule, ...]
+    default: str
+
+    @model_validator(mode="after")
+    def _names_and_routes_are_known(self) -> Self:
+        names = [each.rule for each in self.rules]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two rules are called {repeated[0]}")
+        if DEFAULT in names:
+            raise ValueError(f"no rule may be called {DEFAULT}: that is the branch where none matches")
+        if unknown := [route for route in (*(each.route for each in self.rules), self.default) if route not in ROUTES]:
+            raise ValueError(f"there is no route {unknown[0]}; there are {', '.join(ROUTES)}")
+        return self
+
+    @property
+    def text(self) -> str:
+        """What decides, in one form: as it is stored."""
+        rules = [
+            {
+                "rule": each.rule,
+                "route": each.route,
+                "when": [
+                    {
+                        "column": one.column,
+                        "is": one.comparison.value,
+                        "values": [_text(value) for value in one.typed()],
+                    }
+                    for one in each.conditions
+                ],
+            }
+            for each in self.rules
+        ]
+        return json.dumps({"rules": rules, "default": self.default}, sort_keys=True, ensure_ascii=False)
+
+    @property
+    def version(self) -> str:
+        """A digest of what decides."""
+        return blake2b(self.text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+    def chosen(self, purchases: pa.Table) -> tuple[pa.Array, pa.Array]:
+        """Return for each purchase the name of the rule that decides, and the branch that it leads to."""
+        number = np.full(purchases.num_rows, len(self.rules))
+        for at in reversed(range(len(self.rules))):  # the first one comes last, and wins
+            number[self.rules[at].matches(purchases).to_numpy()] = at
+        chosen = pa.array(number)
+        names, routes = [each.rule for each in self.rules], [each.route for each in self.rules]
+        return pa.array([*names, DEFAULT]).take(chosen), pa.array([*routes, self.default]).take(chosen)
+
+
+def _text(value: Decimal | str) -> str:
+    return value if isinstance(value, str) else f"{value:.2f}"
+
+
+def read(file: Path) -> Rules:
+    """Read the rules of a deployment.
+
+    Raises:
+        SettingsError: there is no such file, or it has no such rules; says what is wrong where.
+    """
+    try:
+        return Rules.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(f"{file} cannot be read: {error}", remedy="correct ACTIVITY_ROUTING_RULES") from None
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        words = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{file}{f', {where}' if where else ''}: {words}", remedy="correct the file") from None
+
+
+def stored(text: str) -> Rules:
+    """Return rules as they were stored."""
+    return Rules.model_validate_json(text)
