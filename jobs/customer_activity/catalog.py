@@ -69,7 +69,7 @@ VIEW_ROLE = "view"
 PROGRESS_ROLE = "progress"
 ALERTS_ROLE = "alerts"
 WINDOW_ROLES = tuple(f"{windows}{end}" for windows in ("daily", "weekly", "sessions") for end in ("", "_final"))
-# Branches that routing rules choose from: each is the role of a topic.
+# Routes that routing rules choose from: each is the role of a topic.
 ROUTES = ("high_value_purchases", "other_purchases")
 
 

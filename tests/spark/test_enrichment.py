@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,27 @@ def assert_right(pipeline: Pipeline) -> None:
         assert check.ok, check
 
 
-def test_an_address_that_changes_changes_no_row(enriching: Pipeline) -> None:
-    land(enriching, profile(address="1 Old Street"), purchase("P-1"))
+def test_an_address_that_changes(enriching: Pipeline) -> None:
+    """The example of docs/ENRICHMENT.md."""
+    land(enriching, profile("C-1", address="1 Old Street"), purchase("P-1", "C-1", "10.00"))
+    land(enriching, profile("C-1", 2_000, address="2 New Street"), purchase("P-2", "C-1", "20.00"))
     follow(enriching)
-    land(enriching, profile(address="2 New Street", updated=2_000), purchase("P-2"))
+    land(enriching, purchase("P-3", "C-2", "30.00"))
+    land(enriching, profile("C-2", address="3 Last Street"))
     follow(enriching)
-    assert {name: row["address"] for name, row in enriched(enriching).items()} == {
-        "P-1": "1 Old Street",
-        "P-2": "2 New Street",
+    assert {name: (row["address"], row["profile_landing"]) for name, row in enriched(enriching).items()} == {
+        "P-1": ("1 Old Street", 1),
+        "P-2": ("2 New Street", 2),
+        "P-3": ("UNKNOWN", None),
+    }
+    for hop in ("gold", "activity"):
+        enriching.hop(hop)
+    view = {
+        name: (row["address"], row["purchase_count"], row["total_amount"]) for name, row in enriching.gold().items()
+    }
+    assert view == {
+        "C-1": ("2 New Street", 2, Decimal("30.00")),
+        "C-2": ("3 Last Street", 1, Decimal("30.00")),
     }
     assert_right(enriching)
 

@@ -1,4 +1,4 @@
-"""Routed purchases: one branch each, by the rules that were in force when it landed, whatever happens since."""
+"""Routed purchases: one route each, by the rules that were in force when it landed, whatever happens since."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def assert_right(pipeline: Pipeline) -> None:
         assert check.ok, check
 
 
-def test_a_purchase_goes_to_one_branch(routing: Pipeline) -> None:
+def test_a_purchase_takes_one_route(routing: Pipeline) -> None:
     land(routing, profile(), purchase("P-1", amount="1000.00"), purchase("P-2", amount="999.99"))
     routing.hop("routing")
     assert routes(routing) == {"P-1": ("large", HIGH), "P-2": ("default", OTHER)}

@@ -283,7 +283,7 @@ TABLES: dict[Table, Declaration] = {
         ("landing",),
         LOOKED_BACK_IN,
     ),
-    # An outbox: one row a purchase, with the branch that it goes to and the rule that chose it.
+    # An outbox: one row a purchase, with the route that it takes and the rule that chose it.
     Table.ROUTED: Declaration(
         pa.schema(
             [

@@ -1,1 +1,1 @@
-"""Routing: which branch each enriched purchase goes to, by rules that are data."""
+"""Routing: which route each enriched purchase takes, by rules that are data."""

@@ -26,7 +26,7 @@ from customer_activity.errors import SettingsError
 NUMBER = pa.decimal128(38, 2)
 TEXTS = [field.name for field in ROUTED_FIELDS if pa.types.is_string(field.type)]
 NUMBERS = [field.name for field in ROUTED_FIELDS if pa.types.is_decimal(field.type) or pa.types.is_integer(field.type)]
-DEFAULT = "default"  # what the branch without a rule is called
+DEFAULT = "default"  # what the route without a rule is called
 DIGEST_BYTES = 8
 MOST = Decimal(10**16)  # an amount is below
 
@@ -116,7 +116,7 @@ def _number(value: Any) -> Decimal:
 
 
 class Rule(BaseModel):
-    """Conditions that must all hold, and the branch that they lead to."""
+    """Conditions that must all hold, and the route that they lead to."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -147,7 +147,7 @@ class Rules(BaseModel):
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two rules are called {repeated[0]}")
         if DEFAULT in names:
-            raise ValueError(f"no rule may be called {DEFAULT}: that is the branch where none matches")
+            raise ValueError(f"no rule may be called {DEFAULT}: that is the route where none matches")
         if unknown := [route for route in (*(each.route for each in self.rules), self.default) if route not in ROUTES]:
             raise ValueError(f"there is no route {unknown[0]}; there are {', '.join(ROUTES)}")
         return self
@@ -178,7 +178,7 @@ class Rules(BaseModel):
         return blake2b(self.text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def chosen(self, purchases: pa.Table) -> tuple[pa.Array, pa.Array]:
-        """Return for each purchase the name of the rule that decides, and the branch that it leads to."""
+        """Return for each purchase the name of the rule that decides, and the route that it leads to."""
         number = np.full(purchases.num_rows, len(self.rules))
         for at in reversed(range(len(self.rules))):  # the first one comes last, and wins
             number[self.rules[at].matches(purchases).to_numpy()] = at

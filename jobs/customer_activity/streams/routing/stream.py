@@ -1,4 +1,4 @@
-"""Routing: which branch each enriched purchase goes to, by rules that are data.
+"""Routing: which route each enriched purchase takes, by rules that are data.
 
 Reads      silver.enriched_purchases, change data feed
 Writes     ops.routing_rules (append), gold.routed_purchases (append): an outbox, which `topics.py` publishes
@@ -77,7 +77,7 @@ SPEC = Spec(
         Writes(Table.ROUTING_RULES, key=("landing",), expected=EXPECTED_RULES),
         Writes(Table.ROUTED, key=("purchase_id",), expected=EXPECTED),
     ),
-    promises="each purchase goes to one branch, by the first rule that matches of those in force when it landed",
+    promises="each purchase takes one route, by the first rule that matches of those in force when it landed",
     is_behind=True,
     is_optional=True,
 )
@@ -110,7 +110,7 @@ class Routing:
         return {name: last[name] for name in ("rules_version", "rules")}
 
     def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
-        """Choose each purchase's branch. Grain: as given; columns of gold.routed_purchases."""
+        """Choose each purchase's route. Grain: as given; columns of gold.routed_purchases."""
         texts, version = decided.column("rules").combine_chunks(), decided.column("rules_version")
         known = pc.unique(texts)
         chosen = [stored(text).chosen(rows) for text in known.to_pylist()]

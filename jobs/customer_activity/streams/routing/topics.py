@@ -1,11 +1,11 @@
-"""Topics of routed purchases: each on the topic of its branch.
+"""Topics of routed purchases: each on the topic of its route.
 
 Reads      gold.routed_purchases, change data feed
-Writes     Kafka: a topic for each branch, in one transaction with the progress marker
+Writes     Kafka: a topic for each route, in one transaction with the progress marker
 Grain      one record per purchase, key purchaseId
 On restart what the marker covers is out already and is left out
 
-A row that a correction takes away or gives another branch is told with a null value on the topic that has had it.
+A row that a correction takes away or gives another route is told with a null value on the topic that has had it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SPEC = Spec(
         Writes(Topic(PROGRESS_ROLE)),
         Writes(Table.QUARANTINE),
     ),
-    promises="exactly once for read_committed consumers: each purchase on the topic of its branch, with the progress "
+    promises="exactly once for read_committed consumers: each purchase on the topic of its route, with the progress "
     "marker in one transaction",
     is_behind=True,
     is_gated=True,
@@ -40,7 +40,7 @@ SPEC = Spec(
 
 
 def records(rows: Changed, settings: Settings) -> Iterator[tuple[int, Record]]:
-    """Make a record of each purchase on the topic of its branch, and take back what is on another one."""
+    """Make a record of each purchase on the topic of its route, and take back what is on another one."""
     keys, values = published.keys(rows.rows, KEY), published.values(rows.rows.select(VALUE))
     routes, before = rows.rows.column("route").to_pylist(), rows.before.column("route").to_pylist()
     found = zip(keys, values, routes, before, rows.is_gone.to_pylist(), strict=True)
