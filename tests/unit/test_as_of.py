@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -129,4 +130,6 @@ def test_a_landing_that_is_decided_stays_so(batches: list[tuple[int, int]]) -> N
         upto = np.arange(-1, newest + 1)
         for landing, row in zip(upto.tolist(), decisions.at(upto).to_pylist(), strict=True):
             assert told.setdefault(landing, row["catalogue_version"]) == row["catalogue_version"]
+    versions = decisions.rows.column("catalogue_version").to_pylist()
+    assert all(one != after for one, after in pairwise(versions))
     assert decisions.newest == max((newest for newest, _ in batches), default=BEFORE_ALL)

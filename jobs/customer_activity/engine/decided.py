@@ -47,7 +47,8 @@ class Decisions(NamedTuple):
 
     Attributes:
         table: where it is stored.
-        rows: as the table has them, sorted by landing.
+        rows: as the table has them, sorted by landing; of neighbours that decide alike the last one alone, since the
+            table grows with every batch and what is in force changes seldom.
     """
 
     table: Table
@@ -63,7 +64,7 @@ class Decisions(NamedTuple):
         """Read what is stored."""
         schema = arrow_schema(table)
         rows = DeltaTable(table_path(lake, table)).to_pyarrow_dataset().to_table(columns=schema.names)
-        return cls(table, rows.cast(schema).sort_by(LANDING))
+        return cls.none(table).with_rows(rows.cast(schema).sort_by(LANDING))
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -83,7 +84,13 @@ class Decisions(NamedTuple):
 
     def with_rows(self, rows: pa.Table) -> Self:
         """Return it with what was decided since."""
-        return self._replace(rows=pa.concat_tables([self.rows, rows]))
+        rows = pa.concat_tables([self.rows, rows])
+        is_last = np.ones(rows.num_rows, bool)
+        is_last[:-1] = False
+        for name in set(rows.column_names) - {LANDING, DECIDED_AT}:
+            values = rows.column(name)
+            is_last[:-1] |= pc.fill_null(pc.not_equal(values[:-1], values[1:]), fill_value=True).to_numpy()
+        return self._replace(rows=rows.filter(pa.array(is_last)))
 
     def at(self, landings: Numbers) -> pa.Table:
         """Return for each landing the row that decides for it; all of them must be decided."""
