@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity import topology
 from customer_activity.catalog import ROUTES, Table
-from customer_activity.commands.verify import others
+from customer_activity.commands.verify import others, published
 from customer_activity.kafka import topics
 from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
@@ -81,6 +82,9 @@ def test_row_and_message_never_disagree(spark: SparkSession, routing: Settings, 
                 row["rules_version"],
             )
             assert not {"name", "email", "address"} & set(said)
-    checks = verify(routing, settle_seconds=0, others=others()).checks
+    checks = verify(routing, settle_seconds=0, others=others(), published=published(routing)).checks
     assert [check.name for check in checks if not check.ok] == []
-    assert {"gold.routed_purchases", "ops.routing_rules"} <= {check.name for check in checks}
+    compared = {check.name: check.observed for check in checks}
+    assert {"gold.routed_purchases", "ops.routing_rules"} <= compared.keys()
+    counts = Counter(row["route"] for row in routed.values())
+    assert {route: compared[routing.topics[route]] for route in ROUTES} == counts

@@ -15,7 +15,7 @@ from customer_activity import topology
 from customer_activity.catalog import REPLAY, Table
 from customer_activity.lake import delta
 from customer_activity.lake.failpoints import FailPoint
-from customer_activity.operations import catalogue, current_rows
+from customer_activity.operations import catalogue, current_rows, recomputing
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.repair import apply_in
 from customer_activity.rebuild.run import rebuild_in
@@ -221,6 +221,11 @@ def test_computed_again_the_rows_are_the_same(enriching: Pipeline, tmp_path: Pat
     current_rows.make(enriching.settings.lake, "enrichment", 1)
     assert [row for row in enriching.rows(Table.ENRICHED) if row["purchase_id"] != "P-new"] == before
     assert enriched(enriching)["P-new"]["department"] == "NEW"
+    decided = enriching.rows(Table.CATALOGUE_VERSIONS)
+    load(enriching, tmp_path, "0,NEWER")
+    recomputing.recompute(enriching.settings, "enrichment", "asked for")
+    assert enriched(enriching)["P-new"]["department"] == "NEW"
+    assert enriching.rows(Table.CATALOGUE_VERSIONS) == decided
     assert_right(enriching)
 
 

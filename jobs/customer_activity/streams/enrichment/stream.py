@@ -57,13 +57,15 @@ ASOF LEFT JOIN changes AS profile ON bought.customer_id = profile.customer_id AN
 ASOF LEFT JOIN products AS product
     ON bought.product_id = product.product_id AND bought.catalogue_version >= product.version
 """  # noqa: S608 - constants
-# What was decided is the record itself. What is checked: it never goes back, and is a version that was loaded.
+# What was decided is the record itself. What is checked: it is one version a landing, which was loaded, and never goes
+# back.
 EXPECTED_VERSIONS = """
 SELECT * EXCLUDE (before)
 FROM (SELECT *, max(catalogue_version) OVER (ORDER BY landing ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     AS before FROM catalogue_versions)
 WHERE coalesce(before <= catalogue_version, true)
     AND (catalogue_version = 0 OR catalogue_version IN (SELECT version FROM products))
+QUALIFY row_number() OVER (PARTITION BY landing) = 1
 """
 EXPECTED_PRODUCTS = "FROM products QUALIFY row_number() OVER (PARTITION BY product_id, version) = 1"
 SPEC = Spec(

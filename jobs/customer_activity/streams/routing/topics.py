@@ -23,11 +23,12 @@ from customer_activity.topology import Reads, Spec, Topic, Writes
 
 KEY = ("purchase_id",)
 VALUE = [*names(ROUTED_FIELDS), "rule", "rules_version"]
+EXPECTED = f"SELECT {', '.join(VALUE)} FROM stored WHERE route = '{{}}'"  # noqa: S608 - constants
 SPEC = Spec(
     "publish_routed",
     reads=(Reads(Table.ROUTED, progress=Topic(PROGRESS_ROLE)),),
     writes=(
-        *(Writes(Topic(route), key=KEY, expected=f"FROM stored WHERE route = '{route}'") for route in ROUTES),
+        *(Writes(Topic(route), key=KEY, expected=EXPECTED.format(route)) for route in ROUTES),
         Writes(Topic(PROGRESS_ROLE)),
         Writes(Table.QUARANTINE),
     ),
