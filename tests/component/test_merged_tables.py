@@ -10,9 +10,10 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyarrow import dataset, fs
 
 from customer_activity.catalog import Reason, Table, table_path
@@ -20,6 +21,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.inspection import show
 from customer_activity.lake import footers, merging
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.replacing import replace
 from customer_activity.maintenance import maintenance
 from customer_activity.quarantine import contents, replay
 from customer_activity.quarantine.contents import Selection
@@ -137,6 +139,23 @@ def test_tables_of_a_release_before_are_mended(
     assert footers.repair(settings.lake, Table.ACTIVITY) == 0
     mended = DeltaTable(path).to_pyarrow_table()
     assert mended.cast(rows.schema).sort_by("customer_id") == rows.sort_by("customer_id")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("A", id="short"),
+        pytest.param("z" * 100, id="long"),
+        pytest.param("ü" * 33, id="of two bytes each"),
+    ],
+)
+def test_rows_that_only_come_are_found_by_their_texts(settings: Settings, name: str) -> None:
+    """Without bounds of a text whose column has statistics Arrow takes a file for one that has no such row."""
+    coming = gold_rows("A", name).to_batches()
+    replace(settings.lake, Table.ACTIVITY, ("customer_id",), (), coming, CommitProperties())
+    found = tables.opened(settings.lake, Table.ACTIVITY).to_pyarrow_dataset(schema=arrow_schema(Table.ACTIVITY))
+    assert found.to_table(filter=pc.field("customer_id") == name).num_rows == 1 + (name == "A")
+    assert found.to_table(filter=pc.field("customer_id") > name).num_rows == 0
 
 
 def test_statistics_with_the_notes_name_stay_as_they_are(settings: Settings) -> None:

@@ -26,6 +26,8 @@ from customer_activity.storage.filesystem import filesystem, settle
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 32 << 20  # of Arrow: a writer and a reader hold a row group whole
 UNBOUNDED_BYTES = 1 << 62
+TEXT_BOUND = 32  # characters of a text in statistics
+LAST_CHARACTER = "\U0010ffff"
 
 
 class DataFile(NamedTuple):
@@ -91,7 +93,7 @@ class FileWriter:
         self.writer.write_table(rows)
         for column in TABLES[self.table].statistics:
             kind = self.schema.field(column).type
-            if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+            if pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_string(kind):
                 self._bound(column, pc.min_max(rows.column(column)).as_py())
         self.rows += rows.num_rows
         self.waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
@@ -129,13 +131,18 @@ class FileWriter:
         stats = {
             "numRecords": self.rows,
             "minValues": {column: _stat(low) for column, (low, _) in self.bounds.items()},
-            "maxValues": {column: _stat(high) for column, (_, high) in self.bounds.items()},
+            "maxValues": {column: _stat(high, is_max=True) for column, (_, high) in self.bounds.items()},
         }
         return DataFile(self.path, size, self.rows, json.dumps(stats))
 
 
-def _stat(value: Any) -> Any:
-    """Return a bound as Delta's statistics have it: times as text, cut to milliseconds (readers allow for the rest)."""
+def _stat(value: Any, *, is_max: bool = False) -> Any:
+    """Return a bound as Delta's statistics have it: times as text, cut to milliseconds (readers allow for the rest).
+
+    A long text is cut, too; a greatest one gets the last of all characters in the place of what was cut off.
+    """
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_BOUND else value[:TEXT_BOUND] + (LAST_CHARACTER if is_max else "")
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
     return value.isoformat() if isinstance(value, date) else value
