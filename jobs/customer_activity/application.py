@@ -112,8 +112,9 @@ def host(
         keep_private(settings.index_dir)
         delta.ensure_tables(settings.lake)
         recovery.check_agreement(settings.lake, queries)
-        if topology.landing().name in queries:
-            loss.check(settings)
+        for stream in topology.landings():
+            if stream.name in queries:
+                loss.check(settings, stream)
         if any(topology.spec(query).is_spread for query in queries):
             reach.check(spark, settings, stopping, check)
         context = Context(

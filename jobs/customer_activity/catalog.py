@@ -32,6 +32,10 @@ class Table(StrEnum):
     ENRICHED = "silver/enriched_purchases"
     ROUTING_RULES = "ops/routing_rules"
     ROUTED = "gold/routed_purchases"
+    PAYMENT_EVENTS = "bronze/payment_events"
+    PAID = "silver/paid_purchases"
+    UNPAID = "silver/unpaid_purchases"
+    UNMATCHED_PAYMENTS = "ops/unmatched_payments"
 
     @property
     def label(self) -> str:
@@ -71,6 +75,7 @@ ALERTS_ROLE = "alerts"
 WINDOW_ROLES = tuple(f"{windows}{end}" for windows in ("daily", "weekly", "sessions") for end in ("", "_final"))
 # Routes that routing rules choose from: each is the role of a topic.
 ROUTES = ("high_value_purchases", "other_purchases")
+PAYMENTS_ROLE = "payments"
 
 
 def table_path(lake: str, table: Table) -> str:

@@ -83,6 +83,9 @@ class Settings(BaseSettings):
     )
     purchase_topic: TopicName = Field("purchase-events", description="Topic of the purchases.")
     profile_topic: TopicName = Field("customer-profile-state", description="Topic of the profiles; compacted.")
+    payment_topic: TopicName = Field(
+        "payment-events", description="Topic of the payments; read where the streams of payments are on."
+    )
     view_topic: TopicName = Field(
         default_factory=lambda known: f"{known['pipeline']}-view",
         description="Topic that gold is published to; compacted.",
@@ -142,6 +145,13 @@ class Settings(BaseSettings):
         gt=0,
         le=24 * 60,
         description="Minutes, at most, between two purchases of one session of a customer, in event time.",
+    )
+    payment_minutes: float = Field(
+        30.0,
+        gt=0,
+        le=24 * 60 * 366,
+        description="Minutes within which a purchase is to be paid, in event time: a payment that is confirmed after "
+        "them is late, and a purchase without one is unpaid once they and the grace have passed.",
     )
     idle_partition_minutes: float = Field(
         10.0,
@@ -307,6 +317,7 @@ class Settings(BaseSettings):
             catalog.ALERTS_ROLE: self.alert_topic,
             **{role: f"{self.route_topic_prefix}-{role.replace('_', '-')}" for role in catalog.ROUTES},
             **{role: f"{self.window_topic_prefix}-{role.replace('_', '-')}" for role in catalog.WINDOW_ROLES},
+            catalog.PAYMENTS_ROLE: self.payment_topic,
         }
 
     @property

@@ -109,6 +109,11 @@ class Spec:
         return [read.source.role for read in self.reads if isinstance(read.source, Topic)]
 
     @property
+    def roles(self) -> list[str]:
+        """The roles of the topics that it reads or writes."""
+        return self.topics + [write.target.role for write in self.writes if isinstance(write.target, Topic)]
+
+    @property
     def tables(self) -> list[Table]:
         """The tables that it writes."""
         return [write.target for write in self.writes if isinstance(write.target, Table)]
@@ -271,8 +276,7 @@ def upstream(stream: Spec) -> list[Spec]:
 
 def roles() -> set[str]:
     """Return the roles of the topics that the streams which are on read or write."""
-    ends = (end for each in specs() for end in (*(r.source for r in each.reads), *(w.target for w in each.writes)))
-    return {end.role for end in ends if isinstance(end, Topic)}
+    return {role for each in specs() for role in each.roles}
 
 
 def published_roles() -> set[str]:
@@ -303,9 +307,14 @@ def edges() -> list[Edge]:
 
 
 def landing() -> Spec:
-    """Return the stream that lands the input topics."""
-    (found,) = (each for each in specs() if each.topics)
+    """Return the stream of the hot path that lands its input topics."""
+    (found,) = (each for each in hot_path() if each.topics)
     return found
+
+
+def landings() -> list[Spec]:
+    """Return all streams that land topics: that of the hot path, and those of optional topics."""
+    return [each for each in specs() if each.topics]
 
 
 def publishing() -> Spec:
@@ -338,7 +347,9 @@ def chosen(named: Sequence[str]) -> list[str]:
 
     With one of the hot path run those that follow it, and with an optional one the optional ones that it follows.
     """
-    wanted = {name for one in named or [each.name for each in hot_path()] for name in with_followers(one)}
+    if not named:
+        return names()
+    wanted = {name for one in named for name in with_followers(one)}
     for each in reversed(optional()):  # a stream is after all that it reads from
         if each.name in wanted and each.name in named:
             named = [*named, *(above.name for above in upstream(each) if above.is_optional)]

@@ -24,9 +24,11 @@ from support.kafka_batches import LANDED, PROFILES, PURCHASES, kafka_batch, prof
 from support.streams import Query
 from support.tables import append
 
+TABLES = {PROFILES: Table.PROFILE_EVENTS, PURCHASES: Table.PURCHASE_EVENTS}
+
 
 def land(lake: str, *batches: pa.RecordBatch) -> module.Landed:
-    return land_here(batches, Landing(lake, PURCHASES, PROFILES, "EUR", 7, LANDED))
+    return land_here(batches, Landing(lake, TABLES, "EUR", 7, LANDED))
 
 
 def rows(lake: str, table: Table, landed: module.Landed) -> list[dict[str, Any]]:
@@ -103,11 +105,11 @@ def batch_of(number: int, generation: str = "g-1") -> MicroBatch:
 def landed_as(lake: str, number: int, **more: Any) -> tuple[int, dict[str, Any]]:
     """The number of a batch by a new driver, and what its commits note."""
     batch = batch_of(number, **more)
-    return Numbering(lake).of(batch).number, batch.extra
+    return Numbering(lake, topology.landing()).of(batch).number, batch.extra
 
 
 def test_landings_are_counted_over_drivers_and_replays(lake: str) -> None:
-    numbers = Numbering(lake)
+    numbers = Numbering(lake, topology.landing())
     assert [numbers.of(batch_of(n)).number for n in (0, 1, 1, 2)] == [1, 2, 2, 3]
     append(lake, Table.QUARANTINE, query="bronze", generation="g-1", batch_id=2, landing=3)
     append(lake, Table.QUARANTINE, query="silver", generation="g-9", batch_id=40)
@@ -123,7 +125,7 @@ def test_a_batch_that_was_interrupted_keeps_its_number_and_its_time(lake: str) -
     append(lake, Table.PURCHASE_EVENTS, query="replay", generation="r", batch_id=0, landing=number + 1)
 
     again = batch_of(5)
-    landing = Numbering(lake).of(again)
+    landing = Numbering(lake, topology.landing()).of(again)
 
     assert (landing.number, again.extra) == (number, extra)
     assert landing.landed_at == datetime.fromtimestamp(extra["landed_at"] / 1000, UTC)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
@@ -95,13 +96,13 @@ def test_lost_offsets_are_found(
     broker["ranges"].update(ranges)
     write_checkpoint(settings, is_committed=is_committed)
 
-    assert loss.find(settings) == lost
+    assert loss.find(settings, topology.landing()) == lost
     if not lost:
-        loss.check(settings)
+        loss.check(settings, topology.landing())
         return
     count = sum(part.offsets for part in lost)
     with pytest.raises(OffsetsLost, match=rf"{count} offsets[\s\S]*{lost[0]}[\s\S]*accept-loss {count} "):
-        loss.check(settings)
+        loss.check(settings, topology.landing())
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_another_topic_of_the_same_name_is_refused_and_cannot_be_accepted(
     broker["ranges"].update(ranges)
     broker["ids"].update(ids)
     with pytest.raises(OffsetsLost, match=rf"is not the topic that was landed so far: .*{why}"):
-        loss.check(settings)
+        loss.check(settings, topology.landing())
     with pytest.raises(OffsetsLost, match="is not the topic"):
         loss.accept(settings, 1, "somebody hopes so")
 
@@ -126,7 +127,7 @@ def test_another_topic_of_the_same_name_is_refused_and_cannot_be_accepted(
 def test_a_lake_without_a_checkpoint_has_lost_nothing(settings: Settings, broker: dict[str, Any]) -> None:
     broker["ranges"][BOUGHT] = {0: (100, 200), 1: (100, 200)}
     checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
-    assert loss.find(settings) == []
+    assert loss.find(settings, topology.landing()) == []
 
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["the batch is through", "the batch is read again"])
@@ -135,11 +136,11 @@ def test_what_is_accepted_is_gone_on_from_and_noted(
 ) -> None:
     write_checkpoint(settings, is_committed=is_committed)
     broker["ranges"].update({BOUGHT: {0: (12, 20), 1: (0, 20)}})
-    (lost,) = loss.find(settings)
+    (lost,) = loss.find(settings, topology.landing())
 
     assert loss.accept(settings, lost.offsets, "retention was too short") == [lost]
 
-    assert loss.find(settings) == []
+    assert loss.find(settings, topology.landing()) == []
     state = checkpoint.state(settings.lake, Query.BRONZE)
     assert state == ("g-1", 7, 7 if is_committed else 6)
     begin = source({0: 12, 1: 6}, {0: 1})
@@ -159,7 +160,7 @@ def test_what_an_added_partition_lost_is_accepted(
 
     loss.accept(settings, 4, "it was added too late")
 
-    assert loss.find(settings) == []
+    assert loss.find(settings, topology.landing()) == []
     cut = checkpoint.cut(settings.lake, Query.BRONZE, 7)
     assert cut == OffsetRange([source({0: 5, 1: 6, 2: 4}, {0: 1})], [source({0: 9, 1: 6, 2: 4}, {0: 4})])
 
@@ -171,7 +172,7 @@ def test_only_what_is_known_to_be_lost_can_be_accepted(
     broker["ranges"].update({BOUGHT: {0: (12, 20), 1: (0, 20)}})
     with pytest.raises(SettingsError, match=f"3 offsets are lost, not {offsets}: {BOUGHT}-0 9 to 11"):
         loss.accept(settings, offsets, "guessed")
-    assert [lost.offsets for lost in loss.find(settings)] == [3]
+    assert [lost.offsets for lost in loss.find(settings, topology.landing())] == [3]
 
 
 def test_nothing_lost_is_nothing_to_accept(settings: Settings, broker: dict[str, Any]) -> None:

@@ -51,7 +51,7 @@ def settings(kafka: Settings, tmp_path: Path) -> Settings:
 @pytest.fixture
 def fetcher(settings: Settings) -> Iterator[Fetcher]:
     """Open a fetcher of the test's own topics."""
-    opened = Fetcher(settings)
+    opened = Fetcher(settings, (settings.purchase_topic, settings.profile_topic))
     yield opened
     opened.close()
 

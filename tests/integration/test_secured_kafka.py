@@ -252,7 +252,7 @@ def exercise(settings: Settings) -> None:
     """Do all that a driver does with Kafka, without Spark."""
     topics.check(settings, create=False)
     for topic in (settings.purchase_topic, settings.profile_topic):
-        fetcher = Fetcher(settings)
+        fetcher = Fetcher(settings, (settings.purchase_topic, settings.profile_topic))
         try:
             parts = list(fetcher.fetch({topic: clients.offset_range(settings, topic)}))
             assert sum(part.num_rows for part in parts)

@@ -203,7 +203,7 @@ def test_a_driver_that_runs_brings_records_back_between_its_batches(
     pipeline.guard = BadShareGuard(1.0)
     pipeline.send(profile("C-1", updated=NOW_MS + 400_000), purchase("P-1", "C-1"))
     pipeline.run()
-    numbering = Numbering(settings.lake)  # as a driver keeps it from batch to batch
+    numbering = Numbering(settings.lake, topology.landing())  # as a driver keeps it from batch to batch
     keeping, told = served(pipeline)
     request = ask(settings)
     monkeypatch.setattr("customer_activity.contracts.parsing.CLOCK_TOLERANCE", timedelta(days=1))
@@ -260,7 +260,7 @@ def test_a_driver_repeats_an_interrupted_batch_before_it_replays(
 ) -> None:
     planned = 7
 
-    def refuse(_lake: str, _numbering: Numbering, landed: int | None) -> None:
+    def refuse(_lake: str, _query: str, _numbering: Numbering, landed: int | None) -> None:
         if landed != planned:
             raise HalfLanded("batch 7 of bronze was interrupted")
 

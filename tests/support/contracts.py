@@ -14,13 +14,21 @@ import pytest
 
 from customer_activity import contracts
 from customer_activity.catalog import Reason
-from customer_activity.contracts import CUSTOMER_ACTIVITY, CUSTOMER_PROFILE, FRAUD_ALERT, PURCHASE_EVENT, Contract
+from customer_activity.contracts import (
+    CUSTOMER_ACTIVITY,
+    CUSTOMER_PROFILE,
+    FRAUD_ALERT,
+    PAYMENT_CONFIRMED,
+    PURCHASE_EVENT,
+    Contract,
+)
 
 FILES = {
     PURCHASE_EVENT: "purchase_event.schema.json",
     CUSTOMER_PROFILE: "customer_profile.schema.json",
     CUSTOMER_ACTIVITY: "customer_activity.schema.json",
     FRAUD_ALERT: "fraud_alert.schema.json",
+    PAYMENT_CONFIRMED: "payment_confirmed.schema.json",
 }
 BY_TITLE = [pytest.param(contract, id=contract.title) for contract in contracts.CONTRACTS]
 FAULTS_IN_ORDER = [Reason.WRONG_TYPE, Reason.MISSING_FIELD, Reason.OUT_OF_RANGE]
@@ -41,6 +49,14 @@ GOOD = {
         "address": "null",
         "loyaltyStatus": '"gold"',
         "updatedAtEpochMillis": "1500000000000",
+    },
+    "PaymentConfirmed": {
+        "purchaseId": '"P-1"',
+        "paymentId": '"pay-1"',
+        "customerId": "null",
+        "amount": "12.34",
+        "currency": '"EUR"',
+        "confirmedAtEpochMillis": "1500000000000",
     },
 }
 

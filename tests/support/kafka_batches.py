@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from customer_activity.catalog import Reason
+from customer_activity.contracts import CUSTOMER_PROFILE, PURCHASE_EVENT
 from customer_activity.contracts.parsing import parse_batch
 
 PURCHASES = "purchase-events"
@@ -67,8 +68,11 @@ def at(batch: pa.RecordBatch, millis: int | None) -> pa.RecordBatch:
     return batch.set_column(5, "timestamp", stamped)
 
 
+CONTRACTS = {PURCHASES: PURCHASE_EVENT, PROFILES: CUSTOMER_PROFILE}
+
+
 def parse(batch: pa.RecordBatch, landed_at: datetime = LANDED) -> pa.RecordBatch:
-    return parse_batch(batch, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="EUR", landed_at=landed_at)
+    return parse_batch(batch, contracts=CONTRACTS, currency="EUR", landed_at=landed_at)
 
 
 def parse_one(record: Record) -> dict[str, Any]:

@@ -105,9 +105,9 @@ class LivingPipeline(QuickPipeline):
         if not self.known_ids:
             self.known_ids = {table: delta.table_id(self.settings.lake, table) for table in topology.tables()}
         self.ids = self.known_ids
-        self.numbering = Numbering(self.settings.lake)
+        self.numbering = Numbering(self.settings.lake, topology.landing())
 
-    def _numbering(self) -> Numbering:
+    def _numbering(self, query: str) -> Numbering:
         return self.numbering
 
     def stop(self) -> None:

@@ -27,8 +27,8 @@ from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lake.numbering import Numbering
 from customer_activity.settings import Settings
-from customer_activity.streams.bronze import stream as bronze
 from customer_activity.streams.bronze.bad_share import BadShareGuard
+from customer_activity.streams.bronze.stream import Lands
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.registry import ALL, STREAMS
 from support.kafka_batches import KAFKA_SCHEMA
@@ -37,6 +37,7 @@ from support.streams import Query
 
 Work = Callable[[DataFrame, MicroBatch], None]
 
+LANDING = {stream.spec.name: stream for stream in ALL if isinstance(stream, Lands)}
 SOURCES = {stream.spec.name: stream.spec.sources for stream in ALL}  # of change feeds
 
 
@@ -179,24 +180,31 @@ class Pipeline:
 
     def _write(self, query: str, batch: MicroBatch) -> None:
         frame = self.last_input[query]
-        if query == Query.BRONZE:
+        if query in LANDING:
             self._land(frame, batch)
         else:
             self.work(query)(frame, batch)
 
-    def _numbering(self) -> Numbering:
-        return Numbering(self.settings.lake)
+    def _numbering(self, query: str) -> Numbering:
+        return Numbering(self.settings.lake, topology.spec(query))
 
     def _land(self, frame: DataFrame, batch: MicroBatch, fetcher: Any = None) -> None:
-        steps = bronze.step(
-            frame, batch, settings=self.settings, guard=self.guard, numbering=self._numbering(), fetcher=fetcher
+        stream, numbering = LANDING[batch.query], self._numbering(batch.query)
+        steps = stream.step(
+            frame, batch, settings=self.settings, guard=self.guard, numbering=numbering, fetcher=fetcher
         )
-        Writer(bronze.SPEC, self.spark, self.settings.lake).make_all(steps, batch)
+        Writer(stream.spec, self.spark, self.settings.lake).make_all(steps, batch)
+
+    def _arrived(self, query: str) -> pa.Table:
+        """Take what has been sent to the topics that a stream lands."""
+        topics = LANDING[query].topics(self.settings)
+        arrived = [entry for entry in self.sent if entry[0] in topics]
+        self.sent = [entry for entry in self.sent if entry[0] not in topics]
+        return kafka_rows(arrived)
 
     def _input(self, query: str) -> DataFrame:
-        if query == Query.BRONZE:
-            entries, self.sent = self.sent, []
-            return self.spark.createDataFrame(kafka_rows(entries))
+        if query in LANDING:
+            return self.spark.createDataFrame(self._arrived(query))
         parts = [self.changes(query, table).select("_commit_version") for table in SOURCES[query]]
         together = parts[0]
         for part in parts[1:]:
@@ -223,10 +231,11 @@ class Pipeline:
 
     def _end(self, query: str) -> list[str]:
         """Return the sources' offsets at the end of a query's batch, as Spark's checkpoint notes them."""
-        if query == Query.BRONZE:
+        if query in LANDING:
             ends: dict[str, dict[str, int]] = {}
             for (topic, partition), records in self.log.entries.items():
-                ends.setdefault(topic, {})[str(partition)] = len(records)
+                if topic in LANDING[query].topics(self.settings):
+                    ends.setdefault(topic, {})[str(partition)] = len(records)
             return [json.dumps(ends)]
         return [
             json.dumps({"reservoirId": self.ids[table], "reservoirVersion": upto + 1, "index": -1})

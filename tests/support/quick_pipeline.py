@@ -18,8 +18,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.streams.bronze.fetching import Sizes
 from customer_activity.streams.bronze.stream import LARGE_RECORD_BYTES
-from support.pipeline import SOURCES, Pipeline, kafka_rows
-from support.streams import Query
+from support.pipeline import LANDING, SOURCES, Pipeline, kafka_rows
 
 
 @dataclass
@@ -51,15 +50,14 @@ class QuickPipeline(Pipeline):
         self.unread = self.spark.range(0)
 
     def _input(self, query: str) -> DataFrame:
-        if query == Query.BRONZE:
-            entries, self.sent = self.sent, []
-            self.fetched.rows = kafka_rows(entries)
+        if query in LANDING:
+            self.fetched.rows = self._arrived(query)
         for table in SOURCES[query]:
             self.advance(query, table)
         return self.unread
 
     def _write(self, query: str, batch: MicroBatch) -> None:
-        if query != Query.BRONZE:
+        if query not in LANDING:
             super()._write(query, batch)
             return
         batch.ranges = {"every topic": {0: (0, self.fetched.rows.num_rows)}}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-PURCHASES, PROFILES = "purchase-events", "customer-profile-state"
+PURCHASES, PROFILES, PAYMENTS = "purchase-events", "customer-profile-state", "payment-events"
 NOW_MS = 1_700_000_000_000
 
 
@@ -47,6 +47,27 @@ def purchase(
     }
     text = json.dumps(fields)[:-1] + f', "amount": {amount}}}'
     return Record(PURCHASES, purchase_id.encode(), text.encode(), sent)
+
+
+def payment(
+    purchase_id: str,
+    amount: str = "10.00",
+    at: int = 1_000,
+    *,
+    payment_id: str | None = None,
+    sent: int = NOW_MS,
+    **more: Any,
+) -> Record:
+    """Build a payment record; `amount` is the JSON number's text."""
+    fields = {
+        "purchaseId": purchase_id,
+        "paymentId": payment_id or f"pay-{purchase_id}",
+        "currency": "EUR",
+        "confirmedAtEpochMillis": at,
+        **more,
+    }
+    text = json.dumps(fields)[:-1] + f', "amount": {amount}}}'
+    return Record(PAYMENTS, purchase_id.encode(), text.encode(), sent)
 
 
 def profile(

@@ -15,6 +15,7 @@ import pyarrow as pa
 from jsonschema import Draft202012Validator
 
 from customer_activity import catalog
+from customer_activity.contracts import CUSTOMER_PROFILE, PAYMENT_CONFIRMED, PURCHASE_EVENT
 from customer_activity.contracts.parsing import parse_batch
 from customer_activity.demo.traffic import generator, mixing
 from customer_activity.demo.traffic.generator import GeneratorOptions
@@ -75,6 +76,10 @@ def parsed(records: Sequence[Record], currency: str, moment: datetime) -> list[d
         }
         for offset, record in enumerate(records)
     ]
-    topics = {"purchase_topic": catalog.PURCHASES_ROLE, "profile_topic": catalog.PROFILES_ROLE}
+    contracts = {
+        catalog.PURCHASES_ROLE: PURCHASE_EVENT,
+        catalog.PROFILES_ROLE: CUSTOMER_PROFILE,
+        catalog.PAYMENTS_ROLE: PAYMENT_CONFIRMED,
+    }
     batch = pa.RecordBatch.from_pylist(rows, schema=KAFKA_SCHEMA)
-    return list(parse_batch(batch, **topics, currency=currency, landed_at=moment).to_pylist())
+    return list(parse_batch(batch, contracts=contracts, currency=currency, landed_at=moment).to_pylist())

@@ -23,9 +23,10 @@ from customer_activity.contracts import (
     examine,
     parsing,
 )
-from customer_activity.contracts.parsing import PARSED_SCHEMA, parse_batch
+from customer_activity.contracts.parsing import parse_batch, parsed_schema
 from customer_activity.contracts.refusals import Refusals
 from support.kafka_batches import (
+    CONTRACTS,
     FIVE_MINUTES,
     GOOD,
     GOOD_PROFILE,
@@ -248,7 +249,7 @@ def test_topics_mixed_in_a_batch_keep_their_order() -> None:
 
     parsed = parse(kafka_batch(records))
 
-    assert parsed.schema == PARSED_SCHEMA
+    assert parsed.schema == parsed_schema(*CONTRACTS.values())
     assert parsed.column("offset").to_pylist() == list(range(100, 100 + len(records)))
     assert parsed.column("value").to_pylist() == [record.value for record in records]
     for number, first in enumerate(range(0, len(records), 4)):
@@ -272,7 +273,7 @@ def test_bad_records_do_not_touch_their_neighbours() -> None:
 def test_empty_batch() -> None:
     parsed = parse(kafka_batch([]))
 
-    assert parsed.schema == PARSED_SCHEMA
+    assert parsed.schema == parsed_schema(*CONTRACTS.values())
     assert parsed.num_rows == 0
 
 
@@ -293,14 +294,14 @@ def test_kafka_timestamp_type_may_be_absent() -> None:
 
 
 def test_topic_of_neither_kind_is_an_error() -> None:
-    with pytest.raises(ValueError, match="topic another is neither purchase-events nor customer-profile-state"):
+    with pytest.raises(ValueError, match="topic another is none of purchase-events, customer-profile-state"):
         parse(kafka_batch([purchase(), Record("another", b"k", b"{}")]))
 
 
 def test_another_deployment_has_another_currency() -> None:
     batch = kafka_batch([purchase(), purchase(currency='"USD"')])
 
-    parsed = parse_batch(batch, purchase_topic=PURCHASES, profile_topic=PROFILES, currency="USD", landed_at=LANDED)
+    parsed = parse_batch(batch, contracts=CONTRACTS, currency="USD", landed_at=LANDED)
 
     assert parsed.column("reason").to_pylist() == [Reason.CURRENCY_MISMATCH, None]
 
@@ -326,7 +327,7 @@ def test_any_bytes_are_accepted_or_refused_for_one_of_the_reasons(records: list[
     parsed = parse(kafka_batch(records))
 
     parsed.validate(full=True)
-    assert parsed.schema == PARSED_SCHEMA
+    assert parsed.schema == parsed_schema(*CONTRACTS.values())
     rows = parsed.to_pylist()
     assert [(row["topic"], row["key"], row["value"]) for row in rows] == records
     for row in rows:

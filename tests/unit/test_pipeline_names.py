@@ -104,8 +104,7 @@ def test_two_pipelines_share_their_inputs_and_nothing_else() -> None:
     shop, orders = Settings(), Settings(pipeline=ORDERS)
     assert shared(shop) == shared(orders)
     assert not set(names(shop).values()) & set(names(orders).values())
-    on = {name for role, name in orders.topics.items() if role in topology.roles()}
-    assert {topic.name for topic in topics.declared(orders).values()} == on
+    assert {topic.name for topic in topics.declared(orders).values()} == set(topics.used(orders).values())
 
 
 def test_on_an_object_store_indexes_are_each_pipelines_own() -> None:

@@ -6,7 +6,9 @@ examined alone, which says why. Refused records keep key, value, headers and coo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -15,7 +17,6 @@ import pyarrow.compute as pc
 
 from customer_activity.catalog import Reason
 from customer_activity.contracts import (
-    CUSTOMER_PROFILE,
     LATEST_MILLIS,
     MAX_NESTING,
     NO_CONTROL_CHARACTERS,
@@ -31,7 +32,7 @@ from customer_activity.contracts import (
     record_type,
 )
 from customer_activity.contracts.refusals import Refusals, as_text, rows_unlike, rows_where
-from customer_activity.contracts.tables import PROFILE_FIELDS, PURCHASE_FIELDS
+from customer_activity.contracts.tables import columns_of
 
 CLOCK_TOLERANCE = timedelta(minutes=5)  # what a producer's clock may be ahead of the broker's
 MAX_DETAIL = 200  # characters
@@ -53,55 +54,60 @@ _CARRIED = {  # output column: (input column, type)
 }
 
 
-PARSED_SCHEMA = pa.schema(
-    {
-        **{column: data_type for column, (_, data_type) in _CARRIED.items()},
-        "kafka_timestamp": TIMESTAMP,
-        "reason": pa.string(),
-        "detail": pa.string(),
-        **{column.name: column.type for column in (*PURCHASE_FIELDS, *PROFILE_FIELDS)},
-        "is_tombstone": pa.bool_(),
-    }
-)
+@cache
+def parsed_schema(*contracts: Contract) -> pa.Schema:
+    """Return the columns of records that were parsed by one of these contracts."""
+    fields = {column.name: column.type for contract in contracts for column in columns_of(contract)}
+    return pa.schema(
+        {
+            **{column: data_type for column, (_, data_type) in _CARRIED.items()},
+            "kafka_timestamp": TIMESTAMP,
+            "reason": pa.string(),
+            "detail": pa.string(),
+            **fields,
+            "is_tombstone": pa.bool_(),
+        }
+    )
 
 
 def parse_batch(
-    batch: pa.RecordBatch, *, purchase_topic: str, profile_topic: str, currency: str, landed_at: datetime
+    batch: pa.RecordBatch, *, contracts: Mapping[str, Contract], currency: str, landed_at: datetime
 ) -> pa.RecordBatch:
-    """Parse records of both topics by their contracts.
+    """Parse records of some topics by their contracts.
 
     Args:
         batch: columns key, value, topic, partition, offset, timestamp, headers as Spark's Kafka source gives them; the
             timestamp in microseconds or milliseconds, null where it is none that a table can hold.
-        purchase_topic: topic whose records are purchases.
-        profile_topic: topic whose records are profiles; a null value is a tombstone there.
+        contracts: by topic.
         currency: the deployment's currency, ISO 4217.
         landed_at: when the records land: what `ingested_at` says of them.
 
     Returns:
-        PARSED_SCHEMA, one row a record, in the same order. `reason` and `detail` are null where it is accepted, the
-        contract's fields where it is refused; the other topic's fields are null. `kafka_timestamp` is null where
-        Kafka's is out of range.
+        `parsed_schema` of the contracts, one row a record, in the same order. `reason` and `detail` are null where it
+        is accepted, the contract's fields where it is refused; fields of other contracts are null. `kafka_timestamp` is
+        null where Kafka's is out of range.
 
     Raises:
-        ValueError: a record is of neither topic.
+        ValueError: a record is of another topic.
     """
-    contracts = {purchase_topic: PURCHASE_EVENT, profile_topic: CUSTOMER_PROFILE}
-    topics = pc.unique(batch.column("topic")).to_pylist()
+    schema = parsed_schema(*contracts.values())
+    topics = pc.unique(batch.column("topic")).to_pylist() or list(contracts)[:1]
     for topic in topics:
         if topic not in contracts:
-            raise ValueError(f"topic {topic} is neither {purchase_topic} nor {profile_topic}")
-    if len(topics) <= 1:
-        return _parse_records(batch, contracts[topics[0] if topics else purchase_topic], currency, landed_at)
+            raise ValueError(f"topic {topic} is none of {', '.join(contracts)}")
+    if len(topics) == 1:
+        return _parse_records(batch, contracts[topics[0]], currency, landed_at, schema)
     rows_by_topic = [pc.indices_nonzero(pc.equal(batch.column("topic"), topic)) for topic in topics]
     parts = [
-        _parse_records(batch.take(rows), contracts[topic], currency, landed_at)
+        _parse_records(batch.take(rows), contracts[topic], currency, landed_at, schema)
         for topic, rows in zip(topics, rows_by_topic, strict=True)
     ]
     return pa.concat_batches(parts).take(pc.array_sort_indices(pa.concat_arrays(rows_by_topic)))
 
 
-def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str, landed_at: datetime) -> pa.RecordBatch:
+def _parse_records(
+    batch: pa.RecordBatch, contract: Contract, currency: str, landed_at: datetime, schema: pa.Schema
+) -> pa.RecordBatch:
     """Parse records of one contract. The stages stand in the order in which their reasons count."""
     carried = {column: batch.column(source).cast(data_type) for column, (source, data_type) in _CARRIED.items()}
     key, value, stamped = carried["key"], carried["value"], _millis(batch.column("timestamp"))
@@ -159,7 +165,7 @@ def _parse_records(batch: pa.RecordBatch, contract: Contract, currency: str, lan
         column = contract.field(contract.key).column
         fields[column] = pc.if_else(value.is_null(), key_text, fields[column])
     _tell_lost_timestamps(refusals, stamped, is_stamped)
-    return _assemble(carried, fields, refusals)
+    return _assemble(carried, fields, refusals, schema)
 
 
 def _millis(column: pa.Array) -> pa.Array:
@@ -254,7 +260,9 @@ def _examined(contract: Contract, row: int, values: list[bytes | None], refusals
     return judged
 
 
-def _assemble(carried: dict[str, pa.Array], fields: dict[str, pa.Array], refusals: Refusals) -> pa.RecordBatch:
+def _assemble(
+    carried: dict[str, pa.Array], fields: dict[str, pa.Array], refusals: Refusals, schema: pa.Schema
+) -> pa.RecordBatch:
     """Put the output columns together; a refused record keeps no field."""
     rows = len(carried["key"])
     if refusals:
@@ -265,6 +273,6 @@ def _assemble(carried: dict[str, pa.Array], fields: dict[str, pa.Array], refusal
         fields["detail"] = pa.array([refusal and refusal.detail[:MAX_DETAIL] for refusal in found], pa.string())
     columns = carried | fields
     return pa.RecordBatch.from_arrays(
-        [columns[column.name] if column.name in columns else pa.nulls(rows, column.type) for column in PARSED_SCHEMA],
-        schema=PARSED_SCHEMA,
+        [columns[column.name] if column.name in columns else pa.nulls(rows, column.type) for column in schema],
+        schema=schema,
     )

@@ -18,6 +18,7 @@ from customer_activity.contracts.schema import (
     CUSTOMER_ACTIVITY,
     CUSTOMER_PROFILE,
     FRAUD_ALERT,
+    PAYMENT_CONFIRMED,
     PURCHASE_EVENT,
     Contract,
 )
@@ -66,6 +67,13 @@ def _columns(**types: pa.DataType) -> list[pa.Field]:
 PURCHASE_FIELDS = columns_of(PURCHASE_EVENT)
 PROFILE_FIELDS = columns_of(CUSTOMER_PROFILE)
 ACTIVITY_FIELDS = columns_of(CUSTOMER_ACTIVITY)
+PAYMENT_FIELDS = columns_of(PAYMENT_CONFIRMED)
+# The tables of records that have landed, and the contract of each.
+LANDED = {
+    Table.PURCHASE_EVENTS: PURCHASE_EVENT,
+    Table.PROFILE_EVENTS: CUSTOMER_PROFILE,
+    Table.PAYMENT_EVENTS: PAYMENT_CONFIRMED,
+}
 COORDINATES = _columns(topic=pa.string(), partition=pa.int32(), offset=pa.int64(), kafka_timestamp=UTC_MICROS)
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 RAW = _columns(key=pa.binary(), value=pa.binary(), headers=HEADERS)
@@ -81,6 +89,8 @@ EXTREMES = {
     "last_kafka_timestamp": ("kafka_timestamp", "max"),
 }
 COUNTED = pa.schema([*PURCHASE_FIELDS, *POSITION])
+# What tables of payments have of a purchase.
+OWED = [COUNTED.field(name) for name in ("purchase_id", "customer_id", "amount", "currency", "occurred_at")]
 SUMMED = ["customer_id", "amount", *dict.fromkeys(column for column, _ in EXTREMES.values())]  # a purchase's columns
 BY_PLACE = ("partition", "offset", "kafka_timestamp")
 
@@ -293,6 +303,41 @@ TABLES: dict[Table, Declaration] = {
             ]
         ),
         ("kafka_timestamp", "occurred_at"),
+    ),
+    Table.PAYMENT_EVENTS: Declaration(
+        pa.schema([*PAYMENT_FIELDS, *RAW, *COORDINATES, *_columns(ingested_at=UTC_MICROS), *LANDING]), BY_PLACE
+    ),
+    # One row a purchase that is paid, with the payment that counts.
+    Table.PAID: Declaration(
+        pa.schema(
+            [
+                *OWED,
+                *_columns(
+                    payment_id=pa.string(),
+                    confirmed_at=UTC_MICROS,
+                    paid_after_ms=pa.int64(),
+                    is_early=pa.bool_(),
+                    is_late=pa.bool_(),
+                ),
+                *POSITION,
+            ]
+        ),
+        ("purchase_id", "occurred_at", "kafka_timestamp"),
+        LOOKED_BACK_IN,
+    ),
+    # One row a purchase that is not; it goes when a payment comes after all.
+    Table.UNPAID: Declaration(
+        pa.schema([*OWED, *_columns(due_at=UTC_MICROS)]),
+        ("purchase_id", "occurred_at", "due_at"),
+        LOOKED_BACK_IN,
+        is_current=True,
+    ),
+    # One row a payment that makes no purchase paid. `differs_in`: the columns in which it is not as its purchase is.
+    Table.UNMATCHED_PAYMENTS: Declaration(
+        pa.schema([*PAYMENT_FIELDS, *POSITION, *_columns(reason=pa.string(), differs_in=pa.string())]),
+        ("purchase_id", "confirmed_at", "landing"),
+        LOOKED_BACK_IN,
+        is_current=True,
     ),
 }
 

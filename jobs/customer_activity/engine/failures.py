@@ -95,7 +95,7 @@ def planned_by_another(query: str, fencing_epoch: Callable[[], int | None]) -> A
 def offsets_lost(query: str, text: str, settings: Settings) -> ActivityError:
     """Name what Kafka has lost; where it has it again by now, say what was said."""
     try:
-        loss.check(settings)
+        loss.check(settings, topology.spec(query))
     except ActivityError as fault:
         return fault
     first = next((line for line in text.splitlines() if "offset" in line.lower()), text.splitlines()[0])

@@ -1,4 +1,4 @@
-"""What Kafka no longer has although it never landed: bronze does not start, and goes on only when somebody accepts it.
+"""What Kafka no longer has although it never landed: a stream that lands does not start before somebody accepts it.
 
 Spark's source has an option that skips what is gone. Here nobody is to learn of a gap from a sum that is too small: the
 lost offsets are named, and going on without them is an explicit action, noted in the lake.
@@ -16,6 +16,7 @@ from customer_activity.kafka import clients
 from customer_activity.lake import audit, delta, history
 from customer_activity.lease import lease
 from customer_activity.settings import Settings
+from customer_activity.topology import Spec
 
 
 class Lost(NamedTuple):
@@ -36,14 +37,14 @@ class Lost(NamedTuple):
         return f"{self.topic}-{self.partition} {self.first} to {self.last}"
 
 
-def check(settings: Settings) -> None:
-    """Refuse to start bronze when Kafka lacks what comes next.
+def check(settings: Settings, stream: Spec) -> None:
+    """Refuse to start a stream that lands topics when Kafka lacks what comes next.
 
     Raises:
         OffsetsLost: offsets are gone, or a topic is not the one that was landed so far.
         BrokerUnavailable: Kafka does not answer.
     """
-    if lost := find(settings):
+    if lost := find(settings, stream):
         count = sum(part.offsets for part in lost)
         raise OffsetsLost(
             f"Kafka no longer has {count} offsets that were never landed: {', '.join(map(str, lost))}",
@@ -51,16 +52,16 @@ def check(settings: Settings) -> None:
         )
 
 
-def find(settings: Settings) -> list[Lost]:
-    """Return what Kafka no longer has of what bronze reads next.
+def find(settings: Settings, stream: Spec) -> list[Lost]:
+    """Return what Kafka no longer has of what a stream that lands topics reads next.
 
     Raises:
         OffsetsLost: a topic is not the one that was landed so far.
         BrokerUnavailable: Kafka does not answer.
     """
     lost = []
-    positions = _next(settings)
-    noted = _noted_ids(settings.lake) if positions else {}
+    positions = _next(settings, stream)
+    noted = _noted_ids(settings.lake, stream) if positions else {}
     for topic, partitions in positions.items():
         ranges = clients.offset_range(settings, topic)
         if topic in noted and noted[topic] != clients.topic_ids(settings, [topic])[topic]:
@@ -75,20 +76,18 @@ def find(settings: Settings) -> list[Lost]:
     return lost
 
 
-def _next(settings: Settings) -> dict[str, dict[int, int]]:
+def _next(settings: Settings, stream: Spec) -> dict[str, dict[int, int]]:
     """Return the next offset to read by topic and partition; a first batch begins wherever Kafka begins."""
-    landing = topology.landing().name
-    state = checkpoint.state(settings.lake, landing)
+    state = checkpoint.state(settings.lake, stream.name)
     if state is None or state.planned is None:
         return {}
-    cut = checkpoint.cut(settings.lake, landing, state.planned)
+    cut = checkpoint.cut(settings.lake, stream.name, state.planned)
     sources = None if cut is None else cut.end if state.committed == state.planned else cut.begin
     return {} if sources is None else checkpoint.topic_offsets(sources)
 
 
-def _noted_ids(lake: str) -> dict[str, str]:
-    """Return the ids that Kafka had given the topics when bronze last landed something."""
-    landing = topology.landing()
+def _noted_ids(lake: str, landing: Spec) -> dict[str, str]:
+    """Return the ids that Kafka had given the topics when a stream last landed something."""
     newest = max(
         (history.latest_metadata(lake, table, landing.name) for table in landing.tables),
         key=lambda metadata: metadata.get("batch_id", -1),
@@ -104,7 +103,7 @@ def _another(topic: str, why: str) -> OffsetsLost:
 
 
 def accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
-    """Have bronze go on after what is lost, and note in the lake what it was and why.
+    """Have the stream that lacks something go on after it, and note in the lake what it was and why.
 
     Args:
         settings: which lake, which broker.
@@ -114,23 +113,29 @@ def accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
     Raises:
         SettingsError: there is no lake, or another number of offsets is lost.
         OffsetsLost: a topic is not the one that was landed so far.
-        QueryAlreadyRunning: bronze runs.
+        QueryAlreadyRunning: a stream runs that lands topics.
         BrokerUnavailable: Kafka does not answer.
     """
     delta.require_tables(settings.lake)
-    with lease.kept_out(settings.lake, [topology.landing().name]):
-        return _accept(settings, offsets, reason)
+    streams = topology.landings()
+    with lease.kept_out(settings.lake, [stream.name for stream in streams]):
+        found = {stream.name: find(settings, stream) for stream in streams}
+        lost = [part for of_stream in found.values() for part in of_stream]
+        if (count := sum(part.offsets for part in lost)) != offsets or not count:
+            listed = f": {', '.join(map(str, lost))}" if lost else ""
+            raise SettingsError(
+                f"{count} offsets are lost, not {offsets}{listed}", remedy="accept what is lost, no more"
+            )
+        for name, of_stream in found.items():
+            if of_stream:
+                _accept(settings.lake, name, of_stream, reason)
+    return lost
 
 
-def _accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
-    lake = settings.lake
-    lost = find(settings)
-    count = sum(part.offsets for part in lost)
-    landing = topology.landing().name
+def _accept(lake: str, landing: str, lost: list[Lost], reason: str) -> None:
     state = checkpoint.state(lake, landing)
-    if not count or count != offsets or state is None or state.planned is None:
-        listed = f": {', '.join(map(str, lost))}" if lost else ""
-        raise SettingsError(f"{count} offsets are lost, not {offsets}{listed}", remedy="accept what is lost, no more")
+    if state is None or state.planned is None:
+        raise RuntimeError(f"the checkpoint of {landing} was there a moment ago")
     cut = checkpoint.cut(lake, landing, state.planned)
     if cut is None:
         raise RuntimeError(f"the offsets of batch {state.planned} were there a moment ago")
@@ -144,5 +149,5 @@ def _accept(settings: Settings, offsets: int, reason: str) -> list[Lost]:
     is_committed = state.committed == state.planned
     checkpoint.write(lake, landing, state.generation, state.planned, moved, is_committed=is_committed)
     ranges = [part._asdict() for part in lost]
-    audit.append(lake, now, "accept-loss", landing, reason, lost=ranges, offsets=count, set_aside=aside)
-    return lost
+    offsets = sum(part.offsets for part in lost)
+    audit.append(lake, now, "accept-loss", landing, reason, lost=ranges, offsets=offsets, set_aside=aside)

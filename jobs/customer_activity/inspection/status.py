@@ -142,7 +142,8 @@ def states(settings: Settings) -> list[QueryReport]:
 
 def _topics(settings: Settings, notes: list[str]) -> dict[str, topics.Topic]:
     """Topics by role, as far as they are known."""
-    names = {role: settings.topics[role] for role in (PURCHASES_ROLE, PROFILES_ROLE, VIEW_ROLE)}
+    roles = [role for spec in topology.landings() for role in spec.topics]
+    names = {role: settings.topics[role] for role in (*roles, VIEW_ROLE)}
     try:
         found = topics.topics(settings, list(names.values()))
     except BrokerUnavailable as error:

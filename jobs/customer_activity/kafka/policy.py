@@ -4,6 +4,7 @@ Topics may be shared, and as Kafka makes them. Refused is what would give wrong 
 only shortens how far back something reaches is told, and the pipeline goes on.
 
     purchases  refused when compacted: a repeat would remove the purchase that counts before it lands
+    payments   refused when compacted, likewise: the first payment of a purchase counts
     profiles   compacted or not: what counts of a customer is its newest record
     view       compacted and never expired: a row that does not change has to stay
     progress   the same, and one partition: a marker that is gone, or older than another's, publishes twice
@@ -16,12 +17,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
-from customer_activity.catalog import PROFILES_ROLE, PROGRESS_ROLE, PURCHASES_ROLE, VIEW_ROLE
+from customer_activity.catalog import PAYMENTS_ROLE, PROFILES_ROLE, PROGRESS_ROLE, PURCHASES_ROLE, VIEW_ROLE
 
 FOR_EVER = "-1"
 OUTAGE = timedelta(days=7)  # the longest that we plan for: deletions have to be on the topic for so long
 LEAST_ROW_BYTES = 4_096  # an ordinary row has a few hundred
-INPUTS, OUTPUTS = (PURCHASES_ROLE, PROFILES_ROLE), (VIEW_ROLE, PROGRESS_ROLE)
+INPUTS, OUTPUTS = (PURCHASES_ROLE, PROFILES_ROLE, PAYMENTS_ROLE), (VIEW_ROLE, PROGRESS_ROLE)
+COUNTED_ONCE = {PURCHASES_ROLE: "purchase", PAYMENTS_ROLE: "payment"}  # the first record of a key counts
 
 
 class Found(NamedTuple):
@@ -53,8 +55,8 @@ def judge(role: str, topic: Found) -> Judgement:
         return Judgement(_unwritable(topic), _of_outputs(role, topic))
     is_compacted = "compact" in policies
     refused = (
-        [_has(topic, "cleanup.policy", "a repeat would remove the purchase that counts before it lands")]
-        if is_compacted and role == PURCHASES_ROLE
+        [_has(topic, "cleanup.policy", f"a repeat would remove the {COUNTED_ONCE[role]} that counts before it lands")]
+        if is_compacted and role in COUNTED_ONCE
         else []
     )
     told = [f"topic {topic.name} keeps records for {expires}: `verify` takes older ones from the lake"] * bool(expires)

@@ -33,6 +33,12 @@ class Topic(NamedTuple):
     config: dict[str, str]
 
 
+def used(settings: Settings) -> dict[str, str]:
+    """Return the names of the topics that streams which are on read or write, by role."""
+    on = topology.roles()
+    return {role: name for role, name in settings.topics.items() if role in on}
+
+
 def declared(settings: Settings, path: Path = TOPICS_FILE) -> dict[str, Topic]:
     """Read the file: topic by role, of the roles that the streams which are on have.
 
@@ -52,7 +58,7 @@ def declared(settings: Settings, path: Path = TOPICS_FILE) -> dict[str, Topic]:
     topics = {
         role: Topic(names[role], entry["partitions"], {key: str(value) for key, value in entry["config"].items()})
         for role, entry in content["topics"].items()
-        if role in topology.roles()
+        if role in used(settings)
     }
     counts = {role: topics[role].partitions for role in content["aligned"]}
     if len(set(counts.values())) > 1:
@@ -80,7 +86,7 @@ def check(settings: Settings, *, create: bool) -> list[str]:
     with clients.explained(settings, "the settings of the topics"):
         existing = clients.metadata(settings).topics
         missing = [topic for topic in wanted.values() if topic.name not in existing]
-        names = {role: topic.name for role, topic in wanted.items()}
+        names = used(settings)
         for topic in missing:
             _refuse_hidden(settings, topic.name)
         if missing and not create:
@@ -103,12 +109,11 @@ def warning(settings: Settings) -> str:
     admin = clients.admin(settings)
     with clients.explained(settings, "the settings of the topics"):
         existing = clients.metadata(settings).topics
-        names = {role: topic.name for role, topic in declared(settings).items()}
-        if missing := [name for name in names.values() if name not in existing]:
+        if missing := [name for name in used(settings).values() if name not in existing]:
             for name in missing:
                 _refuse_hidden(settings, name)
             raise _missing(settings, missing)
-        return "; ".join(_compare(admin, names))
+        return "; ".join(_compare(admin, used(settings)))
 
 
 def wait_until_usable(admin: AdminClient, names: list[str]) -> None:

@@ -9,8 +9,9 @@ tables that have it already.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
@@ -21,9 +22,10 @@ from customer_activity.catalog import REPLAY, Table, table_path
 from customer_activity.contracts import RULES
 from customer_activity.lake import deltalog, history
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
+from customer_activity.topology import Spec
 
-# What commits note of a landing.
-LANDING, LANDED_AT, BY_RULES = "landing", "landed_at", "rules"
+# What commits note of a landing; a replay's whose landings it is one of: that of the path's where it does not tell.
+LANDING, LANDED_AT, BY_RULES, REPLAYED_TO = "landing", "landed_at", "rules", "replayed_to"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -36,23 +38,26 @@ class Landing(NamedTuple):
 
 
 class Numbering:
-    """Numbers the batches of the stream that lands records, and replays.
+    """Numbers the batches of a stream that lands records, and replays of such records.
 
     Attributes:
         newest: the newest number of the lake; 0 where none was given yet.
         noted: what the newest commit of that stream notes; empty where there is none.
     """
 
-    def __init__(self, lake: str) -> None:
+    def __init__(self, lake: str, stream: Spec) -> None:
         """Read what the newest commits note."""
         self.lake = lake
+        self.stream = stream
         self.refresh()
 
     def refresh(self) -> None:
         """Read it again: a replay has landed meanwhile."""
-        stream = topology.landing()
-        notes = [_newest_note(self.lake, table, (stream.name, REPLAY)) for table in stream.tables]
-        of_batches = [_newest_note(self.lake, table, (stream.name,)) for table in stream.tables]
+        stream = self.stream
+        notes = [_newest_note(self.lake, table, partial(_is_landing_of, stream.name)) for table in stream.tables]
+        of_batches = [
+            _newest_note(self.lake, table, lambda note: note.get("query") == stream.name) for table in stream.tables
+        ]
         self.newest = max(int(note.get(LANDING, 0)) for note in notes) or _newest_stored(self.lake, stream.tables)
         self.noted: Mapping[str, Any] = max(of_batches, key=lambda note: int(note.get(LANDING, -1)))
 
@@ -87,11 +92,17 @@ def _key(note: Mapping[str, Any]) -> tuple[str, int]:
     return str(note.get("generation")), int(note.get("batch_id", -1))
 
 
-def _newest_note(lake: str, table: Table, queries: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the newest commit of one of these notes; others write to quarantine, too."""
+def _is_landing_of(stream: str, note: Mapping[str, Any]) -> bool:
+    """Whether a commit is of a stream that lands records, or of a replay of such."""
+    query = note.get("query")
+    return query == stream or (query == REPLAY and note.get(REPLAYED_TO, topology.landing().name) == stream)
+
+
+def _newest_note(lake: str, table: Table, is_wanted: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
+    """Return what the newest commit of some notes; others write to quarantine, too."""
     newest = deltalog.newest_version(lake, table)
     notes = (metadata_of(said.get("userMetadata")) for said in history.log_entries(lake, table, newest))
-    return next((note for note in notes if note.get("query") in queries), {})
+    return next(filter(is_wanted, notes), {})
 
 
 def _newest_stored(lake: str, tables: Iterable[Table]) -> int:

@@ -41,7 +41,8 @@ def asked(settings: Settings, selection: Selection, reason: str) -> dict[str, An
 
 def _judged_by(settings: Settings) -> list[Any]:
     """Return what a record's verdict depends on beside the record."""
-    return [RULES, settings.currency, settings.purchase_topic, settings.profile_topic]
+    topics = [settings.topics[role] for stream in topology.landings() for role in stream.topics]
+    return [RULES, settings.currency, *topics]
 
 
 class Replays:
@@ -120,7 +121,8 @@ class Replays:
                 "--until, or stop the streams",
             )
         epochs = {query.query: query.fencing_epoch for query in self.writers}
-        landed = next(query.status.batch_id for query in self.writers if query.query == topology.landing().name)
+        streams = [stream.name for stream in topology.landings()]
+        landed = {query.query: query.status.batch_id for query in self.writers if query.query in streams}
         return replay.bring_back(
             self.settings, selection, request.asked["reason"], lambda query: epochs[query]() or 0, landed
         )

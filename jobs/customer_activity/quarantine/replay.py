@@ -1,7 +1,7 @@
 """Bring records back from quarantine when what refused them was fixed: each enters bronze once, where it was.
 
 Reads      bronze.quarantine, and what has landed of the same keys
-Writes     bronze.purchase_events, bronze.customer_profiles (append), then bronze.quarantine (delete)
+Writes     the tables of records of the topics chosen (append), then bronze.quarantine (delete)
 Grain      one row per record, with its first coordinates, key, value, headers and Kafka time
 On restart a record that is in bronze already is not appended again; only its row in quarantine goes
 
@@ -31,21 +31,22 @@ from customer_activity.catalog import REPLAY, Reason, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import RULES
 from customer_activity.contracts.parsing import parse_batch
-from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import TerminalError, TransientError
+from customer_activity.contracts.tables import LANDED, arrow_schema
+from customer_activity.errors import SettingsError, TerminalError, TransientError
 from customer_activity.lake import audit, delta, footers, named_operations
 from customer_activity.lake.datafiles import stamped
 from customer_activity.lake.microbatch import REMOVED, REPLAYED
-from customer_activity.lake.numbering import BY_RULES, LANDING, Landing, Numbering
+from customer_activity.lake.numbering import BY_RULES, LANDING, REPLAYED_TO, Landing, Numbering
 from customer_activity.lake.replacing import settle
 from customer_activity.lease import lease
 from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
+from customer_activity.topology import Spec, Topic
 
 # Nothing about the record itself was wrong, or there is none.
 FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE)
 Place = tuple[Any, ...]  # as in ORDER
-KEYS = {Table.PURCHASE_EVENTS: "purchase_id", Table.PROFILE_EVENTS: "customer_id"}
+KEYS = {table: contract.field(contract.key).column for table, contract in LANDED.items()}
 RAW = [*PLACE, "kafka_timestamp", "key", "value", "headers", "landing", "reason"]
 ORDER = ["landing", "partition", "offset"]
 
@@ -69,8 +70,9 @@ class HalfLanded(TerminalError):
 
 
 class Run(NamedTuple):
-    """What one replay commits as: a landing, an id of its own, and the epochs that are held of the tables' writers."""
+    """What one replay commits as: a landing of a stream, an id, and the epochs that are held of the tables' writers."""
 
+    stream: str
     landing: Landing
     id: str
     fencing_epoch: Callable[[str], int]
@@ -101,7 +103,7 @@ def bring_back(
     selection: Selection,
     reason: str,
     fencing_epoch: Callable[[str], int] | None,
-    landed: int | None = None,
+    landed: Mapping[str, int | None] | None = None,
 ) -> Replay:
     """Do it; without `fencing_epoch` tell what would be done.
 
@@ -110,25 +112,57 @@ def bring_back(
         selection: likewise.
         reason: likewise.
         fencing_epoch: tells the epoch that is held of a stream that writes to quarantine; none of them may write now.
-        landed: the batch of bronze that has landed whole, as a driver knows of its own.
+        landed: by stream that lands, the batch that has landed whole, as a driver knows of its own.
 
     Raises:
-        HalfLanded: bronze's newest batch may have landed in part.
+        HalfLanded: a stream's newest batch may have landed in part.
+        SettingsError: no stream that is on lands the topic that was chosen.
         LeaseLost: another driver has taken a stream over.
     """
-    lake = settings.lake
-    chosen = selected(lake, selection, RAW)
+    landed_topics = {topic for stream in topology.landings() for topic in tables_by_topic(settings, stream)}
+    if selection.topic is not None and selection.topic not in landed_topics:
+        raise SettingsError(
+            f"no stream that is on lands {selection.topic}",
+            remedy=f"choose one of {', '.join(sorted(landed_topics))}, or switch its stream on by ACTIVITY_STREAMS",
+        )
+    chosen = selected(settings.lake, selection, RAW)
     chosen = chosen.filter(pc.invert(pc.is_in(chosen.column("reason"), pa.array([r.value for r in FOR_GOOD]))))
-    numbering = Numbering(lake)
-    if fencing_epoch is not None:
-        _refuse_half_landed(lake, numbering, landed)
-    landing = numbering.of_replay()
-    parsed = _parsed(chosen, settings, landing)
+    done = Replay({}, {}, 0)
+    for stream in topology.landings():
+        tables = tables_by_topic(settings, stream)
+        of_stream = chosen.filter(pc.is_in(chosen.column("topic"), pa.array(list(tables), pa.string())))
+        numbering = Numbering(settings.lake, stream)
+        if fencing_epoch is not None:
+            _refuse_half_landed(settings.lake, stream.name, numbering, (landed or {}).get(stream.name))
+        run = Run(stream.name, numbering.of_replay(), uuid.uuid4().hex[:8], fencing_epoch or (lambda _: 0))
+        parsed = _parsed(of_stream, settings, tables, run.landing)
+        found = _enter(settings.lake, tables, parsed, run, is_dry=fencing_epoch is None)
+        if found.accepted and fencing_epoch is not None:
+            details = {"run": run.id, "landing": run.landing.number, **found._asdict()}
+            audit.append(settings.lake, datetime.now(UTC), REPLAY, stream.name, reason, **details)
+        done = Replay(
+            done.accepted | found.accepted,
+            dict(Counter(done.refused) + Counter(found.refused)),
+            done.overtaken + found.overtaken,
+        )
+    return done
+
+
+def tables_by_topic(settings: Settings, stream: Spec) -> dict[str, Table]:
+    """Return the table of records of each topic that a stream lands."""
+    return {
+        settings.topics[read.source.role]: read.progress
+        for read in stream.reads
+        if isinstance(read.source, Topic) and isinstance(read.progress, Table)
+    }
+
+
+def _enter(lake: str, tables: Mapping[str, Table], parsed: pa.Table, run: Run, *, is_dry: bool) -> Replay:
+    """Let in the records of a stream that are right by now, unless it `is_dry`."""
     refused = Counter(parsed.column("reason").drop_null().to_pylist())
     good = parsed.filter(pc.is_null(parsed.column("reason")))
-    tables = {settings.purchase_topic: Table.PURCHASE_EVENTS, settings.profile_topic: Table.PROFILE_EVENTS}
     accepted: dict[str, int] = {}
-    run, overtaken = None if fencing_epoch is None else Run(landing, uuid.uuid4().hex[:8], fencing_epoch), 0
+    overtaken = 0
     for topic, table in tables.items():
         of_topic = good.filter(pc.equal(good.column("topic"), topic))
         log = DeltaTable(table_path(lake, table))  # what is appended is what was judged: nothing may come in between
@@ -137,31 +171,18 @@ def bring_back(
         overtaken += of_topic.num_rows - entering.num_rows
         if entering.num_rows:
             accepted[topic] = entering.num_rows
-            if run is not None:
+            if not is_dry:
                 _append(lake, table, log, entering.filter(_not_there(entering, known)), run, topic)
                 _remove(lake, entering, run, topic)
-    done = Replay(accepted, dict(refused), overtaken)
-    if accepted and run is not None:
-        audit.append(
-            lake,
-            datetime.now(UTC),
-            REPLAY,
-            topology.landing().name,
-            reason,
-            run=run.id,
-            landing=landing.number,
-            **done._asdict(),
-        )
-    return done
+    return Replay(accepted, dict(refused), overtaken)
 
 
-def _refuse_half_landed(lake: str, numbering: Numbering, landed: int | None) -> None:
-    """Make sure that bronze's newest batch is whole: what is left of it has its number, which is below the replay's.
+def _refuse_half_landed(lake: str, query: str, numbering: Numbering, landed: int | None) -> None:
+    """Make sure that a stream's newest batch is whole: what is left of it has its number, which is below the replay's.
 
     Raises:
         HalfLanded: it may not be.
     """
-    query = topology.landing().name
     state = checkpoint.state(lake, query)
     if state is None or state.planned in (state.committed, landed):
         return
@@ -172,18 +193,13 @@ def _refuse_half_landed(lake: str, numbering: Numbering, landed: int | None) -> 
         )
 
 
-def _parsed(records: pa.Table, settings: Settings, landing: Landing) -> pa.Table:
+def _parsed(records: pa.Table, settings: Settings, tables: Mapping[str, Table], landing: Landing) -> pa.Table:
     """Judge raw records by the contract as bronze does."""
+    contracts = {topic: LANDED[table] for topic, table in tables.items()}
     raw = records.select([*PLACE, "kafka_timestamp", "key", "value", "headers"])
     raw = raw.rename_columns([*PLACE, "timestamp", "key", "value", "headers"]).combine_chunks()
     batches = [
-        parse_batch(
-            part,
-            purchase_topic=settings.purchase_topic,
-            profile_topic=settings.profile_topic,
-            currency=settings.currency,
-            landed_at=landing.landed_at,
-        )
+        parse_batch(part, contracts=contracts, currency=settings.currency, landed_at=landing.landed_at)
         for part in (raw.to_batches() or [pa.RecordBatch.from_pylist([], raw.schema)])
     ]
     parsed = pa.Table.from_batches(batches)
@@ -272,6 +288,7 @@ def _note(lake: str, table: Table, run: Run, topic: str, counts: Mapping[str, in
         "generation": run.id,
         "batch_id": 0,
         LANDING: run.landing.number,
+        REPLAYED_TO: run.stream,
         BY_RULES: RULES,
         "counts": {topic: dict(counts)},
     }

@@ -9,6 +9,7 @@ from customer_activity import topology
 from customer_activity.engine.stream import Stream
 from customer_activity.streams.alerts import stream as alerts
 from customer_activity.streams.alerts import topic as alerts_topic
+from customer_activity.streams.bronze import payments as payment_events
 from customer_activity.streams.bronze import stream as bronze
 from customer_activity.streams.current import activity, profiles, summaries
 from customer_activity.streams.enrichment import stream as enrichment
@@ -39,6 +40,7 @@ ALL: tuple[Stream, ...] = (
     *topics.STREAMS,
     alerts.STREAM,
     alerts_topic.STREAM,
+    payment_events.STREAM,
 )
 STREAMS = {stream.spec.name: stream for stream in ALL}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -64,15 +64,16 @@ class Sizes(NamedTuple):
 class Fetcher:
     """A consumer of every partition that a batch names, standing where the last batch ended."""
 
-    def __init__(self, settings: Settings, **config: int) -> None:
+    def __init__(self, settings: Settings, topics: Sequence[str], **config: int) -> None:
         """Open the client; it knows who leads the partitions, and asks for no record yet.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
         """
         self.settings = settings
+        self.topics = topics
         self.consumer: Consumer = clients.reader(settings, **BOUNDS, **config)
-        clients.find_leaders(self.consumer, settings, (settings.purchase_topic, settings.profile_topic))
+        clients.find_leaders(self.consumer, settings, topics)
         self.headers = HeaderReader(settings)
         self.next: dict[Place, int] = {}
         self.waiting: dict[Place, deque[Any]] = {}  # messages that came before their batch
@@ -132,7 +133,7 @@ class Fetcher:
         Raises:
             BrokerUnavailable, RecordsUnreadable, OffsetsLost: as `fetch`.
         """
-        beside = Fetcher(self.settings, fetch_wait_max_ms=SAMPLE_WAIT_MS)
+        beside = Fetcher(self.settings, self.topics, fetch_wait_max_ms=SAMPLE_WAIT_MS)
         try:
             return beside._sizes(ranges)
         finally:

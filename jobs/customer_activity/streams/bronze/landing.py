@@ -8,7 +8,7 @@ parts of a few megabytes, so memory does not grow with a batch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
 from customer_activity.contracts.parsing import parse_batch
+from customer_activity.contracts.tables import LANDED
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts, stamped
 
@@ -43,16 +44,14 @@ class Landing(NamedTuple):
 
     Attributes:
         lake: where the tables are.
-        purchase_topic: topic whose records are purchases.
-        profile_topic: topic whose records are profiles.
+        tables: by topic, the table of its records, which has their contract.
         currency: the deployment's.
         number: of the landing.
         landed_at: when it lands, in whole milliseconds: events are compared with it, and rows carry it.
     """
 
     lake: str
-    purchase_topic: str
-    profile_topic: str
+    tables: Mapping[str, Table]
     currency: str
     number: int
     landed_at: datetime
@@ -144,26 +143,18 @@ def _land(batches: Iterable[pa.RecordBatch], landing: Landing) -> Iterator[pa.Re
 
 
 def _report(batches: Iterable[pa.RecordBatch], landing: Landing) -> pa.RecordBatch:
-    files = {
-        table: _Files(landing.lake, table) for table in (Table.PROFILE_EVENTS, Table.PURCHASE_EVENTS, Table.QUARANTINE)
-    }
+    files = {table: _Files(landing.lake, table) for table in (*landing.tables.values(), Table.QUARANTINE)}
+    contracts = {topic: LANDED[table] for topic, table in landing.tables.items()}
     outcomes: Counter[tuple[str, str | None]] = Counter()
-    tables = {landing.purchase_topic: Table.PURCHASE_EVENTS, landing.profile_topic: Table.PROFILE_EVENTS}
     for records in in_parts(batches, PARSED_ROWS, PARSED_BYTES):
         parsed = pa.Table.from_batches(
             [
-                parse_batch(
-                    batch,
-                    purchase_topic=landing.purchase_topic,
-                    profile_topic=landing.profile_topic,
-                    currency=landing.currency,
-                    landed_at=landing.landed_at,
-                )
+                parse_batch(batch, contracts=contracts, currency=landing.currency, landed_at=landing.landed_at)
                 for batch in records.combine_chunks().to_batches()
             ]
         )
         is_good = pc.is_null(parsed.column("reason"))
-        for topic, table in tables.items():
+        for topic, table in landing.tables.items():
             good = parsed.filter(pc.and_(is_good, pc.equal(parsed.column("topic"), topic)))
             if good.num_rows:
                 outcomes[topic, None] += good.num_rows

@@ -1,15 +1,19 @@
-"""Bronze: land both topics, each record exactly once, accepted or quarantined.
+"""Bronze: land topics, each record exactly once, accepted or quarantined.
 
 Reads      Kafka: the purchase and the profile topic, one batch cut over both
 Writes     bronze.purchase_events, bronze.customer_profiles, bronze.quarantine (append)
 Grain      one row per Kafka record, by (topic, partition, offset)
 On restart a repeated batch reads the same offsets; each append carries (txnAppId, batch_id), so none lands twice
+
+Topics of optional streams land by a stream of their own, which is a `Lands`, too: a checkpoint's topics cannot be
+switched on and off, and the path to the view waits for none of them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,9 +41,6 @@ if TYPE_CHECKING:
 LARGE_RECORD_BYTES = 8_192
 
 COORDINATES = ("topic", "partition", "offset")
-# Profiles first: silver may cut its batch between the two, and a purchase without a profile shows nothing.
-ORDER = (Table.QUARANTINE, Table.PROFILE_EVENTS, Table.PURCHASE_EVENTS)
-
 
 SPEC = Spec(
     "bronze",
@@ -57,12 +58,84 @@ SPEC = Spec(
 )
 
 
-def read(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Stream both topics as one source: raw key, value and headers with their coordinates."""
+@dataclass(frozen=True)
+class Lands:
+    """A stream that lands topics, as the registry lists it.
+
+    Attributes:
+        spec: what it is.
+        tables: by role of a topic, the table of its records, in the order in which they are committed.
+    """
+
+    spec: Spec
+    tables: Mapping[str, Table]
+
+    def open(self, context: Context) -> Opened:
+        """Open it for a driver: a fetcher at the end of the topics, the number of the next landing, the bad share."""
+        settings = context.settings
+        topics = list(self.topics(settings))
+        numbering = Numbering(settings.lake, self.spec)
+        fetcher = Fetcher(settings, topics)
+        context.resources.callback(fetcher.close)
+        prepared = partial(
+            self.step,
+            settings=settings,
+            guard=BadShareGuard(settings.max_bad_share, noted=numbering.noted),
+            numbering=numbering,
+            topic_ids=clients.topic_ids(settings, topics),
+            fetcher=fetcher,
+        )
+        writer = Writer(self.spec, context.spark, settings.lake)
+
+        def work(records: DataFrame, batch: MicroBatch) -> None:
+            writer.make_all(prepared(records, batch), batch)
+
+        return Opened(self.spec, partial(read, context.spark, settings, topics), work, refresh=numbering.refresh)
+
+    def topics(self, settings: Settings) -> dict[str, Table]:
+        """Return the table of each topic's records, by the topic's name."""
+        return {settings.topics[role]: table for role, table in self.tables.items()}
+
+    def step(
+        self,
+        records: DataFrame,
+        batch: MicroBatch,
+        *,
+        settings: Settings,
+        guard: BadShareGuard,
+        numbering: Numbering,
+        topic_ids: Mapping[str, str] | None = None,
+        fetcher: Fetcher | None = None,
+    ) -> Steps:
+        """Land one batch: parse and write files, judge the share of bad records, commit.
+
+        With `topic_ids` each commit tells which topics these are: one that was deleted and created begins at offset 0
+        again. With a `fetcher` a small batch's records come from it, and one's of large records; `records` is only a
+        plan then that is never run.
+        """
+        if topic_ids:
+            batch.extra["topic_ids"] = topic_ids
+        landing = numbering.of(batch)
+        how = Landing(settings.lake, self.topics(settings), settings.currency, landing.number, landing.landed_at)
+        landed = _landed(records, batch, how, fetcher, settings)
+        for (topic, reason), count in landed.outcomes.items():
+            batch.count(topic, READ, count)
+            batch.count(topic, ACCEPTED if reason is None else QUARANTINED, count)
+            batch.rows += count
+        batch.extra |= guard.judge(landed.outcomes, (batch.generation, batch.batch_id))
+        # Without a record (transactions leave offsets that hold none) the entry carries the batch alone: table and
+        # checkpoint are compared at every start, so each batch leaves one.
+        order = [Table.QUARANTINE, *self.tables.values()]
+        for table in [table for table in order if table in landed.files] or order[-1:]:
+            yield Append(table, files=landed.files.get(table, []))
+
+
+def read(spark: SparkSession, settings: Settings, topics: Iterable[str]) -> DataFrame:
+    """Stream topics as one source: raw key, value and headers with their coordinates."""
     return (
         spark.readStream.format("kafka")
         .options(**clients.spark_options(settings))
-        .option("subscribe", f"{settings.purchase_topic},{settings.profile_topic}")
+        .option("subscribe", ",".join(topics))
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
@@ -74,39 +147,6 @@ def read(spark: SparkSession, settings: Settings) -> DataFrame:
         .option("maxOffsetsPerTrigger", settings.max_offsets_per_trigger)
         .load()
     )
-
-
-def step(
-    records: DataFrame,
-    batch: MicroBatch,
-    *,
-    settings: Settings,
-    guard: BadShareGuard,
-    numbering: Numbering,
-    topic_ids: Mapping[str, str] | None = None,
-    fetcher: Fetcher | None = None,
-) -> Steps:
-    """Land one batch: parse and write files, judge the share of bad records, commit.
-
-    With `topic_ids` each commit tells which topics these are: one that was deleted and created begins at offset 0
-    again. With a `fetcher` a small batch's records come from it, and one's of large records; `records` is only a plan
-    then that is never run.
-    """
-    if topic_ids:
-        batch.extra["topic_ids"] = topic_ids
-    landing = numbering.of(batch)
-    topics = settings.purchase_topic, settings.profile_topic
-    how = Landing(settings.lake, *topics, settings.currency, landing.number, landing.landed_at)
-    landed = _landed(records, batch, how, fetcher, settings)
-    for (topic, reason), count in landed.outcomes.items():
-        batch.count(topic, READ, count)
-        batch.count(topic, ACCEPTED if reason is None else QUARANTINED, count)
-        batch.rows += count
-    batch.extra |= guard.judge(landed.outcomes, (batch.generation, batch.batch_id))
-    # Without a record (transactions leave offsets that hold none) the entry carries the batch alone: table and
-    # checkpoint are compared at every start, so each batch leaves one.
-    for table in [table for table in ORDER if table in landed.files] or [Table.PURCHASE_EVENTS]:
-        yield Append(table, files=landed.files.get(table, []))
 
 
 def _landed(
@@ -169,31 +209,5 @@ def _read(records: Iterable[pa.RecordBatch], batch: MicroBatch) -> Iterator[pa.R
         batch.progress(f"{rows:,} of {batch.records:,} records have landed" if batch.records else f"{rows:,} records")
 
 
-class Bronze:
-    """The stream, as the registry lists it."""
-
-    spec = SPEC
-
-    def open(self, context: Context) -> Opened:
-        """Open it for a driver: a fetcher at the end of the topics, the number of the next landing, the bad share."""
-        settings = context.settings
-        numbering = Numbering(settings.lake)
-        fetcher = Fetcher(settings)
-        context.resources.callback(fetcher.close)
-        prepared = partial(
-            step,
-            settings=settings,
-            guard=BadShareGuard(settings.max_bad_share, noted=numbering.noted),
-            numbering=numbering,
-            topic_ids=clients.topic_ids(settings, (settings.purchase_topic, settings.profile_topic)),
-            fetcher=fetcher,
-        )
-        writer = Writer(SPEC, context.spark, settings.lake)
-
-        def work(records: DataFrame, batch: MicroBatch) -> None:
-            writer.make_all(prepared(records, batch), batch)
-
-        return Opened(SPEC, partial(read, context.spark, settings), work, refresh=numbering.refresh)
-
-
-STREAM = Bronze()
+# Profiles first: silver may cut its batch between the two, and a purchase without a profile shows nothing.
+STREAM = Lands(SPEC, {PROFILES_ROLE: Table.PROFILE_EVENTS, PURCHASES_ROLE: Table.PURCHASE_EVENTS})
