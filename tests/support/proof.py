@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from deltalake import DeltaTable
 
 from customer_activity import topology
@@ -10,32 +12,35 @@ from customer_activity.commands.verify import others
 from customer_activity.verification import declared, oracle
 from customer_activity.verification import lake as verifying
 from customer_activity.verification.comparison import Check
+from customer_activity.verification.lake import LANDED_AT
 from customer_activity.verification.records import NEWEST_RULES, Log, Place, RawRecord
+from customer_activity.verification.verify import Judge
 from support.pipeline import Pipeline
-from support.records import PROFILES, PURCHASES
+from support.records import PAYMENTS, PROFILES, PURCHASES
 
 LANDED = Place(0, None, NEWEST_RULES)
 
 
 def proof(pipeline: Pipeline, table: Table) -> Check:
     """Fold what was sent with the oracle, and compare a table with the query over it."""
-    logs: dict[str, Log] = {PURCHASES: {}, PROFILES: {}}
+    logs: dict[str, Log] = {PURCHASES: {}, PROFILES: {}, PAYMENTS: {}}
     lake = pipeline.settings.lake
+    judges: dict[str, Judge] = {
+        PURCHASES: partial(oracle.judge_purchase, currency=pipeline.settings.currency),
+        PROFILES: oracle.judge_profile,
+        PAYMENTS: oracle.judge_payment,
+    }
     landings = {
         (row["topic"], row["partition"], row["offset"]): row["landing"]
-        for events in (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS)
+        for events in LANDED_AT
+        if events in topology.tables()
         for row in pipeline.rows(events, "topic", "partition", "offset", "landing")
     }
     for (topic, partition), records in pipeline.log.entries.items():
         for offset, record in enumerate(records):
             raw = RawRecord(partition, offset, record.timestamp_ms, record.key, record.value, ())
             place = LANDED._replace(landing=landings.get((topic, partition, offset), LANDED.landing))
-            judged = (
-                oracle.judge_purchase(raw, place, pipeline.settings.currency)
-                if topic == PURCHASES
-                else oracle.judge_profile(raw, place)
-            )
-            logs[topic].setdefault(partition, {})[offset] = judged
+            logs[topic].setdefault(partition, {})[offset] = judges[topic](raw, place)
     expected = oracle.expect(
         logs[PURCHASES],
         logs[PROFILES],
@@ -43,6 +48,7 @@ def proof(pipeline: Pipeline, table: Table) -> Check:
         profile_topic=PROFILES,
         currency=pipeline.settings.currency,
     )
+    expected = oracle.with_payments(expected, logs[PAYMENTS], PAYMENTS)
     (wanted,) = (each for each in others() if each.table is table)
     found = DeltaTable(table_path(lake, table))
     on = [each for each in declared.DECIDED.values() if each in topology.tables()]

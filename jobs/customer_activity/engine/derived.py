@@ -1,6 +1,6 @@
-"""What streams behind the hot path have in common: their table follows from all rows of one other table.
+"""What streams behind the hot path have in common: their tables follow from all rows of others, of one as a rule.
 
-So the table can be computed a second time, compared and repaired, whatever the stream does batch by batch. Some need to
+So a table can be computed a second time, compared and repaired, whatever the stream does batch by batch. Some need to
 know more than the rows: what their windows are, or what was decided when rows landed. They note it in their commits,
 and `as_noted` gives the stream that goes by it.
 
@@ -97,6 +97,47 @@ class Derived(Protocol):
 
     def note(self, rows: pa.Table) -> Mapping[str, Any]:
         """Return what a commit notes that leaves the table with these rows."""
+
+
+class Computed(NamedTuple):
+    """The tables of a stream, computed from all rows of its sources.
+
+    Attributes:
+        tables: their rows; the table that tells how far the stream is comes last.
+        note: what their commits note.
+    """
+
+    tables: Mapping[Table, pa.Table]
+    note: Mapping[str, Any]
+
+
+@runtime_checkable
+class Joined(Protocol):
+    """A stream whose tables follow from all rows of several sources."""
+
+    @property
+    def spec(self) -> Spec:
+        """What it is."""
+
+    @property
+    def columns(self) -> Mapping[Table, Sequence[str]]:
+        """What is read of each source."""
+
+    def as_noted(self, lake: str) -> Self:
+        """Return it as a lake's tables were computed."""
+
+    def as_set(self, settings: Settings) -> Self:
+        """Return it as it is to be computed."""
+
+    def require_same(self, lake: str) -> None:
+        """Make sure that a lake's tables have been computed as it is, as far as they have been.
+
+        Raises:
+            SettingsError: they were computed otherwise.
+        """
+
+    def computed(self, changes: Mapping[Table, Iterable[pa.RecordBatch]]) -> Computed:
+        """Return the rows of its tables, made of all rows of its sources."""
 
 
 def noted(lake: str, spec: Spec, table: Table) -> Mapping[str, Any]:

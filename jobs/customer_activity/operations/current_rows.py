@@ -1,4 +1,4 @@
-"""Make the table of a stream behind the hot path say what all of the table that it follows comes to.
+"""Make the tables of a stream behind the hot path say what all of the tables that it follows comes to.
 
 For one that was damaged, that was put back from a backup when the log of its source no longer reaches back so far, or
 whose source was corrected or put back itself. Only the rows that differ are replaced, in one commit.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -19,7 +19,7 @@ from customer_activity.catalog import Table, lease_id, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.derived import Derived
+from customer_activity.engine.derived import Computed, Derived, Joined
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lake.named_operations import Operation
@@ -32,7 +32,7 @@ FIRST = 1  # the batch that it is: the one before would have read nothing
 
 
 def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = None, by: Settings | None = None) -> Table:
-    """Replace the rows that differ, and write the query's checkpoint as if one batch had read all; return the table.
+    """Replace the rows that differ, and write the query's checkpoint as if one batch had read all; return its table.
 
     There must be no checkpoint, and no driver. After a crash the table has what its newest commit says, as ever.
 
@@ -43,28 +43,31 @@ def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = Non
         note: what else the commit notes.
         by: what defines the rows where not what the table was computed by.
     """
-    stream = stream_of(query).as_noted(lake) if by is None else stream_of(query).as_set(by)
-    table, key = stream.target, stream.spec.how(stream.target).key
-    source = DeltaTable(table_path(lake, stream.source))
-    rows = rows_at(stream, source)
-    for other, missing in stream.besides().items():  # first: what follows from it is not there before it
-        fence = CommitProperties(app_transactions=[Transaction(lease_id(query), epoch)])
-        replace(lake, other, stream.spec.how(other).key, (), missing.to_batches(), fence)
+    known = stream_of(query)
+    stream = known.as_noted(lake) if by is None else known.as_set(by)
+    sources = {table: DeltaTable(table_path(lake, table)) for table in stream.spec.sources}
+    computed = computed_at(stream, sources)
+    fence = Transaction(lease_id(query), epoch)
+    if isinstance(stream, Derived):
+        for other, missing in stream.besides().items():  # first: what follows from it is not there before it
+            fenced = CommitProperties(app_transactions=[fence])
+            replace(lake, other, stream.spec.how(other).key, (), missing.to_batches(), fenced)
     batch = as_read(lake, query, str(uuid.uuid4()))
-    with duckdb.connect(":memory:") as database:
-        keys, coming = _differing(database, key, rows, _held(lake, table, rows.schema))
-        transactions = [Transaction(*batch.transaction(table)), Transaction(lease_id(query), epoch)]
-        told = json.dumps(
-            {
+    for table, rows in computed.tables.items():
+        with duckdb.connect(":memory:") as database:
+            key = stream.spec.how(table).key
+            keys, coming = _differing(database, key, rows, _held(lake, table, rows.schema))
+            told = {
                 **json.loads(batch.metadata()),
-                **stream.note(rows),
+                **computed.note,
                 **(_named(table) if keys.num_rows else {}),
                 **(note or {}),
-            },
-            sort_keys=True,
-        )
-        properties = CommitProperties(app_transactions=transactions, custom_metadata={"userMetadata": told})
-        replace(lake, table, key, keys.to_batches(), coming.to_batches(), properties)
+            }
+            properties = CommitProperties(
+                app_transactions=[Transaction(*batch.transaction(table)), fence],
+                custom_metadata={"userMetadata": json.dumps(told, sort_keys=True)},
+            )
+            replace(lake, table, key, keys.to_batches(), coming.to_batches(), properties)
     checkpoint.write(lake, query, batch.generation, FIRST, OffsetRange(**batch.cut), is_committed=True)
     return table
 
@@ -75,18 +78,30 @@ def _named(table: Table) -> dict[str, str]:
     return {"operation": Operation.CORRECTION.value} if is_read else {}
 
 
-def stream_of(query: str) -> Derived:
+def stream_of(query: str) -> Derived | Joined:
     """Return the stream of a query behind the hot path."""
     stream = STREAMS[query]
-    if not isinstance(stream, Derived):
+    if not isinstance(stream, Derived | Joined):
         raise TypeError(f"{query} does not follow a table")
     return stream
 
 
-def rows_at(stream: Derived, source: DeltaTable) -> pa.Table:
-    """Return the rows that all of a source comes to, as it was opened, be it of a release before."""
-    rows = source.to_pyarrow_dataset(schema=arrow_schema(stream.source))
-    return stream.rows(rows.to_batches(columns=list(stream.columns)))
+def computed_at(stream: Derived | Joined, sources: Mapping[Table, DeltaTable | None]) -> Computed:
+    """Return what all rows of a stream's sources come to, as these were opened; None: nothing is read of one."""
+    if isinstance(stream, Joined):
+        return stream.computed({table: _rows_of(sources[table], table, read) for table, read in stream.columns.items()})
+    rows = stream.rows(_rows_of(sources[stream.source], stream.source, stream.columns))
+    return Computed({stream.target: rows}, stream.note(rows))
+
+
+def _rows_of(opened: DeltaTable | None, table: Table, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
+    """Return a table's rows, be it of a release before."""
+    if opened is None:
+        return ()
+    rows: Iterable[pa.RecordBatch] = opened.to_pyarrow_dataset(schema=arrow_schema(table)).to_batches(
+        columns=list(columns)
+    )
+    return rows
 
 
 def as_read(lake: str, query: str, generation: str) -> MicroBatch:

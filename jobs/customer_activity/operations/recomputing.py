@@ -20,7 +20,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import derived
-from customer_activity.engine.derived import Definition
+from customer_activity.engine.derived import Definition, Derived, Joined
 from customer_activity.errors import SettingsError
 from customer_activity.lake import audit, delta
 from customer_activity.lake.named_operations import epochs_of
@@ -61,8 +61,9 @@ def recompute(settings: Settings, stream: str, reason: str) -> list[str]:
             remedy="`activity rebuild --apply` corrects the tables on it, and `activity resync` topics",
         )
     delta.ensure_tables(settings.lake)
-    beside = topology.readers(current_rows.stream_of(stream).source)
-    together = [name for name in beside if _is_of_windows(name)] if _is_of_windows(stream) else [stream]
+    found, together = current_rows.stream_of(stream), [stream]
+    if isinstance(found, Derived) and _is_of_windows(stream):
+        together = [name for name in topology.readers(found.source) if name == stream or _is_of_windows(name)]
     streams = list(dict.fromkeys(name for one in together for name in _with_followers(one)))
     with lease.kept_out(settings.lake, streams) as held:
         _again(settings, streams, held.fencing_epoch)
@@ -87,7 +88,10 @@ def reprocess(settings: Settings, day: date, reason: str) -> Reprocessed:
     streams = [source, *(name for name in _with_followers(source) if _is_of_windows(name))]
     for name in streams[1:]:
         found = current_rows.stream_of(name)
-        derived.require_same(lake, found.spec, found.target, Definition.of(settings))
+        if isinstance(found, Joined):
+            found.as_set(settings).require_same(lake)
+        else:
+            derived.require_same(lake, found.spec, found.target, Definition.of(settings))
     with lease.kept_out(lake, streams) as held:
         _again(settings, [source, *topology.writers(Table.LATE_EVENTS)], held.fencing_epoch)  # all that waits
         late = sorted(_late_of(settings, day) - derived.reprocessed(lake))

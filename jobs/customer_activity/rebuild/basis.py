@@ -16,7 +16,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.resumption import NOTHING, read_by, refuse_snapshot
-from customer_activity.engine.derived import Derived
+from customer_activity.engine.derived import Derived, Joined
 from customer_activity.errors import TransientError
 from customer_activity.lake import delta, deltalog, feeds, history
 from customer_activity.operations import current_rows
@@ -25,11 +25,11 @@ from customer_activity.topology import Edge, Spec
 
 
 class Current(NamedTuple):
-    """A table of a stream behind the hot path, and the one that it follows as far as it has read it; None: nothing."""
+    """The tables of a stream behind the hot path, and its sources as far as they were read; None: nothing of one."""
 
-    stream: Derived
-    table: DeltaTable
-    source: DeltaTable | None
+    stream: Derived | Joined
+    tables: Mapping[Table, DeltaTable]
+    sources: Mapping[Table, DeltaTable | None]
 
 
 class Basis(NamedTuple):
@@ -48,7 +48,9 @@ class Basis(NamedTuple):
     @property
     def versions(self) -> dict[str, int]:
         """Version by table, for whoever wants to look at the same."""
-        both = {**self.landed, **self.live, **{each.stream.target: each.table for each in self.current}}
+        both = {**self.landed, **self.live}
+        for each in self.current:
+            both |= each.tables
         return {table.label: opened.version() for table, opened in both.items() if opened is not None}
 
     def landed_relations(self) -> Relations:
@@ -110,22 +112,43 @@ def newest(lake: str) -> Basis:
     made = [table for spec in topology.rebuilt() for table in spec.telling]
     opened = {table: _at(lake, table, deltalog.newest_version(lake, table)) for table in (*events, *made)}
     streams = (current_rows.stream_of(spec.name).as_noted(lake) for spec in topology.following())
-    current = [Current(each, _newest(lake, each.target), _newest(lake, each.source)) for each in streams]
+    current = [
+        Current(each, _tables(lake, each), {table: _newest(lake, table) for table in each.spec.sources})
+        for each in streams
+    ]
     return Basis({each: opened[each] for each in events}, {each: opened[each] for each in made}, current)
 
 
-def read_upto(lake: str, behind: Spec) -> int:
-    """Return the version of its source that a stream behind the hot path has read last; -1: nothing of it."""
-    (edge,) = behind.edges
-    return _read(lake, edge, _note(lake, edge.stream, edge.made, _newest(lake, edge.made)))
+def read_upto(lake: str, behind: Spec) -> dict[Table, int]:
+    """Return the version of each source that a stream behind the hot path has read last; -1: nothing of it."""
+    return {
+        edge.read: _read(lake, edge, _note(lake, edge.stream, edge.made, _newest(lake, edge.made)))
+        for edge in behind.edges
+    }
 
 
 def _as_noted(lake: str, spec: Spec) -> Current:
-    """Open a table of current rows, and its source at the version that its newest commit notes as read."""
+    """Open a stream's tables, and their sources at the versions that their newest commits note as read.
+
+    Raises:
+        TransientError: a part of a batch is in some of the tables, and not in all.
+    """
     stream = current_rows.stream_of(spec.name).as_noted(lake)
-    (edge,) = spec.edges
-    table = _newest(lake, edge.made)
-    return Current(stream, table, _at(lake, edge.read, _read(lake, edge, _note(lake, edge.stream, edge.made, table))))
+    tables = _tables(lake, stream)
+    notes = {table: _note(lake, spec.name, table, opened) for table, opened in tables.items()}
+    if len({(note.get("generation"), note.get("batch_id"), note.get("upto")) for note in notes.values()}) > 1:
+        raise TransientError(
+            f"{spec.name} is at work on a batch, or was interrupted in one",
+            remedy="let it go on (`activity stream --available-now`), then rebuild again",
+        )
+    sources = {edge.read: _at(lake, edge.read, _read(lake, edge, notes[edge.made])) for edge in spec.edges}
+    return Current(stream, tables, sources)
+
+
+def _tables(lake: str, stream: Derived | Joined) -> dict[Table, DeltaTable]:
+    """Open the tables that follow from a stream's sources."""
+    of_stream = stream.spec.telling if isinstance(stream, Joined) else [stream.target]
+    return {table: _newest(lake, table) for table in of_stream}
 
 
 def _with_repairs(lake: str, table: Table, read: DeltaTable | None) -> DeltaTable | None:

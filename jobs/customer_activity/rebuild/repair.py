@@ -186,15 +186,16 @@ def at_rest(spark: SparkSession, settings: Settings, on_step: OnStep, *, even_if
 
 
 def _can_go_on(lake: str, behind: Spec) -> bool:
-    """Whether a stream behind the hot path can read what its source has had since it last did."""
-    (source,) = behind.sources
-    read = basis.read_upto(lake, behind)
-    newest = deltalog.newest_version(lake, source)
-    try:
-        feeds.read(lake, {source: []}, {source: (min(read, newest), newest)})
-    except (ChangeFeedLost, ForeignCommit):
-        return False
-    return read <= newest
+    """Whether a stream behind the hot path can read what its sources have had since it last did."""
+    for source, read in basis.read_upto(lake, behind).items():
+        newest = deltalog.newest_version(lake, source)
+        try:
+            feeds.read(lake, {source: []}, {source: (min(read, newest), newest)})
+        except (ChangeFeedLost, ForeignCommit):
+            return False
+        if read > newest:
+            return False
+    return True
 
 
 @contextmanager

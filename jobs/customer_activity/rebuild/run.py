@@ -127,20 +127,25 @@ def built(
     snapshot.add(database, {f"rebuilt.{basis.name_of(table)}": _rows(shadow, table) for table in found.live})
     is_everybody = choice.is_everybody
     tables = [comparison.compare(database, side, is_everybody=is_everybody) for side in comparison.sides()]
-    tables += [_compared_current(database, current, is_everybody=is_everybody) for current in found.current]
+    for current in found.current:
+        tables += _compared_current(database, current, is_everybody=is_everybody)
     return Rebuilt(found.versions, customers, records, tables, time.monotonic() - started)
 
 
-def _compared_current(database: duckdb.DuckDBPyConnection, current: Current, *, is_everybody: bool) -> Compared:
-    """Compare a table of current rows with what its source comes to."""
-    side = comparison.side_of(current.stream.spec, current.stream.target)
-    if not is_everybody and "customer_id" not in side.columns:  # its rows are of nobody, so of nobody that is chosen
-        return Compared(side.table.label, 0, 0, 0, 0, 0, {}, [])
-    made = arrow_schema(side.table).empty_table()
-    if current.source is not None:
-        made = current_rows.rows_at(current.stream, current.source)
-    snapshot.add(database, {f"live.{side.name}": snapshot.relation(current.table), f"rebuilt.{side.name}": made})
-    return comparison.compare(database, side, is_everybody=is_everybody)
+def _compared_current(
+    database: duckdb.DuckDBPyConnection, current: Current, *, is_everybody: bool
+) -> Iterator[Compared]:
+    """Compare the tables of a stream behind the hot path with what its sources come to."""
+    made = {table: arrow_schema(table).empty_table() for table in current.tables}
+    if any(opened is not None for opened in current.sources.values()):
+        made |= current_rows.computed_at(current.stream, current.sources).tables
+    for table, opened in current.tables.items():
+        side = comparison.side_of(current.stream.spec, table)
+        if not is_everybody and "customer_id" not in side.columns:  # its rows are of nobody, so of nobody chosen
+            yield Compared(side.table.label, 0, 0, 0, 0, 0, {}, [])
+            continue
+        snapshot.add(database, {f"live.{side.name}": snapshot.relation(opened), f"rebuilt.{side.name}": made[table]})
+        yield comparison.compare(database, side, is_everybody=is_everybody)
 
 
 @contextmanager

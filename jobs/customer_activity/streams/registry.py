@@ -15,6 +15,7 @@ from customer_activity.streams.current import activity, profiles, summaries
 from customer_activity.streams.enrichment import stream as enrichment
 from customer_activity.streams.event_time import stream as event_time
 from customer_activity.streams.gold import stream as gold
+from customer_activity.streams.payments import stream as payments
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.routing import stream as routing
 from customer_activity.streams.routing import topics as routed
@@ -41,6 +42,7 @@ ALL: tuple[Stream, ...] = (
     alerts.STREAM,
     alerts_topic.STREAM,
     payment_events.STREAM,
+    payments.STREAM,
 )
 STREAMS = {stream.spec.name: stream for stream in ALL}
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from customer_activity.catalog import Table
 from customer_activity.settings import Settings
 from customer_activity.verification import comparison, declared, kafka_input, lake, oracle, order, totals
-from customer_activity.verification.comparison import Check, Commits, compare_rows
+from customer_activity.verification.comparison import BRONZE, PAYMENTS, Check, Commits, compare_rows
 from customer_activity.verification.declared import Declared
 from customer_activity.verification.landing import (
     LANDED_COLUMNS,
@@ -19,7 +19,7 @@ from customer_activity.verification.landing import (
 )
 from customer_activity.verification.oracle import Expected
 from customer_activity.verification.order import Notes, Order
-from customer_activity.verification.records import Profile, Purchase
+from customer_activity.verification.records import Payment, Profile, Purchase
 from customer_activity.verification.sampling import restrict
 from customer_activity.verification.view import ViewTopic
 
@@ -39,21 +39,42 @@ def subject(check: Check) -> str:
     return check.name.partition(": ")[0].partition(" of ")[0]
 
 
+class Input(NamedTuple):
+    """An input topic: by which stream its records land, in which table, and what they are."""
+
+    topic: str
+    stream: str
+    table: Table
+    kind: type[Purchase | Profile | Payment]
+
+
+def inputs(settings: Settings, tables: Collection[Table]) -> list[Input]:
+    """Return the input topics: that of payments where their table is looked at."""
+    found = [
+        Input(settings.purchase_topic, BRONZE, Table.PURCHASE_EVENTS, Purchase),
+        Input(settings.profile_topic, BRONZE, Table.PROFILE_EVENTS, Profile),
+        Input(settings.payment_topic, PAYMENTS, Table.PAYMENT_EVENTS, Payment),
+    ]
+    return [each for each in found if each.table in tables]
+
+
 class Told(NamedTuple):
     """What the lake says of itself at some versions of its tables."""
 
     versions: tuple[int, ...]
     commits: dict[Table, Commits]  # of the tables whose commits carry the accounting
-    notes: Notes
+    notes: Mapping[str, Notes]  # by input topic
     orders: dict[str, Order]  # by input topic, where bronze put its records
 
 
 def tell(settings: Settings, tables: lake.Tables) -> Told:
     """Read what the lake says of itself."""
-    commits = {table: lake.commits(settings.lake, table, tables[table]) for table in COUNTED}
-    notes = Notes.of(metadata for table in lake.LANDED_AT for metadata in commits[table].metadata)
+    landed = [table for table in lake.LANDED_AT if table in tables]
+    commits = {table: lake.commits(settings.lake, table, tables[table]) for table in dict.fromkeys([*COUNTED, *landed])}
+    metadata = [note for table in landed for note in commits[table].metadata]
+    notes = {each.topic: Notes.of(metadata, each.stream) for each in inputs(settings, tables)}
     places = lake.places(tables)
-    orders = {topic: order.read(places, topic, notes) for topic in (settings.purchase_topic, settings.profile_topic)}
+    orders = {topic: order.read(places, topic, of_topic) for topic, of_topic in notes.items()}
     return Told(lake.versions(tables), commits, notes, orders)
 
 
@@ -70,20 +91,19 @@ def compare(
     on_step: OnStep,
 ) -> tuple[list[Check], Expected]:
     """Make the checks against the tables as they were opened; those of bronze in any case: they tell the order."""
-    purchases, profiles = sources
+    purchases, profiles, *payments = sources
     on_step("comparing bronze")
     for source in sources:
-        source.beyond, source.notes = 0, told.notes
+        source.beyond, source.notes = 0, told.notes[source.topic]
     checks = [
         compare_landed(table.label, source, kind, lake.landed(tables, table, LANDED_COLUMNS[kind]))
-        for table, source, kind in (
-            (Table.PURCHASE_EVENTS, purchases, Purchase),
-            (Table.PROFILE_EVENTS, profiles, Profile),
-        )
+        for source, (_, _, table, kind) in zip(sources, inputs(settings, tables), strict=True)
     ]
-    checks += [order.compare(topic, placed, told.notes.replays) for topic, placed in told.orders.items()]
+    checks += [order.compare(topic, placed, told.notes[topic].replays) for topic, placed in told.orders.items()]
     overflowing: list[str] = []
     quarantine = without_totals(lake.landed(tables, Table.QUARANTINE, ["reason"]), overflowing)
+    if not payments:  # of a time when their streams were on
+        quarantine = (row for row in quarantine if row.topic != settings.payment_topic)
     refused = quarantined(sources, view.holding(settings.view_topic, quarantine))
     on_step("recomputing")
     expected = oracle.expect(
@@ -93,6 +113,8 @@ def compare(
         profile_topic=settings.profile_topic,
         currency=settings.currency,
     )
+    for source in payments:
+        expected = oracle.with_payments(expected, source.log, source.topic)
     on_step("comparing quarantine, silver and gold")
     checks += comparison.compare_quarantine(expected.quarantine, refused)
     if overflowing or expected.frozen:

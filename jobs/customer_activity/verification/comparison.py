@@ -22,17 +22,19 @@ from customer_activity.verification.records import (
     STALE,
     Activity,
     Coordinates,
+    Payment,
     Profile,
     Purchase,
     Refused,
     Summary,
 )
 
-BRONZE, SILVER = "bronze", "silver"  # what their commits call themselves
+BRONZE, SILVER, PAYMENTS = "bronze", "silver", "payment_events"  # what their commits call themselves
 EXAMPLES = 5
 
 PURCHASE_COLUMNS = Purchase._fields[:11]
 PROFILE_COLUMNS = Profile._fields[:10]
+PAYMENT_COLUMNS = Payment._fields[:10]
 SUMMARY_COLUMNS = Summary._fields
 GOLD_COLUMNS = (*Activity._fields, "view_version")
 
@@ -42,6 +44,11 @@ REPLAYED = "replayed"  # brought back from quarantine, where bronze had counted 
 SHOWN = frozenset(
     {"purchase_count", "total_amount", "amount", "currency", "partition", "offset", "landing", "view_version"}
 )
+OF_QUERY = {  # what of its counts is told by whose commits
+    BRONZE: (READ, QUARANTINED),
+    SILVER: (ACCEPTED, QUARANTINED, DUPLICATE, STALE),
+    PAYMENTS: (READ, ACCEPTED, QUARANTINED),
+}
 MONEY = frozenset({"total_amount", "amount"})
 
 
@@ -226,16 +233,18 @@ def _sum_batches(topic: str, metadata: Iterable[Mapping[str, Any]]) -> dict[str,
     """
     batches: dict[tuple[Any, ...], Counter[str]] = {}
     for commit in metadata:
-        if commit.get("query") in (BRONZE, SILVER, REPLAY):
+        if commit.get("query") in (BRONZE, SILVER, PAYMENTS, REPLAY):
             counts: dict[str, int] = commit.get("counts", {}).get(topic, {})
             batch = (commit["query"], commit.get("generation"), commit.get("batch_id"), commit.get("upto"))
             batches[batch] = batches.get(batch, Counter[str]()) | Counter[str](counts)
     total: Counter[str] = Counter()
+    is_judged = all(query != PAYMENTS for (query, *_), counted in batches.items() if counted)  # by silver
     for (query, *_), counted in batches.items():
         if query == REPLAY:
             total[QUARANTINED] -= counted[REPLAYED]
+            total[ACCEPTED] += 0 if is_judged else counted[REPLAYED]
             continue
-        of_query = (READ, QUARANTINED) if query == BRONZE else (ACCEPTED, QUARANTINED, DUPLICATE, STALE)
+        of_query = OF_QUERY[str(query)]
         for outcome in of_query:
             total[outcome] += counted[outcome]
     return {outcome: total[outcome] for outcome in OUTCOMES}

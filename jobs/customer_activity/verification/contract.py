@@ -43,7 +43,17 @@ PROFILE_TYPES: Mapping[str, str] = {
     "updatedAtEpochMillis": "integer",
 }
 
+PAYMENT_TYPES: Mapping[str, str] = {
+    "purchaseId": "text",
+    "paymentId": "text",
+    "customerId": "text?",
+    "amount": "number",
+    "currency": "text",
+    "confirmedAtEpochMillis": "integer",
+}
+
 PurchaseFields = tuple[str, str, str | None, int, str, int, int | None]
+PaymentFields = tuple[str, str, str | None, int, str, int]
 ProfileFields = tuple[str, str | None, str | None, str | None, str | None, int | None]
 
 
@@ -101,6 +111,48 @@ def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
         return Reason.TIMESTAMP_IN_FUTURE
     # A million records name a few thousand customers and products: keep each name once.
     return purchase_id, intern(customer_id), product_id and intern(product_id), cents, currency, occurred_at, risk
+
+
+def payment(  # noqa: PLR0911 - one return a rule, in the order of the rules
+    key: bytes | None, value: bytes | None, timestamp: int | None, *, landed_at: int | None, rules: int
+) -> PaymentFields | Reason:
+    """Read a payment record, as `purchase` does; it may be in any currency.
+
+    Returns:
+        Purchase id, payment id, customer id, amount in cents, currency, time of confirmation in milliseconds; or why
+        the record is refused.
+    """
+    if not key:
+        return Reason.MISSING_KEY
+    if value is None:
+        return Reason.MISSING_VALUE
+    decoded = _decode(key, value)
+    if isinstance(decoded, Reason):
+        return decoded
+    key_text, fields = decoded
+    get = fields.get
+    purchase_id, payment_id, customer_id = get("purchaseId"), get("paymentId"), get("customerId")
+    amount, code, confirmed_at = get("amount"), get("currency"), get("confirmedAtEpochMillis")
+    if not (
+        type(purchase_id) is type(payment_id) is type(code) is str
+        and type(confirmed_at) is int
+        and (type(amount) is NumberText or type(amount) is int)
+        and (customer_id is None or type(customer_id) is str)
+    ):
+        return _first_fault(fields, PAYMENT_TYPES)
+    cents = cents_of(amount)
+    is_named = purchase_id and payment_id and customer_id != ""
+    if not is_named or cents is None or not 0 <= confirmed_at <= LATEST_MILLIS:
+        return Reason.OUT_OF_RANGE
+    if not _CURRENCY_CODE.fullmatch(code) or _is_refused_since(
+        rules, timestamp, key_text, purchase_id, payment_id, customer_id or ""
+    ):
+        return Reason.OUT_OF_RANGE
+    if purchase_id != key_text:
+        return Reason.KEY_MISMATCH
+    if confirmed_at > latest_event(timestamp, landed_at, rules):
+        return Reason.TIMESTAMP_IN_FUTURE
+    return purchase_id, payment_id, customer_id and intern(customer_id), cents, code, confirmed_at
 
 
 def profile(  # noqa: PLR0911 - one return a rule, in the order of the rules

@@ -7,6 +7,7 @@ same names in silver, amounts as decimals and times as timestamps with time zone
     profiles     the current profiles, one row a customer_id
     profile_changes
                  every record that changed a profile, with `is_tombstone`
+    payments     the valid payment records, with their coordinates; none where their streams are off
 
 and what was decided or set when the tables were computed, which the input does not tell:
 
@@ -15,8 +16,8 @@ and what was decided or set when the tables were computed, which the input does 
     products     the table reference.products, likewise
     catalogue_versions, routing_rules
                  the tables of these names, likewise
-    definition   one row, by which the table was computed, as its newest commit notes it: of windows `time_zone`,
-                 `grace_hours` and `session_gap_minutes`, of alerts their limits
+    definition   one row, by which the table was computed, as its newest commit notes it: of windows and payments
+                 `time_zone`, `grace_hours`, `session_gap_minutes` and `payment_minutes`, of alerts their limits
     days         the days of such a time zone around the purchases, by Python's zoneinfo: `day`, `begins`, `is_there`
 """
 
@@ -39,6 +40,7 @@ from customer_activity.errors import TerminalError
 from customer_activity.verification.comparison import (
     EXAMPLES,
     MONEY,
+    PAYMENT_COLUMNS,
     PROFILE_COLUMNS,
     PURCHASE_COLUMNS,
     Check,
@@ -47,7 +49,7 @@ from customer_activity.verification.comparison import (
 )
 from customer_activity.verification.oracle import Expected
 
-TIMES = frozenset({"occurred_at", "updated_at", "kafka_timestamp"})
+TIMES = frozenset({"occurred_at", "updated_at", "confirmed_at", "kafka_timestamp"})
 KINDS = {
     "risk_score": pa.int64(),
     "partition": pa.int32(),
@@ -64,11 +66,12 @@ DECIDED = {
     "catalogue_versions": Table.CATALOGUE_VERSIONS,
     "routing_rules": Table.ROUTING_RULES,
 }
-# What commits note of windows and of alerts.
+# What commits note of windows and payments, and of alerts.
 DEFINITION = pa.schema(
     [
         ("time_zone", pa.string()),
-        *((name, pa.float64()) for name in ("grace_hours", "session_gap_minutes", "grace_minutes")),
+        *((name, pa.float64()) for name in ("grace_hours", "session_gap_minutes", "payment_minutes")),
+        ("grace_minutes", pa.float64()),
         *((name, pa.int64()) for name in ("window_minutes", "window_purchases", "window_amount")),
         *((name, pa.int64()) for name in ("gap_minutes", "session_purchases", "session_amount", "session_risk")),
     ]
@@ -99,6 +102,7 @@ def opened(expected: Expected, tables: Mapping[Table, DeltaTable]) -> Iterator[d
         "purchases": _relation(PURCHASE_COLUMNS, expected.purchases.values()),
         "profiles": _relation(PROFILE_COLUMNS, expected.profiles.values()),
         "profile_changes": _relation((*PROFILE_COLUMNS, "is_tombstone"), expected.profile_changes),
+        "payments": _relation(PAYMENT_COLUMNS, expected.payments.values()),
     }
     with tempfile.TemporaryDirectory(prefix="activity-") as spill, duckdb.connect(":memory:") as database:
         database.execute(f"SET temp_directory = '{spill}'")

@@ -28,6 +28,7 @@ ADDED = (LANDING, "risk_score")  # whole numbers that releases have added: null 
 LANDED_AT = {
     Table.PURCHASE_EVENTS: "ingested_at",
     Table.PROFILE_EVENTS: "ingested_at",
+    Table.PAYMENT_EVENTS: "ingested_at",
     Table.QUARANTINE: "quarantined_at",
 }
 
@@ -131,6 +132,8 @@ def places(tables: Tables) -> pa.Table:
     """Return the coordinates and the landing of every row that bronze wrote; `order.COLUMNS`."""
     parts = []
     for name, stamp in LANDED_AT.items():
+        if name not in tables:
+            continue
         dataset = tables[name].to_pyarrow_dataset()
         reason = ("reason",) if "reason" in dataset.schema.names else ()
         found = dataset.to_table(columns=_selected(dataset.schema, (*COLUMNS[:-1], stamp, *reason)))

@@ -12,6 +12,7 @@ from typing import Any
 
 from customer_activity.catalog import Reason
 from customer_activity.verification.comparison import (
+    PAYMENT_COLUMNS,
     PROFILE_COLUMNS,
     PURCHASE_COLUMNS,
     Check,
@@ -25,6 +26,7 @@ from customer_activity.verification.records import (
     NOT_LANDED,
     NOWHERE,
     Log,
+    Payment,
     Place,
     Profile,
     Purchase,
@@ -37,6 +39,7 @@ from customer_activity.verification.records import (
 LANDED_COLUMNS: dict[type[Record], tuple[str, ...]] = {
     Purchase: PURCHASE_COLUMNS[:6],
     Profile: (*PROFILE_COLUMNS[:6], "is_tombstone"),
+    Payment: PAYMENT_COLUMNS[:6],
 }
 
 
@@ -75,7 +78,9 @@ class TopicInput:
     def follow(self, records: Iterable[RawRecord], upto: dict[int, int]) -> None:
         """Take note of whose records arrived after the end; one that is refused changes nobody's row."""
         judged = (self.judge(raw, NOWHERE) for raw in records)
-        self.moving.update(record.customer_id for record in judged if not isinstance(record, Refused))
+        self.moving.update(
+            record.customer_id for record in judged if not isinstance(record, Refused) and record.customer_id
+        )
         self.followed = upto
 
     def find(self, row: Landed, *, decides: bool) -> Record | None:
@@ -117,7 +122,9 @@ class TopicInput:
                 yield row
 
 
-def compare_landed(name: str, source: TopicInput, kind: type[Purchase | Profile], rows: Iterable[Landed]) -> Check:
+def compare_landed(
+    name: str, source: TopicInput, kind: type[Purchase | Profile | Payment], rows: Iterable[Landed]
+) -> Check:
     """Compare a bronze table with its topic: every valid record exactly once, byte for byte, and read correctly."""
     differences = Differences()
     columns = LANDED_COLUMNS[kind]
@@ -174,8 +181,8 @@ def without_totals(rows: Iterable[Landed], customers: list[str]) -> Iterator[Lan
             yield row
 
 
-def _fields(record: Purchase | Profile) -> tuple[Any, ...]:
-    return record[:6] if isinstance(record, Purchase) else (*record[:6], record.is_tombstone)
+def _fields(record: Purchase | Profile | Payment) -> tuple[Any, ...]:
+    return (*record[:6], record.is_tombstone) if isinstance(record, Profile) else record[:6]
 
 
 def _place(topic: str, raw: RawRecord) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from customer_activity.catalog import Reason
@@ -24,6 +24,7 @@ from customer_activity.verification.records import (
     Bought,
     Coordinates,
     Log,
+    Payment,
     Place,
     Profile,
     Purchase,
@@ -49,6 +50,7 @@ class Expected:
     outcomes: dict[
         str, Counter[str]
     ]  # by topic, how many records were read, accepted, quarantined, duplicate and stale
+    payments: dict[tuple[int, int], Payment] = field(default_factory=dict)  # all of them, by partition and offset
 
 
 def judge_purchase(raw: RawRecord, place: Place, currency: str) -> Purchase | Refused:
@@ -58,6 +60,15 @@ def judge_purchase(raw: RawRecord, place: Place, currency: str) -> Purchase | Re
     if isinstance(fields, Reason):
         return Refused(fields, raw.partition, raw.offset, landing, raw.fingerprint)
     return Purchase(*fields, raw.partition, raw.offset, dated(raw), landing, raw.fingerprint)
+
+
+def judge_payment(raw: RawRecord, place: Place) -> Payment | Refused:
+    """Read one record of the payment topic."""
+    landing, landed_at, rules = place
+    fields = contract.payment(raw.key, raw.value, raw.timestamp, landed_at=landed_at, rules=rules)
+    if isinstance(fields, Reason):
+        return Refused(fields, raw.partition, raw.offset, landing, raw.fingerprint)
+    return Payment(*fields, raw.partition, raw.offset, dated(raw), landing, raw.fingerprint)
 
 
 def judge_profile(raw: RawRecord, place: Place) -> Profile | Refused:
@@ -95,6 +106,21 @@ def expect(purchase_log: Log, profile_log: Log, *, purchase_topic: str, profile_
         quarantine,
         {purchase_topic: purchase_outcomes, profile_topic: profile_outcomes},
     )
+
+
+def with_payments(expected: Expected, log: Log, topic: str) -> Expected:
+    """Add the payment topic's records: each valid one is a payment, whatever becomes of it."""
+    payments, quarantine = {}, dict(expected.quarantine)
+    for partition, records in log.items():
+        for offset, record in records.items():
+            if isinstance(record, Payment):
+                payments[partition, offset] = record
+            else:
+                quarantine[topic, partition, offset] = cast("Refused", record)
+    refused = len(quarantine) - len(expected.quarantine)
+    counts = (len(payments) + refused, len(payments), refused, 0, 0)
+    outcomes = {**expected.outcomes, topic: Counter(dict(zip(OUTCOMES, counts, strict=True)))}
+    return replace(expected, payments=payments, quarantine=quarantine, outcomes=outcomes)
 
 
 def in_order(log: Log) -> Iterator[Record]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import REPLAY, Reason
-from customer_activity.verification.comparison import Check, Differences
+from customer_activity.verification.comparison import BRONZE, PAYMENTS, Check, Differences
 from customer_activity.verification.records import BEFORE_NUMBERS, NEWEST_RULES, NOWHERE, Place
 
 # Rows of quarantine that are in bronze's events, too, or have no coordinates: not bronze wrote them.
@@ -24,15 +24,15 @@ COLUMNS = ("topic", "partition", "offset", "landing", "landed_at")
 
 
 class Notes(NamedTuple):
-    """What bronze's commits say of the landings."""
+    """What commits say of the landings."""
 
     rules: Mapping[int, int]  # version of the contract's rules by landing
     replays: frozenset[int]  # landings that brought records back from quarantine
 
     @classmethod
-    def of(cls, metadata: Iterable[Mapping[str, Any]]) -> Notes:
-        """Read them from the `userMetadata` of commits."""
-        noted = [note for note in metadata if type(note.get("landing")) is int]
+    def of(cls, metadata: Iterable[Mapping[str, Any]], stream: str = BRONZE) -> Notes:
+        """Read them from the `userMetadata` of commits: those of one of the streams that land records."""
+        noted = [note for note in metadata if type(note.get("landing")) is int and _stream_of(note) == stream]
         return cls(
             {note["landing"]: int(note.get("rules", NEWEST_RULES)) for note in noted},
             frozenset(note["landing"] for note in noted if note.get("query") == REPLAY),
@@ -44,6 +44,12 @@ class Notes(NamedTuple):
             return BEFORE_NUMBERS
         rules = self.rules.get(landing)
         return Place(landing, landed_at, min(self.rules.values(), default=NEWEST_RULES) if rules is None else rules)
+
+
+def _stream_of(note: Mapping[str, Any]) -> str:
+    """Return whose landing a commit tells of: bronze's, where it does not say."""
+    query = note.get("query")
+    return PAYMENTS if query == PAYMENTS else str(note.get("replayed_to", BRONZE))
 
 
 class Run(NamedTuple):

@@ -65,6 +65,22 @@ class Purchase(NamedTuple):
     fingerprint: int
 
 
+class Payment(NamedTuple):
+    """A valid payment record; the first ten fields are relation `payments` of what streams declare."""
+
+    purchase_id: str
+    payment_id: str
+    customer_id: str | None
+    amount: int
+    currency: str
+    confirmed_at: int
+    partition: int
+    offset: int
+    kafka_timestamp: int
+    landing: int | None
+    fingerprint: int
+
+
 class Profile(NamedTuple):
     """A valid profile record; the first ten fields are silver.customer_profiles' columns. A tombstone has no name."""
 
@@ -130,5 +146,5 @@ class Bought(NamedTuple):
     last_kafka_timestamp: int
 
 
-Record = Purchase | Profile | Refused
+Record = Purchase | Profile | Payment | Refused
 Log = dict[int, dict[int, Record]]  # partition, offset

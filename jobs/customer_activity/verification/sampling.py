@@ -34,4 +34,5 @@ def restrict(expected: Expected, customers: frozenset[str]) -> Expected:
         {key: frozen for key, frozen in expected.frozen.items() if key in customers},
         expected.quarantine,
         expected.outcomes,
+        expected.payments,
     )

@@ -12,13 +12,24 @@ from functools import partial
 from customer_activity.errors import TransientError
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input, lake, oracle, settling
-from customer_activity.verification.checking import ALL, KNOWN, VIEW, OnStep, Told, compare, moving, subject, tell
+from customer_activity.verification.checking import (
+    ALL,
+    KNOWN,
+    VIEW,
+    OnStep,
+    Told,
+    compare,
+    inputs,
+    moving,
+    subject,
+    tell,
+)
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.declared import Declared
 from customer_activity.verification.landing import TopicInput
 from customer_activity.verification.published import PublishedTopic, Seen
 from customer_activity.verification.published import compare as compare_published
-from customer_activity.verification.records import Place, RawRecord, Record
+from customer_activity.verification.records import Payment, Place, Profile, Purchase, RawRecord, Record
 from customer_activity.verification.sampling import choose
 from customer_activity.verification.view import ViewTopic
 
@@ -72,7 +83,8 @@ def verify(
         seed: of the sample.
         only: what is compared: tables by their labels, the view, the order of landings, the accounting; all of it when
             not given.
-        others: tables that the oracle does not know, with what their streams say that they must hold.
+        others: tables that the oracle does not know, with what their streams say that they must hold; with that of
+            payment records among them their topic is read, too.
         published: topics that publish tables, beside the view.
         on_step: told what is being done.
 
@@ -86,16 +98,18 @@ def verify(
     only = ALL.union(named) if only is None else only
     published = [each for each in published if each.topic in only]
     wanted = [*sorted(KNOWN), *(each.table for each in others)]
+    others = [each for each in others if each.table not in lake.LANDED_AT]
     tables = lake.open_tables(settings, wanted)  # before a million records are read for nothing
     with _without_garbage_collection():
         on_step("reading the order of bronze")
         told = tell(settings, tables)
         judge_purchase = partial(oracle.judge_purchase, currency=settings.currency)
-        judges: dict[str, Judge] = {
-            settings.purchase_topic: judge_purchase,
-            settings.profile_topic: oracle.judge_profile,
+        judges: dict[type, Judge] = {
+            Purchase: judge_purchase,
+            Profile: oracle.judge_profile,
+            Payment: oracle.judge_payment,
         }
-        sources = [_read(settings, topic, judge, told, on_step) for topic, judge in judges.items()]
+        sources = [_read(settings, each.topic, judges[each.kind], told, on_step) for each in inputs(settings, tables)]
         view, positions = ViewTopic(), kafka_input.begins(settings, settings.view_topic)
         seen = {each.topic: Seen() for each in published}
         deadline = None
@@ -172,7 +186,7 @@ def _read(settings: Settings, topic: str, judge: Judge, told: Told, on_step: OnS
     """Read an input topic up to its present end."""
     on_step(f"reading {topic}")
     begin, end = kafka_input.begins(settings, topic), kafka_input.ends(settings, topic)
-    source = TopicInput(topic, judge, begin, end, kafka_input.is_compacted(settings, topic), told.notes)
+    source = TopicInput(topic, judge, begin, end, kafka_input.is_compacted(settings, topic), told.notes[topic])
     source.take(kafka_input.read(settings, topic, begin, end), told.orders[topic])
     return source
 

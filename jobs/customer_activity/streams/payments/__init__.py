@@ -1,0 +1,1 @@
+"""Payments: which purchases are paid, which are not, and which payments make none paid."""

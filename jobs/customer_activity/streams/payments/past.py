@@ -1,0 +1,98 @@
+"""What was read before of some purchases and payments, looked up in tables by their keys.
+
+Statistics tell which files may have a key or an event time; the others are not opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.tables import OWED, UTC_MICROS, arrow_schema
+from customer_activity.streams.payments.matching import PAYMENT, PURCHASE
+
+# What a payment of silver.paid_purchases has agreed in with its purchase is there once.
+_OWED_SCHEMA = pa.schema(OWED)
+
+
+@dataclass(frozen=True)
+class Past:
+    """The tables of payments, and the purchases up to a landing.
+
+    Attributes:
+        lake: where they are.
+        landed_to: purchases of later landings are not read yet.
+    """
+
+    lake: str
+    landed_to: int
+
+    def unmatched(self, ids: pa.Array) -> pa.Table:
+        """Return the rows of payments of these purchases that were unmatched."""
+        return self._of(Table.UNMATCHED_PAYMENTS, arrow_schema(Table.UNMATCHED_PAYMENTS).names, ids)
+
+    def paid(self, purchases: pa.Table) -> pa.Table:
+        """Return those of some purchases that are paid."""
+        within = _between(purchases.column("occurred_at"))
+        return self._of(Table.PAID, arrow_schema(Table.PAID).names, purchases.column("purchase_id"), within)
+
+    def purchases(self, ids: pa.Array, *, around: pa.ChunkedArray, within: int) -> pa.Table:
+        """Return the purchases with these ids: first those of about the time of their payments, then all others."""
+        near = _between(around, before=within)
+        found = self._of(Table.TIMED_PURCHASES, PURCHASE, ids, self._is_read & near)
+        missing = ids.filter(pc.invert(pc.is_in(ids, found.column("purchase_id").combine_chunks())))
+        older = self._of(Table.TIMED_PURCHASES, PURCHASE, missing, self._is_read & ~near)
+        return pa.concat_tables([found, older])
+
+    def purchases_between(self, first: int | None, last: int | None) -> pa.Table:
+        """Return the purchases after one event time (None: from the beginning) up to another one (None: none)."""
+        if last is None or first == last:
+            return _OWED_SCHEMA.empty_table()
+        is_wanted = self._is_read & (pc.field("occurred_at") <= pa.scalar(last, pa.int64()).cast(UTC_MICROS))
+        if first is not None:
+            is_wanted &= pc.field("occurred_at") > pa.scalar(first, pa.int64()).cast(UTC_MICROS)
+        return self._read(Table.TIMED_PURCHASES, PURCHASE, is_wanted)
+
+    @staticmethod
+    def as_payments(paid: pa.Table) -> pa.Table:
+        """Return the payments that count, as they are matched; who paid is who bought, where the payment says."""
+        return paid.select(PAYMENT)
+
+    @property
+    def _is_read(self) -> pc.Expression:
+        return pc.field("landing").is_null() | (pc.field("landing") <= self.landed_to)
+
+    def _of(
+        self, table: Table, columns: list[str], ids: pa.Array | pa.ChunkedArray, but: pc.Expression | None = None
+    ) -> pa.Table:
+        if not len(ids):
+            return self._read(table, columns, None)
+        ends = pc.min_max(ids)
+        key = pc.field("purchase_id")
+        # The range first: it leads to files, a list of keys does not.
+        is_wanted = (key >= ends["min"]) & (key <= ends["max"]) & key.isin(pa.array(ids.to_pylist(), pa.string()))
+        return self._read(table, columns, is_wanted if but is None else but & is_wanted)
+
+    def _read(self, table: Table, columns: list[str], is_wanted: pc.Expression | None) -> pa.Table:
+        schema = arrow_schema(table)
+        wanted = pa.schema([schema.field(name) for name in columns])
+        if is_wanted is None:
+            return wanted.empty_table()
+        rows = DeltaTable(table_path(self.lake, table)).to_pyarrow_dataset(schema=schema)
+        return rows.to_table(columns=columns, filter=is_wanted).cast(wanted)
+
+
+def _between(times: pa.ChunkedArray, before: int = 0) -> pc.Expression:
+    """Return the condition that an event time is among others, or so many microseconds before the first."""
+    ends = pc.min_max(times.cast(pa.int64()))
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    if first is None:
+        return pc.field("occurred_at").is_null()  # of no purchase
+    at = pc.field("occurred_at")
+    return (at >= pa.scalar(first - before, pa.int64()).cast(UTC_MICROS)) & (
+        at <= pa.scalar(last, pa.int64()).cast(UTC_MICROS)
+    )

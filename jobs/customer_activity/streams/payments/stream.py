@@ -1,0 +1,217 @@
+"""Payments: each purchase with the payment that counts, those that nobody paid, and payments that match none.
+
+Reads      silver.timed_purchases and bronze.payment_events, change data feeds
+Writes     silver.paid_purchases (append), silver.unpaid_purchases and ops.unmatched_payments (merge)
+Grain      one row per purchase that is paid, or that is not in time; one per payment that makes no purchase paid
+On restart what the newest commit to ops.unmatched_payments notes as read is left out; of a part that a crash ended
+           every write is made from all that is known of its purchases, so that it is the same once more
+
+What it has to know of the past is in its own tables. A payment that was read is in one of two: it counts, or it is
+unmatched and may count later. A purchase that was read is paid, unpaid, or waits: then its event time is behind the
+watermark by less than the payment time and the grace, and file statistics lead to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine import derived
+from customer_activity.engine.changes import ChangeStream, table_of
+from customer_activity.engine.closing import NOTE as CLOSED_TO
+from customer_activity.engine.closing import WATERMARK, Closing
+from customer_activity.engine.derived import DEFINITION, MICROS_A_MINUTE, MICROS_AN_HOUR, Computed
+from customer_activity.engine.stream import Append, Context, Merge, Opened, Steps
+from customer_activity.errors import SettingsError
+from customer_activity.lake.feeds import Feed
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.settings import Settings
+from customer_activity.streams.payments import expected
+from customer_activity.streams.payments.matching import PAYMENT, PLACE, PURCHASE, Matched, match, unpaid, without
+from customer_activity.streams.payments.past import Past
+from customer_activity.topology import Reads, Spec, Writes
+
+LANDED_TO = "purchases_landed_to"  # in the note of a commit: the newest landing of the purchases that were read
+GONE = "gone"  # a column of what is merged: the row is to be deleted
+SPEC = Spec(
+    "payments",
+    reads=(
+        Reads(Table.TIMED_PURCHASES, progress=Table.UNMATCHED_PAYMENTS),
+        Reads(Table.PAYMENT_EVENTS, progress=Table.UNMATCHED_PAYMENTS),
+    ),
+    writes=(
+        Writes(Table.PAID, key=("purchase_id",), with_every_batch=True, expected=expected.PAID),
+        Writes(Table.UNPAID, key=("purchase_id",), with_every_batch=True, expected=expected.UNPAID),
+        Writes(Table.UNMATCHED_PAYMENTS, key=PLACE, expected=expected.UNMATCHED),
+    ),
+    promises="each purchase is paid by its first payment that agrees with it, and every other payment says why not",
+    is_behind=True,
+    is_optional=True,
+)
+COLUMNS = {Table.TIMED_PURCHASES: [*PURCHASE, "landing", WATERMARK], Table.PAYMENT_EVENTS: PAYMENT}
+
+
+class Terms(NamedTuple):
+    """Until when a purchase is to be paid, as the settings say, and as the tables were computed."""
+
+    payment_minutes: float = 30.0
+    grace_hours: float = 24.0
+
+    @property
+    def window(self) -> int:
+        """Microseconds within which a purchase is to be paid."""
+        return round(self.payment_minutes * MICROS_A_MINUTE)
+
+    @property
+    def grace(self) -> int:
+        """Microseconds for which a purchase waits for its payment beyond that."""
+        return round(self.grace_hours * MICROS_AN_HOUR)
+
+    def __str__(self) -> str:
+        """Say it as settings."""
+        return f"ACTIVITY_PAYMENT_MINUTES={self.payment_minutes:g}, ACTIVITY_GRACE_HOURS={self.grace_hours:g}"
+
+
+DEFAULT = Terms()
+
+
+@dataclass(frozen=True)
+class Payments:
+    """The stream, as the registry lists it and as it is opened."""
+
+    terms: Terms = DEFAULT
+
+    spec = SPEC
+    columns = COLUMNS
+
+    def as_set(self, settings: Settings) -> Payments:
+        """Return it as the settings have it."""
+        return Payments(Terms(settings.payment_minutes, settings.grace_hours))
+
+    def as_noted(self, lake: str) -> Payments:
+        """Return it as its tables were computed."""
+        return Payments(_terms_noted(lake) or self.terms)
+
+    def require_same(self, lake: str) -> None:
+        """Make sure that the tables have been computed by these terms, as far as they have been.
+
+        Raises:
+            SettingsError: they were computed by others.
+        """
+        found = _terms_noted(lake)
+        if found is not None and found != self.terms:
+            raise SettingsError(
+                f"{Table.UNPAID.label} was computed with {found}, and the settings say {self.terms}",
+                remedy=f"`activity rebuild --stream {SPEC.name}` recomputes it; or set them as they were",
+            )
+
+    def open(self, context: Context) -> Opened:
+        """Open it for a driver.
+
+        Raises:
+            SettingsError: its tables were computed by other terms.
+        """
+        lake, bound = context.settings.lake, self.as_set(context.settings)
+        bound.require_same(lake)
+        return ChangeStream(SPEC, COLUMNS, lambda _: partial(bound.step, lake=lake)).open(context)
+
+    def step(self, part: Feed, batch: MicroBatch, *, lake: str) -> Steps:
+        """Match a part's purchases and payments with each other, and with those that were read before."""
+        with batch.phase("compute"):
+            bought, payments = (table_of(part, table, COLUMNS[table]) for table in COLUMNS)
+            noted = derived.noted(lake, SPEC, Table.UNMATCHED_PAYMENTS)
+            before = Closing(self.terms.grace, noted.get(CLOSED_TO))
+            after = before.moved([bought.column(WATERMARK)])
+            landed_to = max(noted.get(LANDED_TO, 0), pc.max(bought.column("landing")).as_py() or 0)
+            batch.extra |= self._note(after, landed_to)
+            past = Past(lake, landed_to)
+            matched, earlier = self._matched(bought, payments, past)
+            closed = [self._closed(bought, after), past.purchases_between(*self._closing(before, after))]
+            candidates = _distinct(pa.concat_tables([each.select(PURCHASE) for each in closed]), ("purchase_id",))
+            paid = pa.concat_tables([past.paid(candidates).select(matched.paid.column_names), matched.paid])
+            batch.rows += bought.num_rows + payments.num_rows
+        # First of all: whatever is paid is neither unpaid nor waits, also where a crash lets it be looked at once more.
+        yield Append(Table.PAID, without(matched.paid, past.paid(matched.paid), ("purchase_id",)))
+        owed = unpaid(candidates, paid, self.terms.window)
+        settled = unpaid(matched.paid, matched.paid.slice(0, 0), self.terms.window)
+        yield Merge(Table.UNPAID, _merged(owed, settled), delete_when=f"s.{GONE}")
+        changed = without(matched.unmatched, earlier, (*PLACE, "reason"))
+        counting = without(earlier, matched.unmatched, PLACE)
+        yield Merge(Table.UNMATCHED_PAYMENTS, _merged(changed, counting), delete_when=f"s.{GONE}")
+
+    def _matched(self, bought: pa.Table, payments: pa.Table, past: Past) -> tuple[Matched, pa.Table]:
+        """Match all payments of the purchases that the part is about; return those that were unmatched, too."""
+        ids = pa.chunked_array(
+            [*bought.column("purchase_id").chunks, *payments.column("purchase_id").chunks], pa.string()
+        )
+        earlier = past.unmatched(pc.unique(ids))
+        waiting = pa.concat_tables([earlier.select(PAYMENT), without(payments, earlier, PLACE).select(PAYMENT)])
+        asked = pc.unique(payments.column("purchase_id"))
+        known = past.purchases(asked, around=payments.column("confirmed_at"), within=self.terms.window)
+        purchases = _distinct(pa.concat_tables([bought.select(PURCHASE), known]), ("purchase_id",))
+        purchases = purchases.join(waiting.select(["purchase_id"]), "purchase_id", join_type="left semi")
+        counted = past.paid(purchases)
+        counted_before = without(past.as_payments(counted), waiting, PLACE)
+        return match(purchases, pa.concat_tables([waiting, counted_before]), self.terms.window), earlier
+
+    def _closed(self, purchases: pa.Table, closing: Closing) -> pa.Table:
+        """Return the purchases whose time to be paid, and the grace, are over."""
+        if closing.upto is None:
+            return purchases.slice(0, 0)
+        due = pc.add(purchases.column("occurred_at").cast(pa.int64()), self.terms.window)
+        return purchases.filter(pc.less_equal(due, closing.upto))
+
+    def _closing(self, before: Closing, after: Closing) -> tuple[int | None, int | None]:
+        """Return between which event times purchases are whose time is over now and was not before."""
+        first, last = (None if each.upto is None else each.upto - self.terms.window for each in (before, after))
+        return first, last
+
+    def computed(self, changes: Mapping[Table, Iterable[pa.RecordBatch]]) -> Computed:
+        """Return all rows of the tables, made of all rows of the sources, and what their commits note."""
+        bought, payments = (_table(table, changes[table]) for table in COLUMNS)
+        matched = match(bought, payments, self.terms.window)
+        closing = Closing(self.terms.grace).moved([bought.column(WATERMARK)])
+        tables = {
+            Table.PAID: matched.paid,
+            Table.UNPAID: unpaid(self._closed(bought, closing), matched.paid, self.terms.window),
+            Table.UNMATCHED_PAYMENTS: matched.unmatched,
+        }
+        return Computed(tables, self._note(closing, pc.max(bought.column("landing")).as_py() or 0))
+
+    def _note(self, closing: Closing, landed_to: int) -> dict[str, Any]:
+        closed = {} if closing.upto is None else {CLOSED_TO: closing.upto}
+        return {DEFINITION: self.terms._asdict(), LANDED_TO: landed_to, **closed}
+
+
+def _terms_noted(lake: str) -> Terms | None:
+    found = derived.noted(lake, SPEC, Table.UNMATCHED_PAYMENTS).get(DEFINITION)
+    return None if found is None else Terms(**found)
+
+
+def _table(table: Table, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    schema = pa.schema([arrow_schema(table).field(name) for name in COLUMNS[table]])
+    return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
+
+
+def _distinct(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Return one row a key; rows with the same key are the same."""
+    numbered = rows.append_column("number", pa.array(range(rows.num_rows), pa.int64()))
+    return rows.take(numbered.group_by(list(key)).aggregate([("number", "min")]).column("number_min"))
+
+
+def _merged(coming: pa.Table, going: pa.Table) -> pa.Table:
+    """Put rows that come and rows that go together, and say of each whether it goes."""
+    marks = [pa.repeat(pa.scalar(goes), rows.num_rows) for rows, goes in ((coming, False), (going, True))]
+    return pa.concat_tables([coming, going.cast(coming.schema)]).append_column(
+        GONE, pa.chunked_array(marks, pa.bool_())
+    )
+
+
+STREAM = Payments()
