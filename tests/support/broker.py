@@ -18,14 +18,17 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
-from support.records import PROFILES, Record
+from support.records import PAYMENTS, PROFILES, Record
 from support.streams import Query
+
+
+INPUTS = ("purchase", "profile", "payment")
 
 
 def own_topics() -> dict[str, Any]:
     """Return settings that name topics of one's own."""
     test = uuid4().hex[:8]
-    names = {f"{name}_topic": f"{name}-{test}" for name in ("purchase", "profile", "view", "progress", "alert")}
+    names = {f"{name}_topic": f"{name}-{test}" for name in (*INPUTS, "view", "progress", "alert")}
     return names | {"window_topic_prefix": f"windows-{test}", "route_topic_prefix": f"routes-{test}"}
 
 
@@ -50,7 +53,9 @@ def send(settings: Settings, *records: Record, **producer_options: Any) -> None:
     for topic in (settings.profile_topic, settings.purchase_topic):
         producer.list_topics(topic, timeout=10)  # it may have been made anew, or have more partitions
     for record in records:
-        topic = settings.profile_topic if record.topic == PROFILES else settings.purchase_topic
+        topic = {PROFILES: settings.profile_topic, PAYMENTS: settings.payment_topic}.get(
+            record.topic, settings.purchase_topic
+        )
         producer.produce(topic, key=record.key, value=record.value, headers=list(record.headers))
     assert producer.flush(30) == 0
 
