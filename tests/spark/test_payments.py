@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity import topology
-from customer_activity.catalog import Table
+from customer_activity.catalog import REPLAY, Table
+from customer_activity.errors import SettingsError, TransientError
 from customer_activity.lake import delta
+from customer_activity.lake.failpoints import FailPoint
+from customer_activity.lake.numbering import Numbering
+from customer_activity.operations import current_rows, recomputing
+from customer_activity.quarantine.contents import Selection
+from customer_activity.quarantine.replay import replay
+from customer_activity.rebuild.building import Choice
+from customer_activity.rebuild.repair import apply_in
+from customer_activity.rebuild.run import rebuild_in
 from customer_activity.settings import Settings
+from support import tables
 from support.pipeline import Pipeline
 from support.proof import proof
 from support.quick_pipeline import QuickPipeline
-from support.records import Record, payment, purchase
+from support.records import PAYMENTS, Record, payment, purchase
 
 MINUTE = 60_000
 START = int(datetime(2026, 3, 26, tzinfo=UTC).timestamp() * 1000)
 LANDS, JOINS = ("bronze", "silver", "payment_events"), ("event_time", "payments")
 TABLES = (Table.PAID, Table.UNPAID, Table.UNMATCHED_PAYMENTS)
 nightly = pytest.mark.nightly
+
+
+class Killed(Exception):
+    """Raised at a fail point, as if the process had ended there."""
+
+
+def ended(point: FailPoint) -> None:
+    """End a batch behind its first commit."""
+    if point is FailPoint.COMMITTED:
+        raise Killed
 
 
 @pytest.fixture
@@ -46,7 +66,7 @@ def paid(minute: float, name: str = "P-1", amount: str = "10.00", **more: str) -
 
 
 def clock(minute: float) -> Record:
-    """A purchase that is paid with another currency than ours, and moves the watermark."""
+    """Return a purchase that moves the watermark."""
     return bought(minute, f"P-{minute}")
 
 
@@ -148,4 +168,118 @@ def test_which_payment_counts(paying: Pipeline, records: list[Record], expected:
         land(paying, *each)
         follow(paying)
     assert found(paying) == expected
+    assert_right(paying)
+
+
+MIXED = (
+    bought(0),
+    bought(1, "P-2"),
+    bought(2, "P-3"),
+    bought(3, "P-4"),
+    paid(5),
+    paid(6, "P-2", amount="9"),
+    paid(7, "P-9"),
+    paid(8),
+    paid(50, "P-4"),
+    clock(95),
+)
+
+
+def settled(pipeline: Pipeline) -> dict[Table, list[dict[str, Any]]]:
+    return {table: pipeline.rows(table) for table in TABLES}
+
+
+def taken(pipeline: Pipeline) -> None:
+    """Have a bit of everything, in two batches."""
+    for records in (MIXED[:7], MIXED[7:]):
+        land(pipeline, *records)
+        follow(pipeline)
+    assert_right(pipeline)
+
+
+def test_recomputed_the_tables_are_the_same_and_go_on(paying: Pipeline) -> None:
+    taken(paying)
+    before = settled(paying)
+    tables.append(paying.settings.lake, Table.UNPAID, before[Table.UNPAID][0] | {"purchase_id": "P-X"}, query=REPLAY)
+    current_rows.make(paying.settings.lake, "payments", 1)
+    assert settled(paying) == before
+    versions = {table: tables.newest(paying.settings.lake, table) for table in TABLES}
+    paying.restart()
+    land(paying, paid(99, "P-3"))
+    follow(paying)
+    assert {row["purchase_id"] for row in paying.rows(Table.UNPAID)} == {"P-2"}
+    assert {table: tables.newest(paying.settings.lake, table) - version for table, version in versions.items()} == (
+        dict.fromkeys(TABLES, 1)
+    )
+    assert_right(paying)
+
+
+def test_other_terms_are_refused_and_recomputed_on_purpose(paying: Pipeline) -> None:
+    taken(paying)
+    paying.settings = paying.settings.model_copy(update={"payment_minutes": 5.0, "grace_hours": 2.0})
+    paying.restart()
+    with pytest.raises(SettingsError, match="was computed with ACTIVITY_PAYMENT_MINUTES=30") as refused:
+        paying.hop("payments")
+    assert "activity rebuild --stream payments" in (refused.value.remedy or "")
+    assert recomputing.recompute(paying.settings, "payments", "less time to pay") == ["payments"]
+    assert {row["purchase_id"]: row["is_late"] for row in paying.rows(Table.PAID)} == {"P-1": False, "P-4": True}
+    assert paying.rows(Table.UNPAID) == []
+    assert_right(paying)
+    paying.restart()
+    land(paying, clock(130))
+    follow(paying)
+    assert {row["purchase_id"] for row in paying.rows(Table.UNPAID)} == {"P-2", "P-3"}
+    assert_right(paying)
+
+
+def test_all_of_it_follows_a_correction(paying: Pipeline) -> None:
+    taken(paying)
+    (row,) = (row for row in paying.rows(Table.PURCHASES) if row["purchase_id"] == "P-3")
+    tables.append(paying.settings.lake, Table.PURCHASES, row | {"purchase_id": "P-9"}, query=REPLAY)
+    follow(paying)
+    assert {row["purchase_id"] for row in paying.rows(Table.PAID)} == {"P-1", "P-4", "P-9"}
+    assert not proof(paying, Table.PAID).ok
+    for query in ("silver", "gold"):
+        paying.hop(query)
+    assert apply_in(paying.spark, paying.settings, read=lambda *_: {}).correction is not None
+    compared = {table.table: table for table in rebuild_in(paying.spark, paying.settings, Choice()).tables}
+    assert {table.label: compared[table.label].live for table in TABLES} == {
+        table.label: len(paying.rows(table)) for table in TABLES
+    }
+    assert sum(each.differences for each in compared.values()) == 0
+    assert_right(paying)
+
+
+def test_a_rebuild_tells_what_differs_and_waits_for_a_batch_that_was_interrupted(paying: Pipeline) -> None:
+    taken(paying)
+    for query in ("silver", "gold"):
+        paying.hop(query)
+    wrong = paying.rows(Table.UNMATCHED_PAYMENTS)[0] | {"offset": 99}
+    tables.append(paying.settings.lake, Table.UNMATCHED_PAYMENTS, wrong, query="somebody")
+    compared = {table.table: table for table in rebuild_in(paying.spark, paying.settings, Choice()).tables}
+    assert compared[Table.UNMATCHED_PAYMENTS.label].only_live == 1
+    assert compared[Table.PAID.label].differences == compared[Table.UNPAID.label].differences == 0
+    land(paying, paid(99, "P-3"))
+    with pytest.raises(Killed):
+        paying.hop("payments", ended)
+    with pytest.raises(TransientError, match="payments is at work on a batch, or was interrupted in one"):
+        rebuild_in(paying.spark, paying.settings, Choice())
+
+
+def test_a_payment_that_was_refused_comes_back(paying: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken(paying)
+    early = START + 400_000 + 2_000 * MINUTE
+    paying.sent.append(paying.log.append(payment("P-3", at=early, sent=START + 2_000 * MINUTE), 0))
+    paying.hop("payment_events")
+    assert [row["reason"] for row in paying.rows(Table.QUARANTINE)] == ["timestamp_in_future"]
+    monkeypatch.setattr("customer_activity.contracts.parsing.CLOCK_TOLERANCE", timedelta(days=1))
+    monkeypatch.setattr("customer_activity.verification.contract.FUTURE_MILLIS", 24 * 60 * MINUTE)
+    assert replay(paying.settings, Selection(), "the clock was right").accepted == {PAYMENTS: 1}
+    numbers = [row["landing"] for row in paying.rows(Table.PAYMENT_EVENTS, "landing")]
+    assert max(numbers) == 4
+    land(paying, paid(99, "P-2"), bought(99, "P-50"))
+    follow(paying)
+    assert {row["landing"] for row in paying.rows(Table.PAYMENT_EVENTS, "landing")} == {1, 2, 4, 5}
+    assert Numbering(paying.settings.lake, topology.landing()).newest == 3, "a replay of payments is none of bronze's"
+    assert {row["purchase_id"] for row in paying.rows(Table.PAID)} == {"P-1", "P-2", "P-3", "P-4"}
     assert_right(paying)
