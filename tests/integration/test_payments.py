@@ -19,6 +19,8 @@ from customer_activity.catalog import Table
 from customer_activity.commands.verify import others
 from customer_activity.kafka import topics
 from customer_activity.lake.failpoints import ORDER, REACHED
+from customer_activity.quality.judging import Outcome
+from customer_activity.quality.run import run
 from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
 from support.broker import rows, send
@@ -96,6 +98,12 @@ def test_a_driver_that_is_killed_in_payments_harms_nothing(spark: SparkSession, 
     assert rows(paying, Table.UNPAID)
     found = verify(paying, settle_seconds=0, others=others())
     assert [check for check in found.checks if not check.ok] == []
+    judged = run(paying.model_copy(update={"quality_docs": str(paying.run_dir / "quality")}))
+    assert [
+        (each.rule.rule, each.judged.found) for each in judged.failing if each.judged.outcome is Outcome.ERROR
+    ] == []
+    assert {each.rule.rule for each in judged.failing} <= {"share_of_refused_records"}
+    assert "only_young_purchases_wait_for_payment" in {each.rule.rule for each in judged.verdicts}
     wanted = ("bronze.payment_events", "silver.paid_purchases", "silver.unpaid_purchases", "ops.unmatched_payments")
     assert set(wanted) <= {check.name for check in found.checks}
     assert f"accounting of {paying.payment_topic}" in {check.name for check in found.checks}

@@ -53,7 +53,8 @@ class Told(NamedTuple):
 
 def relations(settings: Settings, pins: Pins) -> Relations:
     """Return `accounting.topics` and `accounting.rows`; without rows where the commits are not all there any more."""
-    told = {table: _told(settings.lake, table, pins.tables[table]) for table in TABLES}
+    payments = [table for table in (Table.PAYMENT_EVENTS,) if table in pins.tables]
+    told = {table: _told(settings.lake, table, pins.tables[table]) for table in (*TABLES, *payments)}
     if not all(found.is_whole for found in told.values()):
         return {"accounting.topics": TOPICS_SCHEMA.empty_table(), "accounting.rows": ROWS_SCHEMA.empty_table()}
     sides = (
@@ -71,8 +72,13 @@ def relations(settings: Settings, pins: Pins) -> Relations:
             (settings.purchase_topic, Table.PURCHASES),
         )
     ]
+    for table in payments:
+        topic = settings.payment_topic
+        topics.append({"topic": topic} | _of_landed(topic, told[table], told[Table.QUARANTINE]))
+        rows.append({"table": table.label, "told": topics[-1][ACCEPTED]})
     held = told[Table.QUARANTINE]
-    refused = sum(_sum(held, topic, QUARANTINED) - _sum(held, topic, REMOVED) for topic, _, _ in sides)
+    inputs = (settings.purchase_topic, settings.profile_topic, settings.payment_topic)
+    refused = sum(_sum(held, topic, QUARANTINED) - _sum(held, topic, REMOVED) for topic in inputs)
     rows.append({"table": Table.QUARANTINE.label, "told": refused})
     return {
         "accounting.topics": pa.Table.from_pylist(topics, TOPICS_SCHEMA),
@@ -101,6 +107,19 @@ def _through(topic: str, told: Mapping[Table, Told], landed: Table, judged: Tabl
         if batch[0] in topology.writers(judged):
             for outcome in (ACCEPTED, QUARANTINED, DUPLICATE, STALE):
                 total[outcome] += of_batch.get(topic, {}).get(outcome, 0)
+    return {outcome: total[outcome] for outcome in OUTCOMES}
+
+
+def _of_landed(topic: str, told: Told, held: Told) -> dict[str, int]:
+    """Return what the batches read of a topic whose records nobody judges once they have landed."""
+    total: Counter[str] = Counter()
+    for batch, counts in _merged([told.batches, held.batches]).items():
+        if batch[0] == REPLAY:
+            total[ACCEPTED] += counts[topic][REPLAYED]
+            total[QUARANTINED] -= counts[topic][REPLAYED]
+        else:
+            for outcome in (READ, ACCEPTED, QUARANTINED):
+                total[outcome] += counts[topic][outcome]
     return {outcome: total[outcome] for outcome in OUTCOMES}
 
 

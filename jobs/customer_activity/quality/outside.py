@@ -162,7 +162,7 @@ def offsets(settings: Settings, landed: Mapping[str, Mapping[int, int]]) -> Rela
             "highest": high,
             "landed_to": min(high, landed.get(topic, {}).get(partition, low)),
         }
-        for topic in (settings.purchase_topic, settings.profile_topic)
+        for topic in (settings.topics[role] for stream in topology.landings() for role in stream.topics)
         for partition, (low, high) in clients.offset_range(settings, topic).items()
     ]
     numbers = [(name, pa.int64()) for name in ("lowest", "highest", "landed_to")]

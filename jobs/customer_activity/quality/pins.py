@@ -21,6 +21,7 @@ from customer_activity.errors import SettingsError
 from customer_activity.lake import deltalog, history
 from customer_activity.quality.snapshot import Relation, Relations, as_read, relation, relation_of
 from customer_activity.settings import Settings
+from customer_activity.topology import Spec
 
 Seen = topology.Edge
 """A table as a reader saw it: the reader, the table that tells by its commits, and the table that was read."""
@@ -82,7 +83,8 @@ def pin(settings: Settings) -> Pins:
         SettingsError: there is no lake.
         TransientError: what a reader has seen is not known: it begins with a table as it was.
     """
-    readers = dict.fromkeys([topology.landing().name, *(seen.stream for seen in seen_tables())])
+    landings = topology.landings()
+    readers = dict.fromkeys([*(each.name for each in landings), *(seen.stream for seen in seen_tables())])
     # Before the tables: whatever a checkpoint says is done is in a table that is opened after it.
     done = {query: checkpoint.progress(settings.lake, query) for query in readers}
     tables = {}
@@ -94,7 +96,11 @@ def pin(settings: Settings) -> Pins:
                 f"no table {table.label} at {settings.lake}", remedy="run `activity stream`, or correct ACTIVITY_LAKE"
             ) from None
     seen = {seen: _seen(settings.lake, seen, tables, done[seen.stream]) for seen in seen_tables()}
-    landed = _landed(settings.lake, tables, done[topology.landing().name])
+    landed = {
+        topic: offsets
+        for each in landings
+        for topic, offsets in _landed(settings.lake, tables, each, done[each.name]).items()
+    }
     return Pins({table: tables[table] for table in topology.tables()}, seen, landed)
 
 
@@ -116,13 +122,12 @@ def _seen(lake: str, seen: Seen, tables: Mapping[Table, DeltaTable], done: check
 
 
 def _landed(
-    lake: str, tables: Mapping[Table, DeltaTable], done: checkpoint.Progress | None
+    lake: str, tables: Mapping[Table, DeltaTable], landing: Spec, done: checkpoint.Progress | None
 ) -> dict[str, dict[int, int]]:
-    """Return offsets before which all is in bronze's tables as they are pinned: its checkpoint said so before that."""
+    """Return offsets before which all is in the tables as they are pinned: the checkpoint said so before that."""
     if done is not None:
         return done.topic_offsets
     # A lake without its checkpoint: what was before the newest batch that any table has is in all of them.
-    landing = topology.landing()
     notes = [
         history.latest_metadata(lake, table, landing.name, tables[table].version())
         for table in landing.telling

@@ -107,6 +107,7 @@ class Suite(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str  # `layer/table`
+    stream: str = ""  # the optional stream that it is about: it is left out while that is off
     frames: dict[str, str] = {}  # queries by name, that its rules look at
     rules: tuple[Rule, ...] = Field(min_length=1)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from customer_activity import topology
 from customer_activity.engine import gate
 from customer_activity.errors import ActivityError, JudgingBusy, SettingsError
 from customer_activity.lake import corrections
@@ -74,7 +75,7 @@ def run(settings: Settings, wanted: Sequence[str] = (), *, on_step: OnStep = lam
     """
     corrections.refuse_unfinished(settings.lake)
     started, at = time.monotonic(), datetime.now(UTC)
-    suites = chosen(load(), wanted)
+    suites = _on(chosen(load(), wanted))
     values = snapshot.variables(settings)
     expectations = {rule: expectation_of(rule, values) for suite in suites for rule in suite.rules}
     run_id = f"{at:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
@@ -107,6 +108,21 @@ def run(settings: Settings, wanted: Sequence[str] = (), *, on_step: OnStep = lam
         index = f"{settings.quality_url}/index.html" if settings.quality_url else index
     overridden = sorted(failed.keys() - held.keys())
     return Report(run_id, verdicts, pins.versions, held, overridden, index, time.monotonic() - started)
+
+
+def _on(suites: Sequence[Suite]) -> list[Suite]:
+    """Leave out suites about streams that are off.
+
+    Raises:
+        SettingsError: none is left.
+    """
+    found = [suite for suite in suites if not suite.stream or suite.stream in topology.names()]
+    if not found:
+        raise SettingsError(
+            f"{', '.join(sorted({suite.stream for suite in suites}))} is off, which these rules are about",
+            remedy="switch it on by ACTIVITY_STREAMS",
+        )
+    return found
 
 
 def _complete(

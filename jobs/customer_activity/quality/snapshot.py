@@ -42,6 +42,10 @@ UNION ALL SELECT topic, partition, "offset", kafka_timestamp FROM bronze.custome
 UNION ALL SELECT topic, partition, "offset", kafka_timestamp FROM bronze.quarantine
 WHERE "offset" IS NOT NULL AND reason <> 'conflicting_duplicate'
 """
+WITH_PAYMENTS = f"""{LANDED}
+UNION ALL SELECT topic, partition, "offset", kafka_timestamp FROM bronze.payment_events
+"""
+WITHOUT_PAYMENTS = f"{LANDED} AND topic <> getvariable('payment_topic')"  # of a time when their streams were on
 
 # A table's columns by its name without the layer; of both `customer_profiles` silver's, all of which bronze's has.
 DECLARED = {table.value.partition("/")[2]: arrow_schema(table) for table in Table}
@@ -57,6 +61,7 @@ def variables(settings: Settings) -> dict[str, Any]:
         "currency": settings.currency,
         "purchase_topic": settings.purchase_topic,
         "profile_topic": settings.profile_topic,
+        "payment_topic": settings.payment_topic,
         "view_topic": settings.view_topic,
         "max_bad_share": settings.max_bad_share,
         "grace_hours": settings.grace_hours,
@@ -76,7 +81,7 @@ def opened(tables: Relations, values: Mapping[str, Any]) -> Iterator[duckdb.Duck
             if not isinstance(value, list):
                 database.execute(f"SET VARIABLE {name} = {literal(value)}")
         database.execute("CREATE SCHEMA frames")
-        database.execute(LANDED)
+        database.execute(WITH_PAYMENTS if Table.PAYMENT_EVENTS.label in tables else WITHOUT_PAYMENTS)
         yield database
 
 
