@@ -1,4 +1,4 @@
-"""`activity produce`: real or generated traffic into the purchase and the profile topic."""
+"""`activity produce`: real or generated traffic into the purchase and the profile topic, and that of payments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
+from customer_activity import catalog
 from customer_activity.catalog import Reason
-from customer_activity.demo.traffic import dataset, generator, mixing, poison, sending
+from customer_activity.demo.traffic import dataset, generator, mixing, payments, poison, sending
 from customer_activity.demo.traffic.dataset import DatasetOptions
 from customer_activity.demo.traffic.generator import GeneratorOptions
 from customer_activity.demo.traffic.mixing import Disturbance
+from customer_activity.demo.traffic.payments import PaymentTraffic
 from customer_activity.demo.traffic.profiles import Arrival, ProfileTraffic
 from customer_activity.demo.traffic.record import BAD, CONFLICT
 from customer_activity.demo.traffic.sending import Tally
@@ -70,10 +72,16 @@ def produce(
         float,
         typer.Option(min=0, max=0.9, help="Share of all records that violate their contract, all kinds equally often."),
     ] = 0.0,
+    payment_share: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Share of the purchases that somebody pays; a few late, early, twice or otherwise wrong."
+        ),
+    ] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 0,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Send purchases and profiles to Kafka. Ctrl-C stops it once everything sent is acknowledged."""
+    """Send purchases, profiles and payments to Kafka. Ctrl-C stops it once everything sent is acknowledged."""
     settings = console.settings_of(ctx)
     if name and (customers or purchases is not None or frauds):
         raise typer.BadParameter(
@@ -103,12 +111,19 @@ def produce(
         generated = replace(generated, profiles=plan)
         records, count = generator.records(generated), generator.count(generated)
 
-    disturbance = Disturbance(duplicate_share, conflict_share, bad_share, settings.currency, seed, odd_share)
+    has_payments = payment_share > 0
+    disturbance = Disturbance(
+        duplicate_share, conflict_share, bad_share, settings.currency, seed, odd_share, has_payments=has_payments
+    )
     expected = mixing.expected(count, disturbance)
+    stream = mixing.disturbed(records, disturbance)
+    roles = [catalog.PURCHASES_ROLE, catalog.PROFILES_ROLE]
+    if has_payments:
+        stream = payments.among(stream, PaymentTraffic(payment_share, seed))
+        expected += round(purchase_count * payment_share * payments.RECORDS_A_PAYMENT)
+        roles.append(catalog.PAYMENTS_ROLE)
     with _stop_requested() as stopping, _progress_bar(expected, is_hidden=as_json) as show:
-        tally = sending.send(
-            mixing.disturbed(records, disturbance), settings, rate=rate, is_stopping=stopping.is_set, progress=show
-        )
+        tally = sending.send(stream, settings, rate=rate, is_stopping=stopping.is_set, progress=show, roles=roles)
     report = _report(tally, settings, source=name or "generated", seed=seed)
     if as_json:
         console.print_json(report)

@@ -44,6 +44,7 @@ class Disturbance:
     currency: str = "EUR"
     seed: int = 0
     odd_share: float = 0.0
+    has_payments: bool = False  # whether some of the bad records are payments
 
 
 def disturbed(records: Iterable[Record], disturbance: Disturbance) -> Iterator[Record]:
@@ -128,7 +129,7 @@ def _odd(disturbance: Disturbance) -> Iterator[tuple[int, Record]]:
 def _bad(disturbance: Disturbance) -> Iterator[tuple[int, Record]]:
     """Yield bad records with their places, every kind as often as every other, ids that no good record has."""
     random = Random(f"{disturbance.seed}/bad")
-    kinds = list(poison.KINDS)
+    kinds = [*poison.KINDS, *(poison.OF_PAYMENTS if disturbance.has_payments else ())]
     random.shuffle(kinds)
     per_good_record = disturbance.bad_share / (1 - disturbance.bad_share)
     places = positions.marks(per_good_record, random)

@@ -11,7 +11,7 @@ from codecs import BOM_UTF16_LE
 from functools import partial
 from typing import NamedTuple
 
-from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Reason
+from customer_activity.catalog import PAYMENTS_ROLE, PROFILES_ROLE, PURCHASES_ROLE, Reason
 from customer_activity.demo.traffic.record import BAD, Headers, Record
 
 ID = b"<id>"  # in a kind's key and value: replaced by the record's id
@@ -259,7 +259,32 @@ KINDS: tuple[Poison, ...] = (
     *_profiles(Reason.TIMESTAMP_IN_FUTURE, {"updated_in_future": _profile(updatedAtEpochMillis=str(NEVER_YET_MS))}),
 )
 
-REASONS = {kind.name: kind.reason for kind in KINDS}
+_PAYMENT = {
+    "purchaseId": '"<id>"',
+    "paymentId": '"pay-<id>"',
+    "amount": "9.99",
+    "currency": '"<currency>"',
+    "confirmedAtEpochMillis": "1483271606000",
+}
+_payment = partial(_json, _PAYMENT)
+OF_PAYMENTS: tuple[Poison, ...] = (  # where payments are sent
+    Poison("payment_no_key", PAYMENTS_ROLE, Reason.MISSING_KEY, _payment(), key=None),
+    Poison("payment_no_value", PAYMENTS_ROLE, Reason.MISSING_VALUE, None),
+    Poison("payment_not_json", PAYMENTS_ROLE, Reason.NOT_JSON, b"payment of <id>"),
+    Poison("payment_amount_text", PAYMENTS_ROLE, Reason.WRONG_TYPE, _payment(amount='"9.99"')),
+    Poison("payment_id_missing", PAYMENTS_ROLE, Reason.MISSING_FIELD, _payment(without="paymentId")),
+    Poison("payment_id_empty", PAYMENTS_ROLE, Reason.OUT_OF_RANGE, _payment(paymentId='""')),
+    Poison("payment_customer_empty", PAYMENTS_ROLE, Reason.OUT_OF_RANGE, _payment(customerId='""')),
+    Poison("payment_other_key", PAYMENTS_ROLE, Reason.KEY_MISMATCH, _payment(), key=b"other-" + ID),
+    Poison(
+        "payment_in_future",
+        PAYMENTS_ROLE,
+        Reason.TIMESTAMP_IN_FUTURE,
+        _payment(confirmedAtEpochMillis=str(NEVER_YET_MS)),
+    ),
+)
+
+REASONS = {kind.name: kind.reason for kind in (*KINDS, *OF_PAYMENTS)}
 
 
 def record(kind: Poison, identity: str, currency: str) -> Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -46,17 +46,19 @@ def send(
     rate: float | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
     progress: Progress = lambda _: None,
+    roles: Sequence[str] = (catalog.PURCHASES_ROLE, catalog.PROFILES_ROLE),
 ) -> Tally:
     """Send all records, or those until `is_stopping`, and return when Kafka has confirmed every one of them.
 
-    Records of one key keep their order. `progress` is called with the number of records sent so far.
+    Records of one key keep their order. `progress` is called with the number of records sent so far; `roles` are those
+    of the topics that records are for.
 
     Raises:
         BrokerUnavailable: Kafka does not answer, or did not confirm a record.
         KafkaRefused: it refuses this client, or lets it not write.
         TopicMismatch: a topic does not exist.
     """
-    topics = {role: settings.topics[role] for role in (catalog.PURCHASES_ROLE, catalog.PROFILES_ROLE)}
+    topics = {role: settings.topics[role] for role in roles}
     for topic in topics.values():
         clients.partitions(settings, topic)
     failures: list[KafkaError] = []
