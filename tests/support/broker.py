@@ -21,7 +21,6 @@ from customer_activity.verification.verify import verify
 from support.records import PAYMENTS, PROFILES, Record
 from support.streams import Query
 
-
 INPUTS = ("purchase", "profile", "payment")
 
 

@@ -10,7 +10,6 @@ from types import ModuleType
 import pytest
 
 from customer_activity import settings as product
-from customer_activity import topology
 from customer_activity.errors import SettingsError, TerminalError
 from customer_activity.kafka import marker, topics
 from customer_activity.kafka.marker import Marker, of_view
