@@ -15,6 +15,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table, lease_id
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.contracts import RULES
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import LeaseLost, TerminalError
 from customer_activity.lake import delta, deltalog, named_operations
@@ -90,7 +91,7 @@ def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:
         newest = deltalog.entry(lake, table, tables.newest(lake, table))
         assert newest is not None
         note = named_operations.classify(newest.actions).note
-        assert (note["query"], note["landing"], note["rules"]) == ("replay", 10, 2)
+        assert (note["query"], note["landing"], note["rules"]) == ("replay", 10, RULES)
 
     opened = verifying.open_tables(settings, topology.tables())
     notes = Notes.of(verifying.commits(lake, Table.PROFILE_EVENTS, opened[Table.PROFILE_EVENTS]).metadata)

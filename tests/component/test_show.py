@@ -71,7 +71,8 @@ class TestDescribe:
     def test_every_form_names_each_query_table_and_topic_of_this_deployment(self, settings: Settings) -> None:
         renamed = settings.model_copy(update={"view_topic": "view.v2"})
         forms = ["\n".join(describe.lines(renamed)), describe.mermaid(renamed), json.dumps(describe.as_values(renamed))]
-        names = [*Query, *(table.label for table in topology.tables()), *renamed.topics.values()]
+        topics = [renamed.topics[role] for role in topology.roles()]
+        names = [*Query, *(table.label for table in topology.tables()), *topics]
         assert [name for form in forms for name in names if name not in form] == []
 
     def test_text_and_json_say_where_and_what_is_promised(self, settings: Settings) -> None:
