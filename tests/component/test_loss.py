@@ -22,7 +22,7 @@ from customer_activity.settings import Settings
 from support import tables
 from support.streams import Query
 
-BOUGHT, PEOPLE = "purchase-events", "customer-profile-state"
+BOUGHT, PEOPLE, PAID = "purchase-events", "customer-profile-state", "payment-events"
 
 
 def source(bought: dict[int, int], people: dict[int, int]) -> str:
@@ -178,3 +178,30 @@ def test_only_what_is_known_to_be_lost_can_be_accepted(
 def test_nothing_lost_is_nothing_to_accept(settings: Settings, broker: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="0 offsets are lost, not 1"):
         loss.accept(settings, 1, "to be on the safe side")
+
+
+def test_loss_of_an_optional_topic_is_accepted_for_its_own_stream(settings: Settings, broker: dict[str, Any]) -> None:
+    topology.switch_on(["payments"])
+    try:
+        delta.ensure_tables(settings.lake)
+        paid = OffsetRange([json.dumps({PAID: {"0": 0}})], [json.dumps({PAID: {"0": 4}})])
+        checkpoint.write(settings.lake, "payment_events", "g-9", 3, paid, is_committed=True)
+        tables.commit(
+            settings.lake,
+            Table.PAYMENT_EVENTS,
+            {"query": "payment_events", "generation": "g-9", "batch_id": 3, "topic_ids": {PAID: "id-3"}},
+        )
+        broker["ranges"][PAID] = {0: (6, 20)}
+        broker["ids"][PAID] = "id-3"
+        loss.check(settings, topology.landing())  # bronze lacks nothing
+        with pytest.raises(OffsetsLost, match="2 offsets that were never landed: payment-events-0 4 to 5"):
+            loss.check(settings, topology.spec("payment_events"))
+        bronze = checkpoint.state(settings.lake, Query.BRONZE)
+        assert loss.accept(settings, 2, "retention was too short") == [Lost(PAID, 0, 4, 5)]
+        assert loss.find(settings, topology.spec("payment_events")) == []
+        assert checkpoint.state(settings.lake, Query.BRONZE) == bronze
+        broker["ids"][PAID] = "id-4"
+        with pytest.raises(OffsetsLost, match="payment-events is not the topic that was landed so far"):
+            loss.check(settings, topology.spec("payment_events"))
+    finally:
+        topology.switch_on([])

@@ -32,6 +32,29 @@ def test_rights_have_the_names_of_the_deployment(role: str) -> None:
     assert len(set(rights)) == len(rights)
 
 
+@pytest.mark.parametrize(
+    ("role", "operations"),
+    [
+        ("pipeline", {"READ", "DESCRIBE_CONFIGS"}),
+        ("traffic", {"WRITE"}),
+        ("reader", {"READ", "DESCRIBE_CONFIGS"}),
+        ("consumer", set()),
+        ("topics", {"CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"}),
+    ],
+)
+def test_the_payment_topic_is_nobodys_until_its_streams_are_on(role: str, operations: set[str]) -> None:
+    def of_payments() -> set[str]:
+        rights = acls.declared(SETTINGS, role, "anna")
+        return {right.operation for right in rights if right.name == SETTINGS.payment_topic}
+
+    assert of_payments() == set()
+    topology.switch_on(["payments"])
+    try:
+        assert of_payments() == operations
+    finally:
+        topology.switch_on([])
+
+
 def test_the_publishers_transactional_id_is_the_view_topics() -> None:
     right = Right("transactional_id", "customer-activity-publish-rows", "LITERAL", "WRITE")
     assert right in acls.declared(SETTINGS, "pipeline", "anna")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from customer_activity.catalog import PROFILES_ROLE, PROGRESS_ROLE, PURCHASES_ROLE, VIEW_ROLE
+from customer_activity.catalog import PAYMENTS_ROLE, PROFILES_ROLE, PROGRESS_ROLE, PURCHASES_ROLE, VIEW_ROLE
 from customer_activity.kafka import policy
 from customer_activity.kafka.policy import Found
 
@@ -35,6 +35,10 @@ JUDGED: dict[str, dict[str, tuple[dict[str, str], str, str]]] = {
         "both": (BOTH, "a repeat would remove", "keeps records"),
         "broker's clock": ({**EVER, "message.timestamp.type": "LogAppendTime"}, "", ""),
         "producers' affair": ({**EVER, "min.insync.replicas": "9"}, "", ""),
+    },
+    PAYMENTS_ROLE: {
+        "kept for ever": (EVER, "", ""),
+        "compacted": (COMPACTED, "remove the payment that counts", ""),
     },
     PROFILES_ROLE: {
         "Kafka's defaults": ({}, "", "keeps records for 7 days"),

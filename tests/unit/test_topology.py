@@ -109,6 +109,23 @@ def test_who_runs_when_optional_ones_are_on(named: list[str], expected: list[str
     assert topology.chosen(named) == expected
 
 
+def test_payments_come_with_what_lands_them_and_nobody_else_runs_it() -> None:
+    topology.switch_on(["payments"])
+    assert topology.names() == [*Query, "event_time", "payment_events", "payments"]
+    assert [spec.name for spec in topology.landings()] == ["bronze", "payment_events"]
+    assert topology.landing().name == "bronze"
+    assert [spec.name for spec in topology.behind()][-2:] == ["event_time", "payments"]
+    assert topology.chosen([]) == topology.names()
+    assert "payment_events" not in topology.chosen(["bronze", "silver"])
+    assert topology.chosen(["payments"]) == ["event_time", "payment_events", "payments"]
+
+
+def test_a_topic_is_used_where_a_stream_is_on_that_has_it() -> None:
+    assert "payments" not in topology.roles()
+    topology.switch_on(["payment_events"])
+    assert "payments" in topology.roles()
+
+
 def test_what_always_runs_reads_nothing_optional() -> None:
     reader = Spec(
         "reader",
