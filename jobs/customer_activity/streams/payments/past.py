@@ -37,8 +37,15 @@ class Past:
 
     def paid(self, purchases: pa.Table) -> pa.Table:
         """Return those of some purchases that are paid."""
+        return self._among(Table.PAID, purchases)
+
+    def unpaid(self, purchases: pa.Table) -> pa.Table:
+        """Return those of some purchases that are unpaid."""
+        return self._among(Table.UNPAID, purchases)
+
+    def _among(self, table: Table, purchases: pa.Table) -> pa.Table:
         within = _between(purchases.column("occurred_at"))
-        return self._of(Table.PAID, arrow_schema(Table.PAID).names, purchases.column("purchase_id"), within)
+        return self._of(table, arrow_schema(table).names, purchases.column("purchase_id"), within)
 
     def purchases(self, ids: pa.Array, *, around: pa.ChunkedArray, within: int) -> pa.Table:
         """Return the purchases with these ids: first those of about the time of their payments, then all others."""

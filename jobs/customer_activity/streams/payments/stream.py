@@ -136,15 +136,14 @@ class Payments:
             closed = [self._closed(bought, after), past.purchases_between(*self._closing(before, after))]
             candidates = _distinct(pa.concat_tables([each.select(PURCHASE) for each in closed]), ("purchase_id",))
             paid = pa.concat_tables([past.paid(candidates).select(matched.paid.column_names), matched.paid])
-            batch.rows += bought.num_rows + payments.num_rows
         # First of all: whatever is paid is neither unpaid nor waits, also where a crash lets it be looked at once more.
         yield Append(Table.PAID, without(matched.paid, past.paid(matched.paid), ("purchase_id",)))
         owed = unpaid(candidates, paid, self.terms.window)
-        settled = unpaid(matched.paid, matched.paid.slice(0, 0), self.terms.window)
-        yield Merge(Table.UNPAID, _merged(owed, settled), delete_when=f"s.{GONE}")
+        yield Merge(Table.UNPAID, _merged(owed, past.unpaid(matched.paid)), delete_when=f"s.{GONE}")
         changed = without(matched.unmatched, earlier, (*PLACE, "reason"))
         counting = without(earlier, matched.unmatched, PLACE)
         yield Merge(Table.UNMATCHED_PAYMENTS, _merged(changed, counting), delete_when=f"s.{GONE}")
+        batch.rows = bought.num_rows + payments.num_rows
 
     def _matched(self, bought: pa.Table, payments: pa.Table, past: Past) -> tuple[Matched, pa.Table]:
         """Match all payments of the purchases that the part is about; return those that were unmatched, too."""
