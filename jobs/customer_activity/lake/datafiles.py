@@ -133,7 +133,7 @@ class FileWriter:
             "minValues": {column: _stat(low) for column, (low, _) in self.bounds.items()},
             "maxValues": {column: _stat(high, is_max=True) for column, (_, high) in self.bounds.items()},
         }
-        return DataFile(self.path, size, self.rows, json.dumps(stats))
+        return DataFile(self.path, size, self.rows, json.dumps(stats, ensure_ascii=False))
 
 
 def _stat(value: Any, *, is_max: bool = False) -> Any:
