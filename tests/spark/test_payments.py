@@ -283,3 +283,18 @@ def test_a_payment_that_was_refused_comes_back(paying: Pipeline, monkeypatch: py
     assert Numbering(paying.settings.lake, topology.landing()).newest == 3, "a replay of payments is none of bronze's"
     assert {row["purchase_id"] for row in paying.rows(Table.PAID)} == {"P-1", "P-2", "P-3", "P-4"}
     assert_right(paying)
+
+
+def test_any_id_is_found_again(paying: Pipeline) -> None:
+    names = ["'\"\\%_<b>{0}", "x" * 5_000, "\U00020000", "\U0010fffe" * 40, "é-\u202egnol", " \u00a0", "🙂" * 33]
+    land(paying, *(bought(1, name) for name in names))
+    follow(paying)
+    land(paying, *(paid(2, name) for name in names))
+    follow(paying)
+    land(paying, clock(95), *(paid(3, name, payment_id="pay-2") for name in names))
+    follow(paying)
+    assert {row["purchase_id"] for row in paying.rows(Table.PAID)} == set(names)
+    assert {row["reason"] for row in paying.rows(Table.UNMATCHED_PAYMENTS)} == {"paid_twice"}
+    assert len(paying.rows(Table.UNMATCHED_PAYMENTS)) == len(names)
+    assert paying.rows(Table.UNPAID) == []
+    assert_right(paying)
