@@ -191,13 +191,15 @@ def world(seed: int, records: int = 90) -> list[Record]:
 
 
 def landed(pipeline: Pipeline, tmp_path: Path, seed: int, cuts: int) -> None:
-    """Land a world in so many landings, followed now and then, with catalogues that are loaded in between."""
+    """Land a world in so many landings, followed now and then, with catalogues and losses of state in between."""
     chance, records = random.Random(seed), world(seed)
     size = -(-len(records) // cuts)
     for begin in range(0, len(records), size):
         land(pipeline, *records[begin : begin + size])
         if chance.random() < 0.5:
             follow(pipeline)
+        if chance.random() < 0.2 and pipeline.settings.index_dir.exists():
+            pipeline.restart(loses_indexes=True)
         if chance.random() < 0.3:
             load(pipeline, tmp_path, *(f"{number},{begin + number % 2}" for number in range(3)))
     follow(pipeline)

@@ -28,6 +28,7 @@ from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.state.columns import UNNUMBERED
+from customer_activity.state.keyed import Needs, State
 from customer_activity.topology import Spec
 
 LANDING, DECIDED_AT = "landing", "decided_at"
@@ -115,7 +116,8 @@ class Decided:
         spec: what it is: one source, and beside its own table one of decisions.
         columns: what is read of the source.
         decisions: the table of decisions.
-        connect: gives what is outside, by a lake; and by settings where these decide.
+        connect: gives what is outside, by a lake; by settings where these decide, and with state where there is some.
+        needs: what state it keeps where a driver runs it; None: it keeps none.
         lake, outside, known: once it is bound to a lake: where that is, what is outside of it, and what is decided.
         moved: what was decided for the rows that were made last, and is not stored.
     """
@@ -123,7 +125,8 @@ class Decided:
     spec: Spec
     columns: Sequence[str]
     decisions: Table
-    connect: Callable[[str, Settings | None], Outside]
+    connect: Callable[[str, Settings | None, State | None], Outside]
+    needs: Needs | None = None
     lake: str = ""
     outside: Outside | None = None
     known: Decisions | None = None
@@ -147,17 +150,21 @@ class Decided:
         Raises:
             SettingsError: what is outside is not as it has to be.
         """
-        bound = self.as_set(context.settings)
+        state = None if self.needs is None else context.state(self.spec.name, self.needs)
+        bound = self._bound_to(context.settings.lake, context.settings, state)
         return ChangeStream(self.spec, {self.source: self.columns}, lambda _: bound.step).open(context)
 
     def as_noted(self, lake: str) -> Decided:
         """Return it with what is stored; only for landings after that something is decided."""
-        return replace(self, lake=lake, outside=self.connect(lake, None), known=Decisions.stored(lake, self.decisions))
+        return self._bound_to(lake, None)
 
     def as_set(self, settings: Settings) -> Decided:
         """Return the same; what is decided then is decided by the settings."""
-        bound = self.as_noted(settings.lake)
-        return replace(bound, outside=self.connect(settings.lake, settings))
+        return self._bound_to(settings.lake, settings)
+
+    def _bound_to(self, lake: str, settings: Settings | None, state: State | None = None) -> Decided:
+        outside = self.connect(lake, settings, state)
+        return replace(self, lake=lake, outside=outside, known=Decisions.stored(lake, self.decisions))
 
     def step(self, part: Feed, batch: MicroBatch) -> Steps:
         """Append what a part leads to, some rows at a time: what is decided is stored before what follows from it."""

@@ -25,11 +25,11 @@ COLUMNS = profile_records.COLUMNS
 NAMES = {name: name.removeprefix("profile_") for name in names(OF_PROFILE)}
 
 
-def changes_of(lake: str, customers: pa.ChunkedArray) -> pa.Table:
-    """Return the changes of some customers' profiles, in the order of records."""
+def records_of(lake: str, customers: pa.ChunkedArray) -> pa.Table:
+    """Return the profile records of some customers, in no order."""
     records = DeltaTable(table_path(lake, Table.PROFILE_EVENTS)).to_pyarrow_dataset()
     is_theirs = pc.field("customer_id").isin(pc.unique(customers))
-    return changes_among(records.to_table(columns=COLUMNS, filter=is_theirs))
+    return records.to_table(columns=COLUMNS, filter=is_theirs)
 
 
 def changes_among(records: pa.Table) -> pa.Table:

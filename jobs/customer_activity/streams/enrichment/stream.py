@@ -21,7 +21,8 @@ from customer_activity.catalog import Table
 from customer_activity.contracts.tables import COUNTED, OF_PROFILE, PRODUCT_FIELDS, names
 from customer_activity.engine.decided import Decided, landings_of
 from customer_activity.settings import Settings
-from customer_activity.streams.enrichment import profiles
+from customer_activity.state.keyed import State
+from customer_activity.streams.enrichment import profiles, state
 from customer_activity.streams.enrichment.as_of import UNKNOWN
 from customer_activity.streams.enrichment.products import Catalogue
 from customer_activity.topology import Reads, Spec, Writes
@@ -85,9 +86,10 @@ SPEC = Spec(
 class Known:
     """What is known beside the purchases: the catalogue, and what bronze has of profiles."""
 
-    def __init__(self, lake: str, _settings: Settings | None = None) -> None:
-        """Read the catalogue of a lake."""
+    def __init__(self, lake: str, _settings: Settings | None = None, history: State | None = None) -> None:
+        """Read the catalogue of a lake; with state profiles are looked up in it."""
         self.lake = lake
+        self.history = history
         self.catalogue = Catalogue.of(lake)
 
     def in_force(self, _last: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -98,10 +100,16 @@ class Known:
     def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
         """Give purchases profile and product. Grain: as given; columns of silver.enriched_purchases."""
         customers, version = rows.column("customer_id"), decided.column("catalogue_version")
-        profile = profiles.known_at(landings_of(rows), customers, profiles.changes_of(self.lake, customers))
+        changes = profiles.changes_among(self._records(customers))
+        profile = profiles.known_at(landings_of(rows), customers, changes)
         product = self.catalogue.known_at(version.to_numpy(), rows.column("product_id"))
         purchase = {name: rows.column(name) for name in COLUMNS}
         return pa.table({**purchase, **profile, **product, "catalogue_version": version})
 
+    def _records(self, customers: pa.ChunkedArray) -> pa.Table:
+        """Return the profile records of some customers: from the state, or else from all that bronze has."""
+        found = None if self.history is None else state.records_of(self.history, self.lake, customers)
+        return profiles.records_of(self.lake, customers) if found is None else found
 
-STREAM = Decided(SPEC, COLUMNS, Table.CATALOGUE_VERSIONS, Known)
+
+STREAM = Decided(SPEC, COLUMNS, Table.CATALOGUE_VERSIONS, Known, state.NEEDS)

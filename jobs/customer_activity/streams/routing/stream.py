@@ -22,6 +22,7 @@ from customer_activity.contracts.tables import POSITION, ROUTED_FIELDS, names
 from customer_activity.engine.decided import Decided
 from customer_activity.errors import SettingsError
 from customer_activity.settings import Settings
+from customer_activity.state.keyed import State
 from customer_activity.streams.enrichment.stream import EXPECTED as ENRICHED
 from customer_activity.streams.routing import rules
 from customer_activity.streams.routing.rules import DEFAULT, NUMBERS, TEXTS
@@ -86,7 +87,7 @@ SPEC = Spec(
 class Routing:
     """The rules of the settings; where there are none at hand, those that were decided last stay in force."""
 
-    def __init__(self, _lake: str, settings: Settings | None) -> None:
+    def __init__(self, _lake: str, settings: Settings | None = None, _state: State | None = None) -> None:
         """Read the rules.
 
         Raises:
