@@ -21,6 +21,7 @@ from support.quick_pipeline import QuickPipeline
 from support.records import profile, purchase
 
 HIGH, OTHER = ROUTES
+nightly = pytest.mark.nightly
 Change = Callable[[Rows], Rows | None]
 
 
@@ -88,24 +89,32 @@ def backwards(rows: Rows) -> Rows:
 
 DAMAGES = [
     pytest.param(Table.ENRICHED, again, "purchases_are_enriched_once", id="enriched twice"),
-    pytest.param(Table.ENRICHED, fewer, "purchases_are_enriched_once", id="not enriched"),
+    pytest.param(Table.ENRICHED, fewer, "purchases_are_enriched_once", id="not enriched", marks=nightly),
     pytest.param(Table.ENRICHED, moved, "profiles_are_those_of_their_coordinates", id="another address"),
     pytest.param(Table.ENRICHED, each(landing=0), "profiles_are_those_of_their_coordinates", id="a profile from later"),
-    pytest.param(Table.ENRICHED, first(catalogue_version=7), "products_are_those_of_their_version", id="a version"),
+    pytest.param(
+        Table.ENRICHED, first(catalogue_version=7), "products_are_those_of_their_version", id="a version", marks=nightly
+    ),
     pytest.param(
         Table.ENRICHED, each(department="UNKNOWN", brand="UNKNOWN"), "few_products_are_unknown", id="unknown products"
     ),
-    pytest.param(Table.CATALOGUE_VERSIONS, again, "one_catalogue_version_a_landing", id="decided twice"),
+    pytest.param(Table.CATALOGUE_VERSIONS, again, "one_catalogue_version_a_landing", id="decided twice", marks=nightly),
     pytest.param(Table.CATALOGUE_VERSIONS, backwards, "catalogue_versions_never_go_back", id="it goes back"),
     pytest.param(
-        Table.CATALOGUE_VERSIONS, first(catalogue_version=7), "catalogue_versions_never_go_back", id="made up"
+        Table.CATALOGUE_VERSIONS,
+        first(catalogue_version=7),
+        "catalogue_versions_never_go_back",
+        id="made up",
+        marks=nightly,
     ),
-    pytest.param(Table.PRODUCTS, again, "a_version_changes_a_product_once", id="a product twice"),
-    pytest.param(Table.ROUTED, again, "purchases_are_routed_once", id="routed twice"),
+    pytest.param(Table.PRODUCTS, again, "a_version_changes_a_product_once", id="a product twice", marks=nightly),
+    pytest.param(Table.ROUTED, again, "purchases_are_routed_once", id="routed twice", marks=nightly),
     pytest.param(Table.ROUTED, fewer, "purchases_are_routed_once", id="not routed"),
     pytest.param(Table.ROUTED, each(route=HIGH), "routes_are_those_of_the_stored_rules", id="another route"),
-    pytest.param(Table.ROUTED, first(rules_version="x"), "routes_are_those_of_the_stored_rules", id="other rules"),
-    pytest.param(Table.ROUTING_RULES, again, "one_set_of_routing_rules_a_landing", id="rules twice"),
+    pytest.param(
+        Table.ROUTED, first(rules_version="x"), "routes_are_those_of_the_stored_rules", id="other rules", marks=nightly
+    ),
+    pytest.param(Table.ROUTING_RULES, again, "one_set_of_routing_rules_a_landing", id="rules twice", marks=nightly),
 ]
 
 

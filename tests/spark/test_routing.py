@@ -77,14 +77,17 @@ def test_a_purchase_takes_one_route(routing: Pipeline) -> None:
 @pytest.mark.parametrize(
     "condition",
     [
-        {"column": "amount", "is": how, "value": value}
-        for how, value in ((">", 2), ("<", 2), ("<=", 2), ("=", 2), ("!=", 2), ("in", [1, 3]))
-    ]
-    + [
-        {"column": "loyalty_status", "is": "=", "value": "GOLD"},
-        {"column": "loyalty_status", "is": "!=", "value": "GOLD"},
-        {"column": "loyalty_status", "is": "in", "value": ["GOLD", "UNKNOWN"]},
+        {"column": "amount", "is": "<=", "value": 2},
+        {"column": "amount", "is": "in", "value": [1, 3]},
         {"column": "product_id", "is": "!=", "value": "it's"},
+        *(
+            pytest.param({"column": column, "is": how, "value": value}, marks=nightly)
+            for column, how, value in (
+                *(("amount", how, 2) for how in (">", "<", ">=", "=", "!=")),
+                *(("loyalty_status", how, "GOLD") for how in ("=", "!=")),
+                ("loyalty_status", "in", ["GOLD", "UNKNOWN"]),
+            )
+        ),
     ],
     ids=str,
 )
