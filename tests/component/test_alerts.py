@@ -74,7 +74,14 @@ def with_stamps(found: Sequence[Row]) -> pa.Table:
 
 def bought(minute: float, amount: str = "10.00", risk: int | None = None, customer: str = "C-1") -> Row:
     """Return a purchase that occurs, and lands, so many minutes after noon."""
-    return {"at": minute, "amount": Decimal(amount), "risk_score": risk, "customer_id": customer}
+    return {
+        "at": minute,
+        "amount": Decimal(amount),
+        "risk_score": risk,
+        "customer_id": customer,
+        "partition": 0,
+        "heard": 60,
+    }
 
 
 def risky(minute: float, amount: str = "1000.01", risk: int = 71, customer: str = "C-1") -> Row:
@@ -91,11 +98,10 @@ def landed(purchases: Sequence[Row]) -> pa.Table:
     """Return purchases that land one by one."""
     rows = [
         {
-            **{name: value for name, value in each.items() if name != "at"},
+            **{name: value for name, value in each.items() if name not in ("at", "heard")},
             "purchase_id": str(number),
             "occurred_at": NOON + round(each["at"] * MINUTE),
-            "kafka_timestamp": NOON + 60 * MINUTE,
-            "partition": 0,
+            "kafka_timestamp": NOON + each["heard"] * MINUTE,
             "offset": number,
             "landing": number,
         }
@@ -161,6 +167,11 @@ def minutes(at: datetime) -> float:
             [("risky_session", 2, 0, 8, 3), ("risky_session", 5, 20, 28, 3)],
             id="sessions with an alert each become one",
         ),
+        pytest.param(
+            [risky(0), risky(4), risky(8), risky(5)],
+            [("risky_session", 2, 0, 8, 3)],
+            id="what comes into a session that has its alert makes none",
+        ),
         pytest.param([risky(0)] * 3, [("risky_session", 2, 0, 0, 3)], id="all at one moment"),
         pytest.param([bought(100), risky(39.9), risky(39.9), risky(39.9)], [], id="later than the grace is left out"),
         pytest.param(
@@ -171,6 +182,27 @@ def minutes(at: datetime) -> float:
 def test_a_rule_becomes_true_once(purchases: list[Row], alerts: list[tuple[Any, ...]]) -> None:
     limits = Limits(window_amount=10**9) if any(each["risk_score"] for each in purchases) else Limits()
     assert raised(*purchases, limits=limits) == alerts
+
+
+def test_what_is_later_than_the_grace_raises_none_though_all_windows_are_open() -> None:
+    slow = bought(0) | {"partition": 1}
+    late = [risky(39), risky(39), risky(39), bought(39, "9999.00")]
+    assert raised(slow, bought(100), *late, limits=Limits()) == []
+    assert len(raised(slow, bought(98), *late, limits=Limits())) == 2
+
+
+def test_what_comes_for_a_closed_window_raises_none_though_its_partition_is_no_further() -> None:
+    silent = {"partition": 1, "heard": 100}
+
+    def late(minute: float) -> list[tuple[str, int, float, float, int]]:
+        """Return what a partition raises that was silent while the other one came to minute 100."""
+        first = bought(0) | {"partition": 1, "heard": 0}
+        then = [bought(minute, "9999.00", 71) | silent] * 3
+        return raised(first, bought(100) | {"heard": 100}, *then, limits=Limits())
+
+    assert [rule for rule, *_ in late(39.9)] == []
+    assert [rule for rule, *_ in late(40)] == ["velocity"]
+    assert [rule for rule, *_ in late(41)] == ["velocity", "risky_session"]
 
 
 def test_what_landed_before_landings_were_numbered_raises_none() -> None:
