@@ -114,7 +114,7 @@ def test_payments_come_with_what_lands_them_and_nobody_else_runs_it() -> None:
     assert topology.names() == [*Query, "event_time", "payment_events", "payments"]
     assert [spec.name for spec in topology.landings()] == ["bronze", "payment_events"]
     assert topology.landing().name == "bronze"
-    assert [spec.name for spec in topology.behind()][-2:] == ["event_time", "payments"]
+    assert [spec.name for spec in topology.following()][-2:] == ["event_time", "payments"]
     assert topology.chosen([]) == topology.names()
     assert "payment_events" not in topology.chosen(["bronze", "silver"])
     assert topology.chosen(["payments"]) == ["event_time", "payment_events", "payments"]

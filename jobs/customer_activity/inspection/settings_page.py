@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from customer_activity.settings import PREFIX, PROJECT, SECRETS, Settings
+from customer_activity.settings.optional import OptionalStreams
+from customer_activity.settings.pipeline import Pipeline
 
 BEGIN, END = "<!-- settings:begin -->\n", "<!-- settings:end -->"
 HEAD = ("variable", "default", "values", "meaning")
@@ -18,14 +20,18 @@ LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
 
 
 def markdown_table() -> str:
-    """Tabulate the settings in Markdown, one row a setting, in the order in which they are declared."""
+    """Tabulate the settings in Markdown, one row a setting, those of optional streams after the others."""
     properties = Settings.model_json_schema()["properties"]
     rows = [
         (f"`{PREFIX}{name.upper()}`", _default(name), _values(properties[name]), _meaning(name))
-        for name in Settings.model_fields
+        for name in sorted(Settings.model_fields, key=_is_of_optional_streams)
     ]
     lines = [HEAD, ("---",) * len(HEAD), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def _is_of_optional_streams(name: str) -> bool:
+    return name in OptionalStreams.model_fields and name not in Pipeline.model_fields
 
 
 def rewritten(page: str) -> str:

@@ -8,33 +8,17 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from zoneinfo import available_timezones
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from customer_activity import catalog
 from customer_activity.errors import SettingsError
+from customer_activity.settings.optional import OptionalStreams
+from customer_activity.settings.pipeline import PIPELINE, PREFIX, TopicName
+from customer_activity.settings.project import IS_INSTALLED, PROJECT
 from customer_activity.storage import locations, s3
 
-PREFIX = "ACTIVITY_"
-# Where `expectations/` and `infra/` are: a wheel carries in the package what code reads of them (pyproject.toml).
-PACKAGE = Path(__file__).resolve().parent
-IS_INSTALLED = (PACKAGE / "project").is_dir()
-PROJECT = PACKAGE / "project" if IS_INSTALLED else PACKAGE.parents[1]
-TO_GET_JARS = (
-    "name the .jars of a source tree where `make setup` has run by ACTIVITY_JARS_DIR"
-    if IS_INSTALLED
-    else "run `make setup`"
-)
-
 SECRETS = frozenset({"kafka_config"})  # settings that name a file of secrets; no setting is one itself
-
-PIPELINE = "customer-activity"  # whose names have always been these
-PIPELINE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-PIPELINE_NAME_LENGTH = 63  # of a DNS label, which Kubernetes makes of it; Kafka's topics and Airflow's ids take more
-NO_ZONES = frozenset({"Factory", "localtime"})  # names among IANA's that mean none, or this machine's
-VAR_FOLDERS = ("airflow", "kafka", "lake", "quality", "run")  # of the default pipeline, where others have theirs
 
 # As Spark takes them; one that it would not is refused before a JVM is started for it.
 MASTER = re.compile(
@@ -42,24 +26,15 @@ MASTER = re.compile(
     r"|spark://[\w.-]+:\d+(,[\w.-]+:\d+)*|k8s://(https://)?([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?(/\S*)?"
 )
 
-TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
-
 
 def _own(folder: str) -> Callable[[dict[str, Any]], str]:
     """Return what names a pipeline's folder: two pipelines on one machine share none."""
     return lambda known: f"./var/{folder}" if known["pipeline"] == PIPELINE else f"./var/{known['pipeline']}/{folder}"
 
 
-class Settings(BaseSettings):
+class Settings(OptionalStreams):
     """Everything a deployment may change. Field `lake` is the variable `ACTIVITY_LAKE`, and so on."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
-
-    pipeline: str = Field(
-        PIPELINE,
-        description="Name of this pipeline, unique on its Kafka and its Airflow. Everything of its own is named after "
-        "it: view and progress topics, transactional id, DAGs, connections, folders.",
-    )
     lake: str = Field(
         default_factory=_own("lake"),
         min_length=1,
@@ -83,9 +58,6 @@ class Settings(BaseSettings):
     )
     purchase_topic: TopicName = Field("purchase-events", description="Topic of the purchases.")
     profile_topic: TopicName = Field("customer-profile-state", description="Topic of the profiles; compacted.")
-    payment_topic: TopicName = Field(
-        "payment-events", description="Topic of the payments; read where the streams of payments are on."
-    )
     view_topic: TopicName = Field(
         default_factory=lambda known: f"{known['pipeline']}-view",
         description="Topic that gold is published to; compacted.",
@@ -93,24 +65,6 @@ class Settings(BaseSettings):
     progress_topic: TopicName = Field(
         default_factory=lambda known: f"{known['pipeline']}-progress",
         description="Topic of the publisher's progress markers; compacted.",
-    )
-    window_topic_prefix: TopicName = Field(
-        default_factory=lambda known: str(known["pipeline"]),
-        description="What the names of the topics of windows begin with, before `-daily`, `-daily-final`, `-weekly` …; "
-        "the streams that publish to them are optional.",
-    )
-    alert_topic: TopicName = Field(
-        default_factory=lambda known: f"{known['pipeline']}-fraud-alerts",
-        description="Topic that alerts are published to, where `publish_alerts` is on.",
-    )
-    route_topic_prefix: TopicName = Field(
-        default_factory=lambda known: str(known["pipeline"]),
-        description="What the names of the topics of routed purchases begin with, before `-high-value-purchases` and "
-        "`-other-purchases`; the streams that route and publish them are optional.",
-    )
-    routing_rules: Path = Field(
-        PROJECT / "infra" / "routing" / "rules.yaml",
-        description="File with the rules by which purchases are routed; read when the streams start.",
     )
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
         "EUR", description="The one currency of this deployment, ISO 4217."
@@ -126,69 +80,6 @@ class Settings(BaseSettings):
         10.0,
         gt=0,
         description="Seconds between two merges into the tables of current rows, behind the hot path.",
-    )
-    streams: Annotated[str, StringConstraints(pattern=r"^[a-z_]*(, *[a-z_]+)*$")] = Field(
-        "",
-        description="Optional streams that run with the others, comma separated; what they read comes with them. "
-        "`activity describe` shows what is on.",
-    )
-    time_zone: str = Field("UTC", description="Time zone of calendar days, as IANA names it: `Europe/Berlin`.")
-    grace_hours: float = Field(
-        24.0,
-        ge=0,
-        le=24 * 366,
-        description="Hours that a purchase may be late, in event time, and count in windows all the same; "
-        "`activity lateness` shows what it would exclude.",
-    )
-    session_gap_minutes: float = Field(
-        30.0,
-        gt=0,
-        le=24 * 60,
-        description="Minutes, at most, between two purchases of one session of a customer, in event time.",
-    )
-    payment_minutes: float = Field(
-        30.0,
-        gt=0,
-        le=24 * 60 * 366,
-        description="Minutes within which a purchase is to be paid, in event time: a payment that is confirmed after "
-        "them is late, and a purchase without one is unpaid once they and the grace have passed.",
-    )
-    idle_partition_minutes: float = Field(
-        10.0,
-        gt=0,
-        description="Minutes without a record, by the clock of the topic, after which a Kafka partition holds no "
-        "window open.",
-    )
-    alert_window_minutes: int = Field(
-        5, ge=1, le=24 * 60, description="Minutes of a window of the alert rule `velocity`, in event time."
-    )
-    alert_window_purchases: int = Field(
-        10, ge=1, le=10_000, description="An alert is raised for more purchases of a customer than this in a window."
-    )
-    alert_window_amount: int = Field(
-        5_000, ge=0, le=10**9, description="An alert is raised for more money of a customer than this in a window."
-    )
-    alert_gap_minutes: int = Field(
-        5,
-        ge=1,
-        le=24 * 60,
-        description="Minutes, at most, between two purchases of a session of the alert rule `risky_session`.",
-    )
-    alert_session_purchases: int = Field(
-        3, ge=1, le=100, description="An alert is raised for so many risky purchases of a customer in a session."
-    )
-    alert_session_amount: int = Field(1_000, ge=0, le=10**9, description="A risky purchase has a greater amount.")
-    alert_session_risk: int = Field(70, ge=0, le=100, description="A risky purchase has a greater risk score.")
-    alert_grace_minutes: float = Field(
-        60.0,
-        ge=0,
-        le=24 * 60,
-        description="Minutes that a purchase may be late, in event time, and count for alerts all the same.",
-    )
-    alert_seconds: float = Field(
-        2.0,
-        gt=0,
-        description="Seconds between two looks for alerts, and between two batches of the streams that they wait for.",
     )
     driver_memory: str = Field("2g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field(
@@ -256,18 +147,6 @@ class Settings(BaseSettings):
         Path("./.jars") if IS_INSTALLED else PROJECT / ".jars", description="Folder of the jars that set-up downloaded."
     )
 
-    @field_validator("pipeline")
-    @classmethod
-    def _usable_name(cls, name: str) -> str:
-        if len(name) > PIPELINE_NAME_LENGTH or not PIPELINE_NAME.fullmatch(name):
-            raise ValueError(
-                "a pipeline's name is lower-case letters and digits with single dashes between them, begins with a "
-                f"letter, and has at most {PIPELINE_NAME_LENGTH} characters"
-            )
-        if name in VAR_FOLDERS:
-            raise ValueError(f"the default pipeline has a folder of that name, ./var/{name}")
-        return name
-
     @field_validator("lake", "quality_docs")
     @classmethod
     def _supported_location(cls, location: str) -> str:
@@ -282,13 +161,6 @@ class Settings(BaseSettings):
                 "Spark has no such master: it is local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT"
             )
         return master
-
-    @field_validator("time_zone")
-    @classmethod
-    def _known_zone(cls, name: str) -> str:
-        if name not in available_timezones() - NO_ZONES:
-            raise ValueError("there is no such time zone: it is a name of IANA's such as Europe/Berlin")
-        return name
 
     @field_validator("routing_rules", "run_dir", "broker_dir", "airflow_dir", "jars_dir")
     @classmethod
@@ -314,16 +186,8 @@ class Settings(BaseSettings):
             catalog.PROFILES_ROLE: self.profile_topic,
             catalog.VIEW_ROLE: self.view_topic,
             catalog.PROGRESS_ROLE: self.progress_topic,
-            catalog.ALERTS_ROLE: self.alert_topic,
-            **{role: f"{self.route_topic_prefix}-{role.replace('_', '-')}" for role in catalog.ROUTES},
-            **{role: f"{self.window_topic_prefix}-{role.replace('_', '-')}" for role in catalog.WINDOW_ROLES},
-            catalog.PAYMENTS_ROLE: self.payment_topic,
+            **self.optional_topics,
         }
-
-    @property
-    def optional_streams(self) -> list[str]:
-        """Names of the optional streams that are on."""
-        return [name.strip() for name in self.streams.split(",") if name]
 
     @property
     def airflow_prefix(self) -> str:
