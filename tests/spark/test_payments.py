@@ -298,3 +298,21 @@ def test_any_id_is_found_again(paying: Pipeline) -> None:
     assert len(paying.rows(Table.UNMATCHED_PAYMENTS)) == len(names)
     assert paying.rows(Table.UNPAID) == []
     assert_right(paying)
+
+
+def test_payments_go_on_after_late_purchases_were_taken_in(paying: Pipeline) -> None:
+    topology.switch_on(["payments", "late_events"])
+    delta.ensure_tables(paying.settings.lake)
+    paying.restart()
+    taken(paying)
+    paying.hop("late_events")
+    land(paying, bought(4, "P-5"), paid(5, "P-5"), bought(99, "P-6"))
+    reprocessed = recomputing.reprocess(
+        paying.settings, datetime(2026, 3, 26, tzinfo=UTC).date(), "the till was offline"
+    )
+    assert reprocessed.purchases == 1
+    paying.restart()
+    land(paying, paid(100, "P-6"))
+    follow(paying)
+    assert {"P-5", "P-6"} <= {row["purchase_id"] for row in paying.rows(Table.PAID)}
+    assert_right(paying)

@@ -111,13 +111,14 @@ def test_who_runs_when_optional_ones_are_on(named: list[str], expected: list[str
 
 def test_payments_come_with_what_lands_them_and_nobody_else_runs_it() -> None:
     topology.switch_on(["payments"])
-    assert topology.names() == [*Query, "event_time", "payment_events", "payments"]
+    with_payments = {"event_time", "payment_events", "payments"}
+    assert set(topology.names()) == {*Query, *with_payments}
     assert [spec.name for spec in topology.landings()] == ["bronze", "payment_events"]
     assert topology.landing().name == "bronze"
-    assert [spec.name for spec in topology.following()][-2:] == ["event_time", "payments"]
+    assert "payment_events" not in [spec.name for spec in topology.following()]
     assert topology.chosen([]) == topology.names()
     assert "payment_events" not in topology.chosen(["bronze", "silver"])
-    assert topology.chosen(["payments"]) == ["event_time", "payment_events", "payments"]
+    assert set(topology.chosen(["payments"])) == with_payments
 
 
 def test_a_topic_is_used_where_a_stream_is_on_that_has_it() -> None:

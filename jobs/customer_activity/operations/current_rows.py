@@ -56,18 +56,18 @@ def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = Non
     for table, rows in computed.tables.items():
         with duckdb.connect(":memory:") as database:
             key = stream.spec.how(table).key
-            keys, coming = _differing(database, key, rows, _held(lake, table, rows.schema))
+            going, coming = _differing(database, key, rows, _held(lake, table, rows.schema))
             told = {
                 **json.loads(batch.metadata()),
                 **computed.note,
-                **(_named(table) if keys.num_rows else {}),
+                **(_named(table) if going.num_rows else {}),
                 **(note or {}),
             }
             properties = CommitProperties(
                 app_transactions=[Transaction(*batch.transaction(table)), fence],
                 custom_metadata={"userMetadata": json.dumps(told, sort_keys=True)},
             )
-            replace(lake, table, key, keys.to_batches(), coming.to_batches(), properties)
+            replace(lake, table, key, going.to_batches(), coming.to_batches(), properties)
     checkpoint.write(lake, query, batch.generation, FIRST, OffsetRange(**batch.cut), is_committed=True)
     return table
 
@@ -123,10 +123,14 @@ def _held(lake: str, table: Table, schema: pa.Schema) -> pa.Table:
 def _differing(
     database: duckdb.DuckDBPyConnection, key: Sequence[str], rows: pa.Table, held: pa.Table
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the keys of which the table does not hold the right rows, and these."""
+    """Return the keys of which the table holds rows that are not right, and the right rows that are to come.
+
+    Rows that are only missing are appended: whoever reads the table's change feed goes on with them.
+    """
     database.execute("SET TimeZone = 'UTC'")
     database.register("right_rows", rows)
     database.register("held", held)
     differences.find(database, "rows", key, "held", "right_rows")
     coming = database.sql(differences.of_keys("right_rows", "rows_keys", key))
-    return database.table("rows_keys").to_arrow_table(), coming.to_arrow_table().cast(rows.schema)
+    going = database.sql(f"SELECT DISTINCT {differences.listed(key)} FROM rows_gone")  # noqa: S608 - the names are ours
+    return going.to_arrow_table(), coming.to_arrow_table().cast(rows.schema)
