@@ -94,3 +94,9 @@ def test_what_is_noted_stays_small() -> None:
         lives.seconds += 1
         lives.land(500, 20)
     assert len(json.dumps(lives.noted)) < 1_000
+
+
+def test_the_stream_that_stops_is_named() -> None:
+    guard = BadShareGuard(0.05, stream="payment_events")
+    with pytest.raises(BadShareExceeded, match="payment_events: 50 of 100 records"):
+        guard.judge(outcomes(50, 50), ("g", 1))

@@ -42,16 +42,23 @@ class BadShareGuard:
     """
 
     def __init__(
-        self, max_share: float, *, clock: Callable[[], float] = time.time, noted: Mapping[str, Any] | None = None
+        self,
+        max_share: float,
+        *,
+        stream: str = "bronze",
+        clock: Callable[[], float] = time.time,
+        noted: Mapping[str, Any] | None = None,
     ) -> None:
         """Judge against `max_share` (0 to 1; 1 never stops).
 
         Args:
             max_share: of all records, the bad ones that are let pass.
+            stream: whose batches these are.
             clock: seconds since 1970.
-            noted: what the newest commit of bronze notes.
+            noted: what the newest commit of the stream notes.
         """
         self.max_share = max_share
+        self.stream = stream
         self.clock = clock
         self.window, self.last = _remembered(noted or {})
 
@@ -85,7 +92,7 @@ class BadShareGuard:
         if self.max_share < 1 and records >= MINIMUM_RECORDS and bad > self.max_share * records:
             reasons = ", ".join(f"{reason} {count}" for reason, count in total.most_common() if reason is not None)
             raise BadShareExceeded(
-                f"bronze: {bad} of {records} records of the last 10 minutes are bad ({bad / records:.1%}, "
+                f"{self.stream}: {bad} of {records} records of the last 10 minutes are bad ({bad / records:.1%}, "
                 f"the limit is {self.max_share:.1%}): {reasons}. The last batch was not landed.",
                 remedy="fix the producer; then set ACTIVITY_MAX_BAD_SHARE=1 to let these into quarantine",
             )

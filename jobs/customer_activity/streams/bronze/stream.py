@@ -80,7 +80,7 @@ class Lands:
         prepared = partial(
             self.step,
             settings=settings,
-            guard=BadShareGuard(settings.max_bad_share, noted=numbering.noted),
+            guard=BadShareGuard(settings.max_bad_share, stream=self.spec.name, noted=numbering.noted),
             numbering=numbering,
             topic_ids=clients.topic_ids(settings, topics),
             fetcher=fetcher,
