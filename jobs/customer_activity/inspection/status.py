@@ -143,7 +143,7 @@ def states(settings: Settings) -> list[QueryReport]:
 def _topics(settings: Settings, notes: list[str]) -> dict[str, topics.Topic]:
     """Topics by role, as far as they are known."""
     roles = [role for spec in topology.landings() for role in spec.topics]
-    names = {role: settings.topics[role] for role in (*roles, VIEW_ROLE)}
+    names = {role: settings.topics[role] for role in (*roles, VIEW_ROLE, *sorted(topology.published_roles()))}
     try:
         found = topics.topics(settings, list(names.values()))
     except BrokerUnavailable as error:

@@ -92,7 +92,12 @@ def _layers(frame: Frame) -> Grid:
 
 def _rows(frame: Frame, query: QueryReport) -> int:
     table = (topology.reflected(PROFILES_ROLE) | topology.reflected(PURCHASES_ROLE)).get(query.query)
-    return frame.published if table is None else frame.report.rows(CURRENT.get(table, table))
+    if query.query == topology.publishing().name:
+        return frame.published
+    if table is None:  # of a stream that publishes a table, or lands another topic
+        spec = topology.spec(query.query)
+        table = next(iter([*spec.telling, *spec.sources]))
+    return frame.report.rows(CURRENT.get(table, table))
 
 
 def _changes(changes: tuple[Change, ...]) -> Grid:
