@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from customer_activity.contracts.tables import UTC_MICROS
+from customer_activity.contracts.columns import UTC_MICROS
 from customer_activity.streams.alerts import rules
 from customer_activity.streams.alerts.limits import Limits
 from customer_activity.streams.alerts.nearby import SCHEMA

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import SUMMED, TABLES, Declaration, arrow_schema
+from customer_activity.contracts.columns import SUMMED, Declaration
+from customer_activity.contracts.tables import TABLES, arrow_schema
 from customer_activity.lake import delta, folding, merging
 from customer_activity.lake.folding import AFTER, BEFORE, Aggregate, Folded
 from customer_activity.lake.microbatch import MicroBatch

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import SUMMED, arrow_schema
+from customer_activity.contracts.columns import SUMMED
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors, merge_tasks
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.merge_tasks import Work

@@ -16,7 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import UTC_MICROS, arrow_schema
+from customer_activity.contracts.columns import UTC_MICROS
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.closing import Closing
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.derived import Definition

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from customer_activity import application
 from customer_activity.catalog import PROFILES_ROLE, Table, checkpoint_path, table_path
-from customer_activity.contracts.tables import TABLES, Kept
+from customer_activity.contracts.columns import Kept
+from customer_activity.contracts.tables import TABLES
 from customer_activity.demo.traffic import poison
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
 from customer_activity.kafka import clients

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import SUMMED, arrow_schema
+from customer_activity.contracts.columns import SUMMED
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.lake import feeds, microbatch
 from customer_activity.maintenance import maintenance

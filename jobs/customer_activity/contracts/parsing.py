@@ -31,8 +31,8 @@ from customer_activity.contracts import (
     is_nested_too_deeply,
     record_type,
 )
+from customer_activity.contracts.columns import columns_of
 from customer_activity.contracts.refusals import Refusals, as_text, rows_unlike, rows_where
-from customer_activity.contracts.tables import columns_of
 
 CLOCK_TOLERANCE = timedelta(minutes=5)  # what a producer's clock may be ahead of the broker's
 MAX_DETAIL = 200  # characters

@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.contracts.columns import UTC_MICROS
 from customer_activity.contracts.schema import MILLIS_SUFFIX
-from customer_activity.contracts.tables import UTC_MICROS
 
 RECORDS_AT_A_TIME = 1_000
 _encode = msgspec.json.Encoder(decimal_format="number").encode  # the cents as they are: 12.30, never 12.3000001

@@ -8,8 +8,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.contracts.columns import UTC_MICROS
 from customer_activity.contracts.schema import CUSTOMER_ACTIVITY
-from customer_activity.contracts.tables import UTC_MICROS
 
 FIELDS = {field.name: field.column for field in CUSTOMER_ACTIVITY.fields}  # gold has times, the topic milliseconds
 RECORDS_AT_A_TIME = 1_000

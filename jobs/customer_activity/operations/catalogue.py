@@ -27,7 +27,8 @@ from pyarrow import csv
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import PRODUCT_FIELDS, arrow_schema, names
+from customer_activity.contracts.columns import PRODUCT_FIELDS, names
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError, TerminalError, TransientError
 from customer_activity.lake import delta
 from customer_activity.lake.replacing import settle

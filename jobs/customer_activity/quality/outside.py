@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from customer_activity import topology
 from customer_activity.catalog import table_path
 from customer_activity.contracts import CUSTOMER_ACTIVITY, LATEST_MILLIS, Kind, decoder
-from customer_activity.contracts.tables import ACTIVITY_FIELDS
+from customer_activity.contracts.columns import ACTIVITY_FIELDS
 from customer_activity.errors import TransientError
 from customer_activity.kafka import clients
 from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, identity, parse

@@ -28,7 +28,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from customer_activity import topology
-from customer_activity.contracts.tables import ACTIVITY_FIELDS, PROFILE_FIELDS, PURCHASE_FIELDS, names
+from customer_activity.contracts.columns import ACTIVITY_FIELDS, PROFILE_FIELDS, PURCHASE_FIELDS, names
 from customer_activity.errors import SettingsError
 from customer_activity.settings import PROJECT
 

@@ -29,7 +29,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from customer_activity.catalog import Reason, Table
-from customer_activity.contracts.tables import PROFILE_FIELDS, RAW, arrow_schema, names
+from customer_activity.contracts.columns import PROFILE_FIELDS, RAW, names
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TransientError
 from customer_activity.settings import Settings
 

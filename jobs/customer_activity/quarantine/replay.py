@@ -30,8 +30,9 @@ from customer_activity import topology
 from customer_activity.catalog import REPLAY, Reason, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import RULES
+from customer_activity.contracts.columns import LANDED
 from customer_activity.contracts.parsing import parse_batch
-from customer_activity.contracts.tables import LANDED, arrow_schema
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError, TerminalError, TransientError
 from customer_activity.lake import audit, delta, footers, named_operations
 from customer_activity.lake.datafiles import stamped

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from customer_activity.contracts.tables import UTC_MICROS
+from customer_activity.contracts.columns import UTC_MICROS
 
 UNNUMBERED = -1  # the landing of what landed before they were numbered
 

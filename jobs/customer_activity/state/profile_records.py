@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import PROFILE_FIELDS, arrow_schema
+from customer_activity.contracts.columns import PROFILE_FIELDS
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.state.columns import UNNUMBERED, listed, plain, plain_sql, typed
 from customer_activity.state.keyed import Holding
 

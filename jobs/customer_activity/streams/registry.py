@@ -1,6 +1,6 @@
 """The streams, each after those whose tables it reads: adding one is a line here.
 
-`topology.py` imports this by its name when somebody asks for the topology first.
+`topology/` imports this by its name when somebody asks for the topology first.
 """
 
 from __future__ import annotations

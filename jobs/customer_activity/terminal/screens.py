@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from customer_activity.contracts.tables import PURCHASE_FIELDS, names
+from customer_activity.contracts.columns import PURCHASE_FIELDS, names
 from customer_activity.inspection.keys import Keys, words
 from customer_activity.inspection.show import Customer
 from customer_activity.inspection.status import QueryReport, Report

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import UTC_MICROS, arrow_schema
+from customer_activity.contracts.columns import UTC_MICROS
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.reducing import PART_ROWS
 from customer_activity.storage.filesystem import filesystem

@@ -27,7 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import UTC_MICROS, arrow_schema
+from customer_activity.contracts.columns import UTC_MICROS
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.streams.alerts.limits import Limits
 from customer_activity.streams.alerts.spans import Numbers, Spans
 from customer_activity.streams.windows.lateness import Rules

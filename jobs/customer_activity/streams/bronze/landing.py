@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
+from customer_activity.contracts.columns import LANDED
 from customer_activity.contracts.parsing import parse_batch
-from customer_activity.contracts.tables import LANDED
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts, stamped
 

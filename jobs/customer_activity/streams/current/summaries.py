@@ -15,7 +15,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import EXTREMES, SUMMED, arrow_schema
+from customer_activity.contracts.columns import EXTREMES, SUMMED
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.folding import Aggregate, fitting

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import PRODUCT_FIELDS, arrow_schema, names
+from customer_activity.contracts.columns import PRODUCT_FIELDS, names
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.decided import Numbers
 from customer_activity.lake import deltalog
 from customer_activity.streams.enrichment import as_of

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import OF_PROFILE, names
+from customer_activity.contracts.columns import OF_PROFILE, names
 from customer_activity.engine.decided import Numbers, landings_of
 from customer_activity.lake.microbatch import ACCEPTED
 from customer_activity.state import profile_records

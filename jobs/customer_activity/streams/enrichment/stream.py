@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import COUNTED, OF_PROFILE, PRODUCT_FIELDS, names
+from customer_activity.contracts.columns import COUNTED, OF_PROFILE, PRODUCT_FIELDS, names
 from customer_activity.engine.decided import Decided, landings_of
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import State

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import COUNTED, arrow_schema
+from customer_activity.contracts.columns import COUNTED
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import derived
 from customer_activity.engine.changes import ChangeStream, table_of
 from customer_activity.engine.stream import Append, Context, Opened, Steps

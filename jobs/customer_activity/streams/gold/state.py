@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import ACTIVITY_FIELDS, COUNTED, EXTREMES, SUMMED, names
+from customer_activity.contracts.columns import ACTIVITY_FIELDS, COUNTED, EXTREMES, SUMMED, names
 from customer_activity.lake.deltalog import Position
 from customer_activity.state import profile_records
 from customer_activity.state.columns import listed, plain, plain_sql, typed

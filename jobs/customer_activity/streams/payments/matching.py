@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import OWED, PAYMENT_FIELDS, POSITION, arrow_schema, names
+from customer_activity.contracts.columns import OWED, PAYMENT_FIELDS, POSITION, names
+from customer_activity.contracts.tables import arrow_schema
 
 MICROS_A_MINUTE = 60_000_000
 PLACE = ("landing", "partition", "offset")  # of a payment: which one it is, and its order

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import OWED, UTC_MICROS, arrow_schema
+from customer_activity.contracts.columns import OWED, UTC_MICROS
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.streams.payments.matching import PAYMENT, PURCHASE
 
 # What a payment of silver.paid_purchases has agreed in with its purchase is there once.

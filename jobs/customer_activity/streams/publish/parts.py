@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from customer_activity.contracts.tables import ACTIVITY_FIELDS
+from customer_activity.contracts.columns import ACTIVITY_FIELDS
 from customer_activity.kafka.marker import Marker
 
 # A transaction must end well inside the broker's time-out of 60 s: 64 MB take one or two on two cores.

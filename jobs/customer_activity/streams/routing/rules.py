@@ -20,7 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from customer_activity.catalog import ROUTES
-from customer_activity.contracts.tables import ROUTED_FIELDS
+from customer_activity.contracts.columns import ROUTED_FIELDS
 from customer_activity.errors import SettingsError
 
 NUMBER = pa.decimal128(38, 2)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import POSITION, ROUTED_FIELDS, names
+from customer_activity.contracts.columns import POSITION, ROUTED_FIELDS, names
 from customer_activity.engine.decided import Decided
 from customer_activity.errors import SettingsError
 from customer_activity.settings import Settings

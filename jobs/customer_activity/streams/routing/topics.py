@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from customer_activity.catalog import PROGRESS_ROLE, ROUTES, Table
 from customer_activity.contracts import published
-from customer_activity.contracts.tables import ROUTED_FIELDS, names
+from customer_activity.contracts.columns import ROUTED_FIELDS, names
 from customer_activity.engine.stream import Record
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.changed import Changed

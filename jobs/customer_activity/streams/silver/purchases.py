@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from customer_activity.contracts.tables import PURCHASE_FIELDS, names
+from customer_activity.contracts.columns import PURCHASE_FIELDS, names
 from customer_activity.lake.microbatch import ACCEPTED, DUPLICATE, QUARANTINED
 from customer_activity.state.columns import plain, plain_sql
 

@@ -20,14 +20,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import (
-    IS_TOMBSTONE,
-    POSITION,
-    PROFILE_FIELDS,
-    PURCHASE_FIELDS,
-    arrow_schema,
-    names,
-)
+from customer_activity.contracts.columns import IS_TOMBSTONE, POSITION, PROFILE_FIELDS, PURCHASE_FIELDS, names
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream, Spreadable, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.engine.workers import Executors

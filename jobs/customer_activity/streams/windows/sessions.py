@@ -32,7 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.tables import UTC_MICROS, arrow_schema
+from customer_activity.contracts.columns import UTC_MICROS
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.closing import Closing
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.derived import Definition

@@ -1,0 +1,193 @@
+"""The tables of optional streams, as `tables.py` declares those of the others."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from customer_activity.catalog import Table
+from customer_activity.contracts.columns import (
+    BY_PLACE,
+    COORDINATES,
+    COUNTED,
+    LANDING,
+    LOOKED_BACK_IN,
+    OF_PROFILE,
+    OWED,
+    PAYMENT_FIELDS,
+    POSITION,
+    POSITIONS,
+    PRODUCT_FIELDS,
+    RAW,
+    ROUTED_FIELDS,
+    UTC_MICROS,
+    Declaration,
+    columns,
+    columns_of,
+)
+from customer_activity.contracts.schema import FRAUD_ALERT
+
+
+def _windows(first_day: str) -> Declaration:
+    """Declare a table of a customer's purchases by windows of whole days, which are named by their first one."""
+    fields = columns(
+        customer_id=pa.string(),
+        **{first_day: pa.date32()},
+        window_start=UTC_MICROS,
+        window_end=UTC_MICROS,
+        purchase_count=pa.int64(),
+        total_amount=pa.decimal128(38, 2),
+        first_purchase_at=UTC_MICROS,
+        last_purchase_at=UTC_MICROS,
+        is_final=pa.bool_(),
+    )
+    return Declaration(pa.schema(fields), ("customer_id", first_day, "window_end"), LOOKED_BACK_IN, is_current=True)
+
+
+OPTIONAL_TABLES: dict[Table, Declaration] = {
+    # One row a landing that moved the watermark: where each partition had come, and which held nothing back.
+    Table.WATERMARKS: Declaration(
+        pa.schema(columns(landing=pa.int64(), watermark=UTC_MICROS, decided_at=UTC_MICROS, positions=POSITIONS)),
+        ("landing", "watermark"),
+        LOOKED_BACK_IN,
+    ),
+    # One row a purchase that counts. `partition_time`: the latest event time before it in its partition; `watermark`
+    # and `next_watermark`: before and after its landing.
+    Table.TIMED_PURCHASES: Declaration(
+        pa.schema(
+            [
+                *COUNTED,
+                *columns(partition_time=UTC_MICROS, watermark=UTC_MICROS, next_watermark=UTC_MICROS),
+            ]
+        ),
+        ("kafka_timestamp", "occurred_at"),
+    ),
+    # One row a purchase and table of windows that leaves it out; without a table all of them do.
+    Table.LATE_EVENTS: Declaration(
+        pa.schema(
+            columns(
+                purchase_id=pa.string(),
+                customer_id=pa.string(),
+                amount=COUNTED.field("amount").type,
+                occurred_at=UTC_MICROS,
+                partition=pa.int32(),
+                offset=pa.int64(),
+                landing=pa.int64(),
+                reason=pa.string(),
+                late_by_ms=pa.int64(),
+                excluded_from=pa.string(),
+                window_start=UTC_MICROS,
+                window_end=UTC_MICROS,
+            )
+        ),
+        ("occurred_at",),
+        LOOKED_BACK_IN,
+    ),
+    # One row a late purchase that was taken in afterwards, on purpose: windows count it whatever its stamps.
+    Table.REPROCESSED: Declaration(
+        pa.schema(
+            columns(purchase_id=pa.string(), day=pa.date32(), reprocessed_at=UTC_MICROS, reason=pa.string()),
+        ),
+        ("day",),
+        LOOKED_BACK_IN,
+    ),
+    Table.DAILY: _windows("day"),
+    Table.WEEKLY: _windows("first_day"),
+    # One row a customer's session. `window_end`: the gap after its last purchase, when it can close.
+    Table.SESSIONS: Declaration(
+        pa.schema(
+            columns(
+                customer_id=pa.string(),
+                session_start=UTC_MICROS,
+                session_end=UTC_MICROS,
+                window_end=UTC_MICROS,
+                purchase_count=pa.int64(),
+                total_amount=pa.decimal128(38, 2),
+                is_final=pa.bool_(),
+            )
+        ),
+        ("customer_id", "session_start", "window_end"),
+        LOOKED_BACK_IN,
+        is_current=True,
+    ),
+    # One row an alert, with the place of the purchase that made it.
+    Table.FRAUD_ALERTS: Declaration(
+        pa.schema([*columns_of(FRAUD_ALERT), *POSITION]), ("occurred_at", "kafka_timestamp")
+    ),
+    # One row a product and version of the catalogue that changed it; `is_gone`: from that version on it is not in it.
+    Table.PRODUCTS: Declaration(
+        pa.schema(
+            [
+                *columns(product_id=pa.string()),
+                *PRODUCT_FIELDS,
+                *columns(is_gone=pa.bool_(), version=pa.int64(), loaded_at=UTC_MICROS),
+            ]
+        ),
+        ("version",),
+        LOOKED_BACK_IN,
+    ),
+    # Which version of the catalogue was in force for the landings after those of the row before, up to this one.
+    Table.CATALOGUE_VERSIONS: Declaration(
+        pa.schema(columns(landing=pa.int64(), catalogue_version=pa.int64(), decided_at=UTC_MICROS)),
+        ("landing",),
+        LOOKED_BACK_IN,
+    ),
+    # One row a purchase that counts, with the profile and the product as they were known when it landed.
+    Table.ENRICHED: Declaration(
+        pa.schema([*COUNTED, *OF_PROFILE, *PRODUCT_FIELDS, *columns(catalogue_version=pa.int64())]),
+        ("kafka_timestamp", "occurred_at"),
+    ),
+    # Which routing rules were in force for the landings after those of the row before, up to this one.
+    Table.ROUTING_RULES: Declaration(
+        pa.schema(
+            columns(landing=pa.int64(), rules_version=pa.string(), rules=pa.string(), decided_at=UTC_MICROS),
+        ),
+        ("landing",),
+        LOOKED_BACK_IN,
+    ),
+    # An outbox: one row a purchase, with the route that it takes and the rule that chose it.
+    Table.ROUTED: Declaration(
+        pa.schema(
+            [
+                *ROUTED_FIELDS,
+                *POSITION,
+                *columns(rule=pa.string(), route=pa.string(), rules_version=pa.string()),
+            ]
+        ),
+        ("kafka_timestamp", "occurred_at"),
+    ),
+    Table.PAYMENT_EVENTS: Declaration(
+        pa.schema([*PAYMENT_FIELDS, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING]), BY_PLACE
+    ),
+    # One row a purchase that is paid, with the payment that counts.
+    Table.PAID: Declaration(
+        pa.schema(
+            [
+                *OWED,
+                *columns(
+                    payment_id=pa.string(),
+                    confirmed_at=UTC_MICROS,
+                    paid_after_ms=pa.int64(),
+                    is_early=pa.bool_(),
+                    is_late=pa.bool_(),
+                ),
+                *POSITION,
+            ]
+        ),
+        ("purchase_id", "occurred_at", "kafka_timestamp"),
+        LOOKED_BACK_IN,
+    ),
+    # One row a purchase that is not; it goes when a payment comes after all.
+    Table.UNPAID: Declaration(
+        pa.schema([*OWED, *columns(due_at=UTC_MICROS)]),
+        ("purchase_id", "occurred_at", "due_at"),
+        LOOKED_BACK_IN,
+        is_current=True,
+    ),
+    # One row a payment that makes no purchase paid. `differs_in`: the columns in which it is not as its purchase is.
+    Table.UNMATCHED_PAYMENTS: Declaration(
+        pa.schema([*PAYMENT_FIELDS, *POSITION, *columns(reason=pa.string(), differs_in=pa.string())]),
+        ("purchase_id", "confirmed_at", "landing"),
+        LOOKED_BACK_IN,
+        is_current=True,
+    ),
+}
