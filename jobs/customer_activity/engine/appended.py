@@ -10,18 +10,16 @@ import pyarrow as pa
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine import derived
 from customer_activity.engine.changes import ChangeStream
-from customer_activity.engine.derived import DEFINITION, Definition
+from customer_activity.engine.derived import DEFINITION, Definition, Windowed
 from customer_activity.engine.stream import Append, Context, Opened, Steps
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
-from customer_activity.settings import Settings
 from customer_activity.topology import Spec
 
 
 @dataclass(frozen=True)
-class Appended:
+class Appended(Windowed):
     """A stream behind the hot path that appends what follows from each row of one source, taken alone.
 
     Attributes:
@@ -38,38 +36,13 @@ class Appended:
     definition: Definition | None = None
     define: Callable[[Definition, frozenset[str]], Appended] | None = None
 
-    @property
-    def source(self) -> Table:
-        """The table that it follows."""
-        (source,) = self.spec.sources
-        return source
-
-    @property
-    def target(self) -> Table:
-        """The table that it appends to."""
-        (edge,) = self.spec.edges
-        return edge.made
-
-    def as_noted(self, lake: str) -> Appended:
-        """Return it as its table was computed."""
-        found = None if self.define is None else derived.definition_noted(lake, self.spec, self.target, Definition)
-        return self if found is None or self.define is None else self.define(found, derived.reprocessed(lake))
-
-    def as_set(self, settings: Settings) -> Appended:
-        """Return it as the settings have it."""
-        if self.define is None:
-            return self
-        return self.define(Definition.of(settings), derived.reprocessed(settings.lake))
-
     def open(self, context: Context) -> Opened:
         """Open it for a driver.
 
         Raises:
             SettingsError: its table was computed by another definition.
         """
-        bound = self.as_set(context.settings)
-        if bound.definition is not None:
-            derived.require_same(context.settings.lake, self.spec, self.target, bound.definition)
+        bound = self.bound(context.settings)
         return ChangeStream(self.spec, {self.source: self.columns}, lambda _: bound.step).open(context)
 
     def step(self, part: Feed, batch: MicroBatch) -> Steps:

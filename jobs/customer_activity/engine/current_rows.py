@@ -18,7 +18,7 @@ from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import closing, derived
 from customer_activity.engine.closing import Closing
-from customer_activity.engine.derived import DEFINITION, Definition
+from customer_activity.engine.derived import DEFINITION, Definition, Windowed
 from customer_activity.engine.regrouping import GONE, Regrouping
 from customer_activity.lake import folding
 from customer_activity.lake.folding import Aggregates
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CurrentRows:
+class CurrentRows(Windowed):
     """A stream behind the hot path: one current row a key, merged from one change feed.
 
     Attributes:
@@ -71,18 +71,6 @@ class CurrentRows:
             raise ValueError(f"{self.spec.name}: rows that are regrouped close, and have no aggregates")
 
     @property
-    def source(self) -> Table:
-        """The table that it follows."""
-        (source,) = self.spec.sources
-        return source
-
-    @property
-    def target(self) -> Table:
-        """The table that has the current rows."""
-        (edge,) = self.spec.edges
-        return edge.made
-
-    @property
     def key(self) -> tuple[str, ...]:
         """The columns that tell its rows apart."""
         return self.spec.how(self.target).key
@@ -97,17 +85,6 @@ class CurrentRows:
         """The column of the changes to its rows that tells that one is to be deleted; None where none ever is."""
         return self.gone if self.regrouping is None else GONE
 
-    def as_noted(self, lake: str) -> CurrentRows:
-        """Return it as its table was computed."""
-        found = None if self.define is None else derived.definition_noted(lake, self.spec, self.target, Definition)
-        return self if found is None or self.define is None else self.define(found, derived.reprocessed(lake))
-
-    def as_set(self, settings: Settings) -> CurrentRows:
-        """Return it as the settings have it."""
-        if self.define is None:
-            return self
-        return self.define(Definition.of(settings), derived.reprocessed(settings.lake))
-
     def open(self, context: Context) -> Opened:
         """Open it for a driver.
 
@@ -116,9 +93,7 @@ class CurrentRows:
         """
         from customer_activity.engine.changes import ChangeStream  # noqa: PLC0415 - executors open none
 
-        bound = self.as_set(context.settings)
-        if bound.definition is not None:
-            derived.require_same(context.settings.lake, self.spec, self.target, bound.definition)
+        bound = self.bound(context.settings)
         step = partial(bound.step, spark=context.spark, settings=context.settings)
         return ChangeStream(self.spec, {self.source: self.columns}, lambda _: step).open(context)
 

@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream
+from customer_activity.engine.derived import OfOneTable
 from customer_activity.engine.stream import Append, Context, Opened, Steps
 from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.feeds import Feed
@@ -109,7 +110,7 @@ class Outside(Protocol):
 
 
 @dataclass
-class Decided:
+class Decided(OfOneTable):
     """A stream that appends what follows from each row of one source and from what was in force when it landed.
 
     Attributes:
@@ -131,18 +132,6 @@ class Decided:
     outside: Outside | None = None
     known: Decisions | None = None
     moved: pa.Table | None = None
-
-    @property
-    def source(self) -> Table:
-        """The table that it follows."""
-        (source,) = self.spec.sources
-        return source
-
-    @property
-    def target(self) -> Table:
-        """The table that it appends to."""
-        (edge,) = self.spec.edges
-        return edge.made
 
     def open(self, context: Context) -> Opened:
         """Open it for a driver.

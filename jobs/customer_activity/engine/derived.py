@@ -9,7 +9,7 @@ Spark's executors import this module and need little for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import pyarrow as pa
@@ -97,6 +97,62 @@ class Derived(Protocol):
 
     def note(self, rows: pa.Table) -> Mapping[str, Any]:
         """Return what a commit notes that leaves the table with these rows."""
+
+
+class OfOneTable:
+    """Which table a stream follows, and which one it makes: it has one of each."""
+
+    spec: Spec
+
+    @property
+    def source(self) -> Table:
+        """The table that it follows."""
+        (source,) = self.spec.sources
+        return source
+
+    @property
+    def target(self) -> Table:
+        """The table that follows from it."""
+        (edge,) = self.spec.edges
+        return edge.made
+
+
+class Windowed(OfOneTable):
+    """How a stream comes to the definition of windows that its table is computed by, where it has one.
+
+    Attributes:
+        definition: what the rows are by.
+        define: makes the stream for a definition and for late purchases that are taken in.
+    """
+
+    definition: Definition | None
+    define: Callable[[Definition, frozenset[str]], Any] | None
+
+    def as_noted(self, lake: str) -> Self:
+        """Return it as its table was computed."""
+        found = None if self.define is None else definition_noted(lake, self.spec, self.target, Definition)
+        return self if found is None else self._defined(found, lake)
+
+    def as_set(self, settings: Settings) -> Self:
+        """Return it as the settings have it."""
+        return self._defined(Definition.of(settings), settings.lake)
+
+    def bound(self, settings: Settings) -> Self:
+        """Return it as the settings have it, for a driver.
+
+        Raises:
+            SettingsError: its table was computed by another definition.
+        """
+        found = self.as_set(settings)
+        if found.definition is not None:
+            require_same(settings.lake, self.spec, self.target, found.definition)
+        return found
+
+    def _defined(self, definition: Definition, lake: str) -> Self:
+        if self.define is None:
+            return self
+        found: Self = self.define(definition, reprocessed(lake))
+        return found
 
 
 class Computed(NamedTuple):
