@@ -285,6 +285,7 @@ def test_a_payment_that_was_refused_comes_back(paying: Pipeline, monkeypatch: py
     assert_right(paying)
 
 
+@nightly
 def test_any_id_is_found_again(paying: Pipeline) -> None:
     names = ["'\"\\%_<b>{0}", "x" * 5_000, "\U00020000", "\U0010fffe" * 40, "é-\u202egnol", " \u00a0", "🙂" * 33]
     land(paying, *(bought(1, name) for name in names))
@@ -315,4 +316,23 @@ def test_payments_go_on_after_late_purchases_were_taken_in(paying: Pipeline) -> 
     land(paying, paid(100, "P-6"))
     follow(paying)
     assert {"P-5", "P-6"} <= {row["purchase_id"] for row in paying.rows(Table.PAID)}
+    assert_right(paying)
+
+
+@nightly
+def test_switched_on_late_it_begins_with_what_is_there(paying: Pipeline) -> None:
+    for record in MIXED:
+        land(paying, record)
+        paying.hop("event_time")
+    for table in (Table.TIMED_PURCHASES, Table.PAYMENT_EVENTS):  # whose logs were shortened
+        opened = tables.opened(paying.settings.lake, table)
+        opened.create_checkpoint()
+        for version in range(opened.version()):
+            tables.entry(paying.settings.lake, table, version).unlink()
+    paying.hop("payments")
+    assert {row["purchase_id"] for row in paying.rows(Table.PAID)} == {"P-1", "P-4"}
+    assert_right(paying)
+    land(paying, paid(99, "P-3"), bought(100, "P-9"))
+    follow(paying)
+    assert {row["purchase_id"] for row in paying.rows(Table.PAID)} == {"P-1", "P-3", "P-4", "P-9"}
     assert_right(paying)
