@@ -11,12 +11,14 @@ import pytest
 
 from customer_activity import catalog, topology
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table, table_path
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.inspection import describe, show
 from customer_activity.settings import Settings
 from customer_activity.terminal import screens
 from support.inspected import NOON, text
+from support.kept_lakes import VERSIONS, unpack
 from support.streams import Query
-from support.tables import append
+from support.tables import append, opened
 
 
 class TestShow:
@@ -58,6 +60,14 @@ class TestShow:
         found = show.customer(lake, "C-1")
         assert found.is_known
         assert says in found.explanation
+
+    @pytest.mark.parametrize("version", VERSIONS)
+    def test_a_lake_of_a_release_before_is_shown_as_it_is(self, tmp_path: Path, version: int) -> None:
+        unpack(version, tmp_path, "lake")
+        (bought, *_) = opened(str(tmp_path / "lake"), Table.PURCHASES).to_pyarrow_table().to_pylist()
+        found = show.customer(str(tmp_path / "lake"), bought["customer_id"])
+        assert found.purchases[0].keys() == set(arrow_schema(Table.PURCHASES).names)
+        assert bought["purchase_id"] in text(screens.customer(found))
 
     def test_an_unknown_customer(self, lake: str) -> None:
         self.gold(lake)

@@ -80,7 +80,9 @@ def _rows(lake: str, table: Table, customer_id: str, columns: list[str] | None =
         part.to_table(schema=data.schema, columns=names, filter=of_customer)
         for part in data.get_fragments(pc.field("customer_id") == customer_id)
     ]
-    return [row for rows in found for row in rows.to_pylist()]
+    # A lake that was not brought up to this release lacks columns.
+    blank = dict.fromkeys(arrow_schema(table).names if columns is None else ())
+    return [blank | row for rows in found for row in rows.to_pylist()]
 
 
 def _row(lake: str, table: Table, customer_id: str) -> dict[str, Any] | None:
