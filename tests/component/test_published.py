@@ -186,7 +186,7 @@ def test_whatever_ends_a_publisher_each_record_is_out_once_and_in_order(
         for topic, ends in ((at_once, []), (often, lives)):
             for upto in range(begins, len(versions) + 1):  # a batch each; a life that ends repeats its batch
                 while not publish(topic, stream, lake, upto, after=upto - 1, most=ends.pop() if ends else 1_000):
-                    pass
+                    patch.setattr(parts, "PART_RECORDS", 1 + len(ends) % 3)  # as another release may cut them
         assert often.records == at_once.records
         assert often.marker == at_once.marker
         now = {key: value for key, value, *_ in often.records}
