@@ -30,7 +30,7 @@ def both(kafka: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tu
         "profile_topic": f"profiles-{test}",
     }
     shop, orders = (Settings(pipeline=f"{name}-{test}", **where) for name in ("shop", "orders-eu"))
-    assert topics.check(shop, create=True) == list(shop.topics.values())
+    assert topics.check(shop, create=True) == list(topics.used(shop).values())
     assert topics.check(orders, create=True) == [orders.view_topic, orders.progress_topic]
     return shop, orders
 
