@@ -44,6 +44,12 @@ NAMED = "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizatio
             "files are gone",
             id="entries of a log are gone, which Delta tells in words that Kafka's connector has, too",
         ),
+        pytest.param(
+            "[DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE] If you never deleted it, it is likely lagging",
+            ChangeFeedLost,
+            "`activity recover summaries --reason …` builds its table again from silver.purchases",
+            id="a log was shortened while the stream was off",
+        ),
         pytest.param(NO_RIGHT, KafkaRefused, NAMED, id="Kafka lacks a right for it"),
         pytest.param(NO_USER, KafkaRefused, "does not let this client sign in", id="Kafka does not know it any more"),
         pytest.param("something else\n at a line", TransientError, "summaries stopped: something else", id="Spark's"),

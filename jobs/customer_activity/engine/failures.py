@@ -23,6 +23,7 @@ FILES_GONE = (
     "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
     "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_LOG_FILE_NOT_FOUND",  # also …_FOR_STREAMING_SOURCE: a log was shortened while the stream was off
 )
 LOG_NOTED = "CONCURRENT_STREAM_LOG_UPDATE"  # Spark's own log of offsets knows no lease
 PUT_BACK = "put them back from a backup: nothing was skipped"
@@ -56,18 +57,27 @@ def explain(
     if any(words in text for words in FILES_GONE):
         return ChangeFeedLost(
             f"{query}: files are gone of a change feed that it still has to read",
-            remedy="find out what removed them; "
-            + (
-                f"`activity resync {query} --reason …` sends what differs"
-                if topology.spec(query).is_publisher
-                else PUT_BACK
-            ),
+            remedy=_without_feed(query),
         )
     log.error("query=%s failed", query, exc_info=cause or error)
     return TransientError(
         f"{query} stopped: {text.splitlines()[0][:300]}",
         remedy="start again: it resumes where it stopped; the log above has the whole error",
     )
+
+
+def _without_feed(query: str) -> str:
+    """Say how a stream goes on when what it had to read is gone."""
+    spec = topology.spec(query)
+    if spec.is_publisher:
+        return f"find out what removed them; `activity resync {query} --reason …` sends what differs"
+    if spec in topology.following():
+        sources = " and ".join(table.label for table in spec.sources)
+        return (
+            f"`activity recover {query} --reason …` builds its table again from {sources}; they are not kept for a "
+            "stream that is off"
+        )
+    return f"find out what removed them; {PUT_BACK}"
 
 
 def of_kafka(query: str, cause: BaseException | None, text: str, settings: Settings) -> ActivityError | None:
