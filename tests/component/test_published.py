@@ -188,11 +188,25 @@ def test_whatever_ends_a_publisher_each_record_is_out_once_and_in_order(
                 while not publish(topic, stream, lake, upto, after=upto - 1, most=ends.pop() if ends else 1_000):
                     patch.setattr(parts, "PART_RECORDS", 1 + len(ends) % 3)  # as another release may cut them
         assert often.records == at_once.records
-        assert often.marker == at_once.marker
+        assert publish(often, stream, lake, len(versions), after=len(versions) - 1)  # by a driver that was lost
+        assert often.records == at_once.records
         now = {key: value for key, value, *_ in often.records}
         there = changed.snapshot(lake, Table.DAILY, len(versions))
         wanted = dict(record[:2] for rows in there for _, record in stream.records(rows, Settings(lake=lake)))
         assert {key: value for key, value in now.items() if value is not None} == wanted
+
+
+def test_a_snapshot_is_read_once_though_none_of_its_rows_makes_a_record(tmp_path: Path) -> None:
+    lake, topic = str(tmp_path), Topic()
+    delta.create(lake, Table.DAILY)
+    for number in (1, 2):
+        write(lake, number, {"A": (number, False)})
+        publish(topic, FINAL, lake, number)
+        assert topic.marker is not None
+        assert (topic.marker.version, topic.marker.snapshot) == (1, 0)
+    write(lake, 3, {"A": (2, True)})
+    publish(topic, FINAL, lake, 3, after=2)
+    assert said(topic) == [("A", 2)]
 
 
 def test_a_snapshot_that_was_begun_is_gone_on_with_though_the_table_has_moved(

@@ -12,10 +12,14 @@ from pyspark.sql import SparkSession
 
 from customer_activity import topology
 from customer_activity.catalog import ALERTS_ROLE, Table
-from customer_activity.commands.verify import others
+from customer_activity.commands.verify import others, published
 from customer_activity.contracts import FRAUD_ALERT
+from customer_activity.engine.stream import Resyncable
 from customer_activity.kafka import topics
+from customer_activity.kafka.marker import of_stream
 from customer_activity.settings import Settings
+from customer_activity.streams.publish.transaction import Publisher
+from customer_activity.streams.registry import STREAMS
 from customer_activity.verification.verify import verify
 from support.alerts import as_alerts, expected
 from support.broker import consumed, rows, send
@@ -73,9 +77,9 @@ def assert_right(settings: Settings) -> None:
     ]
     assert sorted(on_topic, key=str) == sorted(((row["customer_id"], as_record(row)) for row in alerts), key=str)
     assert {tuple(record) for _, record in on_topic} == {tuple(schema_of(FRAUD_ALERT)["properties"])}
-    found = verify(settings, settle_seconds=0, others=others())
+    found = verify(settings, settle_seconds=0, others=others(), published=published(settings))
     assert [check.name for check in found.checks if not check.ok] == []
-    assert Table.FRAUD_ALERTS.label in {check.name for check in found.checks}
+    assert {Table.FRAUD_ALERTS.label, settings.topics[ALERTS_ROLE]} <= {check.name for check in found.checks}
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -89,3 +93,12 @@ def test_a_driver_that_is_killed_raises_and_publishes_none_twice(
     killed(alerting, place)
     drain(spark, alerting)
     assert_right(alerting)
+    stream, topic = STREAMS["publish_alerts"], alerting.topics[ALERTS_ROLE]
+    assert isinstance(stream, Resyncable)
+    before = consumed(alerting, topic)
+    assert stream.resync(alerting, "nothing differs")[:2] == (0, 0)
+    assert consumed(alerting, topic) == before
+    with Publisher(alerting, outlet=of_stream(alerting, "publish_alerts", [topic])) as publisher:
+        publisher.publish(before[:1], publisher.marker)
+    twice = verify(alerting, settle_seconds=0, published=published(alerting))
+    assert {check.name: check.differences for check in twice.checks if not check.ok} == {topic: 1}

@@ -273,13 +273,17 @@ def ranges_seen_by(consumer: Consumer, settings: Settings, topic: str) -> dict[i
 
 
 def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
-    """Return the last committed value of each key of a topic.
+    """Return the last committed value of each key of a topic, as `committed` reads it."""
+    return dict(committed(settings, topic))
+
+
+def committed(settings: Settings, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield key and value of each committed record of a topic, a partition's in their order.
 
     Raises:
         BrokerUnavailable: Kafka does not answer, or falls silent before the end: half of a topic is no answer.
         TopicMismatch: there is no such topic.
     """
-    values: dict[bytes, bytes | None] = {}
     with closing(reader(settings, fetch_wait_max_ms=END_WAIT_MS)) as consumer:
         for partition, (low, high) in ranges_seen_by(consumer, settings, topic).items():
             if low == high:
@@ -292,5 +296,4 @@ def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
                     break
                 if message is None or fault is not None:
                     raise unavailable(settings, KafkaException(fault), f"topic {topic}")
-                values[message.key() or b""] = message.value()
-    return values
+                yield message.key() or b"", message.value()

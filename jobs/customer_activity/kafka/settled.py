@@ -7,7 +7,7 @@ for the last.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -29,6 +29,17 @@ def last_values(settings: Settings, topic: str) -> dict[bytes, bytes | None]:
     """
     settle(settings, topic)
     return clients.last_values(settings, topic)
+
+
+def records(settings: Settings, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield key and value of each record of a topic, a partition's in their order.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        TransientError: another producer's transaction stays open, which may hide newer ones.
+    """
+    settle(settings, topic)
+    yield from clients.committed(settings, topic)
 
 
 def settle(settings: Settings, topic: str) -> None:

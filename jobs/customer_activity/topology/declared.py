@@ -37,7 +37,8 @@ class Writes(NamedTuple):
     Attributes:
         target: a table or a topic.
         key: the columns that tell one row from another, or whose changes they are; empty where rows are only appended.
-        order: of a table of changes, the columns by which those of a key are in order.
+        order: of a table of changes, the columns by which those of a key are in order. Of a topic whose records stand
+            by themselves, the columns that tell those of a key apart.
         ended: of such a table, the column that says that a change leaves no row of its key.
         uneven: the columns that depend on how batches were cut: computed a second time, they may be others.
         frozen: a query for the keys whose newest row depends on that, too; `{tables}` stands for where the tables of

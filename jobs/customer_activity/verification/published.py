@@ -29,19 +29,30 @@ FRAME_BYTES = 100  # what a batch of one record has beside key and value, at mos
 
 
 class PublishedTopic(NamedTuple):
-    """A topic, the table that it publishes with its key, and the query for the rows that it has."""
+    """A topic of a table.
+
+    Attributes:
+        topic: its name.
+        table: which it publishes.
+        key: the columns that are its records' key.
+        query: for the rows of the table, as `stored`, that it has.
+        order: the columns that tell records of one key apart where each stands by itself; empty where the last counts.
+    """
 
     topic: str
     table: Table
     key: tuple[str, ...]
     query: str
+    order: tuple[str, ...] = ()
 
 
 @dataclass
 class Seen:
-    """What was read of a topic so far: the last value of each key, and up to where."""
+    """What was read of a topic so far: the last value of each key, or of each record by itself; and up to where."""
 
+    fields: tuple[str, ...] = ()  # of a value, that tell records of one key apart
     last: dict[bytes, bytes | None] = field(default_factory=dict)
+    repeated: list[bytes] = field(default_factory=list)  # records that should be there once, and were there before
     positions: Mapping[int, int] | None = None
     is_whole: bool = True  # whether no key's last record has expired
 
@@ -56,7 +67,18 @@ class Seen:
 
     def take(self, records: Iterable[RawRecord]) -> None:
         """Add records, a partition's in offset order."""
-        self.last.update((raw.key or b"", raw.value) for raw in records)
+        for raw in records:
+            key = self._of(raw)
+            if self.fields and key in self.last:
+                self.repeated.append(key)
+            self.last[key] = raw.value
+
+    def _of(self, raw: RawRecord) -> bytes:
+        if not self.fields:
+            return raw.key or b""
+        found = _parsed(raw.value or b"null")
+        names = [str(found.get(name)) if isinstance(found, dict) else "" for name in self.fields]
+        return _key([(raw.key or b"").decode(errors="replace"), *names])
 
 
 def compare(published: PublishedTopic, table: DeltaTable, seen: Seen, largest: int) -> Check:
@@ -76,6 +98,8 @@ def compare(published: PublishedTopic, table: DeltaTable, seen: Seen, largest: i
             differences.add(key.decode(), "is missing")
     for key in left:
         differences.add(key.decode(errors="replace"), "is not in the table")
+    for key in seen.repeated:
+        differences.add(key.decode(errors="replace"), "is there once more")
     return differences.check(published.topic, wanted, there + len(left))
 
 
@@ -87,7 +111,13 @@ def rows(published: PublishedTopic, table: DeltaTable) -> Iterator[tuple[bytes, 
         found = database.sql(published.query).to_arrow_reader(BATCH_ROWS)
         for batch in found:
             for row in batch.to_pylist():
-                yield _key([_plain(row[name]) for name in published.key]), dict(_fields(row))
+                yield _key([_plain(row[name]) for name in (*published.key, *published.order)]), dict(_fields(row))
+
+
+def camel_case(column: str) -> str:
+    """Return a column's name as JSON has it; of a time without `EpochMillis`."""
+    first, *others = column.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _key(texts: Sequence[Any]) -> bytes:
@@ -98,8 +128,7 @@ def _key(texts: Sequence[Any]) -> bytes:
 
 def _fields(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for column, value in row.items():
-        first, *others = column.split("_")
-        name = first + "".join(map(str.capitalize, others))
+        name = camel_case(column)
         yield name + MILLIS if isinstance(value, datetime) else name, _plain(value)
 
 

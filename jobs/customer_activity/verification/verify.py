@@ -27,7 +27,7 @@ from customer_activity.verification.checking import (
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.declared import Declared
 from customer_activity.verification.landing import TopicInput
-from customer_activity.verification.published import PublishedTopic, Seen
+from customer_activity.verification.published import PublishedTopic, Seen, camel_case
 from customer_activity.verification.published import compare as compare_published
 from customer_activity.verification.records import Payment, Place, Profile, Purchase, RawRecord, Record
 from customer_activity.verification.sampling import choose
@@ -97,7 +97,8 @@ def verify(
     named = {*(each.table.label for each in others), *(each.topic for each in published)}
     only = ALL.union(named) if only is None else only
     published = [each for each in published if each.topic in only]
-    wanted = [*sorted(KNOWN), *(each.table for each in others)]
+    added = dict.fromkeys([*(each.table for each in others), *(each.table for each in published)])
+    wanted = [*sorted(KNOWN), *added]
     others = [each for each in others if each.table not in lake.LANDED_AT]
     tables = lake.open_tables(settings, wanted)  # before a million records are read for nothing
     with _without_garbage_collection():
@@ -111,7 +112,7 @@ def verify(
         }
         sources = [_read(settings, each.topic, judges[each.kind], told, on_step) for each in inputs(settings, tables)]
         view, positions = ViewTopic(), kafka_input.begins(settings, settings.view_topic)
-        seen = {each.topic: Seen() for each in published}
+        seen = {each.topic: Seen(tuple(map(camel_case, each.order))) for each in published}
         deadline = None
         while True:
             tables = lake.open_tables(settings, wanted)

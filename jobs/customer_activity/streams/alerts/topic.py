@@ -24,10 +24,15 @@ from customer_activity.topology import Reads, Spec, Topic, Writes
 
 FIELDS = [field.column for field in FRAUD_ALERT.fields]
 KEY = ("customer_id",)
+ALERT = ("alert_id",)  # a customer has several
 SPEC = Spec(
     "publish_alerts",
     reads=(Reads(Table.FRAUD_ALERTS, progress=Topic(PROGRESS_ROLE)),),
-    writes=(Writes(Topic(ALERTS_ROLE), key=KEY), Writes(Topic(PROGRESS_ROLE)), Writes(Table.QUARANTINE)),
+    writes=(
+        Writes(Topic(ALERTS_ROLE), key=KEY, order=ALERT, expected=f"SELECT {', '.join(FIELDS)} FROM stored"),  # noqa: S608 - constants
+        Writes(Topic(PROGRESS_ROLE)),
+        Writes(Table.QUARANTINE),
+    ),
     promises="exactly once for read_committed consumers: each alert, with the progress marker in one transaction",
     is_behind=True,
     is_gated=True,

@@ -59,17 +59,19 @@ def in_version(lake: str, table: Table, key: Sequence[str], version: int) -> Cha
     kind = feed.column("_change_type").cast(pa.string())
     rows = feed.select(schema.names).cast(schema)
     old, new = (rows.filter(pc.is_in(kind, pa.array(kinds))) for kinds in (BEFORE, AFTER))
-    places = {each: place for place, each in enumerate(_keys(old, key))}
-    kept = list(_keys(new, key))
-    here = set(kept)
-    gone = [place for each, place in places.items() if each not in here]
-    all_of_them = pa.concat_tables([new, old.take(pa.array(gone, pa.int64()))])
-    before = old.take(pa.array([*(places.get(each) for each in kept), *gone], pa.int64()))
-    is_gone = pa.array(np.arange(all_of_them.num_rows) >= new.num_rows)
-    differs = pc.or_(is_gone, pc.invert(_alike(all_of_them, before)))
-    order = pc.sort_indices(all_of_them, [(name, "ascending") for name in key])
+    here, there = (
+        side.select(key).append_column(name, pa.array(np.arange(side.num_rows)))
+        for name, side in (("_here", new), ("_there", old))
+    )
+    paired = here.join(there, list(key), join_type="full outer")
+    is_gone, before = pc.is_null(paired.column("_here")), old.take(paired.column("_there"))
+    # Of what is gone the place among the old rows, which come after the new ones.
+    places = pc.if_else(is_gone, pc.add(paired.column("_there"), new.num_rows), paired.column("_here"))
+    found = pa.concat_tables([new, old]).take(places)
+    differs = pc.or_(is_gone, pc.invert(_alike(found, before)))
+    order = pc.sort_indices(found, [(name, "ascending") for name in key])
     order = order.filter(differs.take(order))
-    return Changed(all_of_them.take(order), is_gone.take(order), before.take(order))
+    return Changed(found.take(order), is_gone.take(order), before.take(order))
 
 
 def snapshot(lake: str, table: Table, version: int) -> Iterator[Changed]:
@@ -97,10 +99,6 @@ def lost(table: Table, version: int) -> ChangeFeedLost:
         f"{table.label}: what version {version} changed is gone, and it is not published yet",
         remedy="find out what removed it; `activity resync STREAM --reason …` sends what differs",
     )
-
-
-def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[tuple[object, ...]]:
-    return zip(*(rows.column(name).to_pylist() for name in key), strict=True)
 
 
 def _alike(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:

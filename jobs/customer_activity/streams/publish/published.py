@@ -57,6 +57,11 @@ class Published:
         (table,) = self.spec.sources
         return table
 
+    @property
+    def is_log(self) -> bool:
+        """Whether each record stands by itself, and does not take the place of one of the same key."""
+        return any(write.order for write in self.spec.writes)
+
     def outlet(self, settings: Settings) -> Outlet:
         """Return where it publishes."""
         roles = [write.target.role for write in self.spec.writes if isinstance(write.target, Topic)]
@@ -102,6 +107,9 @@ class Published:
             yield from self._publish(
                 changed.snapshot(settings.lake, self.table, at), batch, publisher, settings, begin, at
             )
+            if publisher.marker is None or publisher.marker.version == BEFORE_THE_FIRST:
+                # None of its last rows made a record. Without a marker each batch would read it again.
+                yield Send([], Marker(table_id, at, commit=self._commit(settings, table_id, at)))
             begin = Marker(table_id, at)
         elif begin.version < after:  # versions without a row move no marker, and their log may be gone
             begin = Marker(table_id, after)
@@ -124,8 +132,7 @@ class Published:
         snapshot = version if begin.version == BEFORE_THE_FIRST else 0
         for rows, upto, is_last in in_parts(found, begin.rows):
             if is_last:
-                commit = deltalog.position(settings.lake, self.table, begin.table_id, version).commit
-                marker = Marker(begin.table_id, version, commit=commit)
+                marker = Marker(begin.table_id, version, commit=self._commit(settings, begin.table_id, version))
             else:
                 marker = begin._replace(rows=upto, snapshot=snapshot)
             with batch.phase("compute"):
@@ -145,6 +152,9 @@ class Published:
                 yield from keep(settings.lake, batch, begin.table_id, place, refused, publisher.max_bytes)
             if going or refused or not is_last:
                 yield Send(halfway(going, batch), marker)
+
+    def _commit(self, settings: Settings, table_id: str, version: int) -> str:
+        return deltalog.position(settings.lake, self.table, table_id, version).commit
 
     def resync(self, settings: Settings, reason: str) -> Resynced:
         """Make the topics say what the table says; see `resyncing.py`."""

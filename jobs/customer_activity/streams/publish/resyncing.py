@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.engine.stream import Record, Resynced
+from customer_activity.kafka import settled
 from customer_activity.kafka.marker import Marker
 from customer_activity.lake import audit, delta, deltalog
 from customer_activity.lease import lease
@@ -59,13 +60,18 @@ def resynced(stream: Published, settings: Settings, reason: str) -> Resynced:
 def compared(
     stream: Published, settings: Settings, publisher: Publisher, version: int
 ) -> tuple[list[Record], int, int]:
-    """Return the records to send, and how many are right, and too large, at a version of the table."""
-    on_topic = {topic: publisher.on_topic(topic) for topic in publisher.outlet.topics}
+    """Return the records to send, and how many are right, and too large, at a version of the table.
+
+    On a topic whose records stand by themselves those that are missing are sent, and none is taken back.
+    """
+    topics = publisher.outlet.topics
+    on_topic = {topic: {} if stream.is_log else publisher.on_topic(topic) for topic in topics}
+    logged = {(*record, topic) for topic in topics if stream.is_log for record in settled.records(settings, topic)}
     going: list[Record] = []
     unchanged = too_large = 0
     for key, value, topic in wanted(stream, settings, publisher, version):
         known = on_topic[topic].pop(key, None)
-        if known == value:
+        if known == value or (key, value, topic) in logged:
             unchanged += 1
         elif value is not None and len(key) + len(value) > publisher.max_bytes:
             too_large += 1
