@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -17,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from customer_activity import topology
-from customer_activity.catalog import Table
+from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.stream import Record, Send
+from customer_activity.errors import ChangeFeedLost, TerminalError
 from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, Outlet, parse
 from customer_activity.lake import delta
 from customer_activity.lake.merging import merge
@@ -27,8 +29,9 @@ from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import changed, parts
-from customer_activity.streams.publish.published import Published
+from customer_activity.streams.publish.published import Published, refuse_earlier
 from customer_activity.streams.windows import topics
+from support.tables import entry
 
 KEY = ("customer_id", "day")
 OUTLET = Outlet("pipeline", "-publishes-daily", ("daily",))
@@ -120,13 +123,14 @@ def test_a_version_tells_what_it_changed_and_nothing_else(tmp_path: Path) -> Non
     delta.create(lake, Table.DAILY)
     write(lake, 1, {"A": (1, False), "B": (1, False), "C": (1, False)})
     write(lake, 2, {"C": (2, True), "A": None, "B": (1, False), "D": (4, False)})
-    maintenance.compact(lake, Table.DAILY)
+    write(lake, 3, {"E": (1, False)})
+    assert maintenance.compact(lake, Table.DAILY) == 4
     found = changed.in_version(lake, Table.DAILY, KEY, 2)
     assert found.rows.column("customer_id").to_pylist() == ["A", "C", "D"]  # B was rewritten as it was
     assert found.is_gone.to_pylist() == [True, False, False]
     assert found.before.column("purchase_count").to_pylist() == [1, 1, None]
     assert found.rows.column("purchase_count").to_pylist() == [1, 2, 4]
-    assert len(changed.in_version(lake, Table.DAILY, KEY, 3).is_gone) == 0  # a compaction changes no row
+    assert len(changed.in_version(lake, Table.DAILY, KEY, 4).is_gone) == 0  # a compaction changes no row
 
 
 def test_a_record_has_the_rows_columns_and_exact_amounts(tmp_path: Path) -> None:
@@ -223,3 +227,57 @@ def test_a_snapshot_that_was_begun_is_gone_on_with_though_the_table_has_moved(
     publish(topic, RUNNING, lake, 2)
     assert sorted(said(topic)[:-1]) == [(name, 1) for name in CUSTOMERS]
     assert said(topic)[-1] == ("A", 2)
+
+
+@pytest.mark.parametrize("what", ["its entry", "its change data"])
+def test_a_version_that_is_gone_is_told_and_not_taken_for_one_without_rows(tmp_path: Path, what: str) -> None:
+    lake, topic = str(tmp_path), Topic()
+    delta.create(lake, Table.DAILY)
+    for number in range(1, 4):
+        write(lake, number, {"A": (number, False)})
+        if number == 1:
+            publish(topic, RUNNING, lake, 1)
+    if what == "its entry":
+        maintenance.checkpoint_log(lake, Table.DAILY, every=1)
+        entry(lake, Table.DAILY, 2).unlink()
+    else:
+        shutil.rmtree(Path(table_path(lake, Table.DAILY), "_change_data"))
+    with pytest.raises(ChangeFeedLost, match="what version 2 changed is gone"):
+        publish(topic, RUNNING, lake, 3)  # after -1: `activity recover` has set its checkpoint aside
+    assert said(topic) == [("A", 1)]
+
+
+@pytest.mark.parametrize("is_snapshot", [True, False], ids=["in a snapshot", "in a version"])
+def test_a_table_that_was_restored_while_a_version_was_half_out_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_snapshot: bool
+) -> None:
+    monkeypatch.setattr(parts, "PART_RECORDS", 2)
+    lake, topic = str(tmp_path / "lake"), Topic()
+    delta.create(lake, Table.DAILY)
+    write(lake, 1, {"A": (1, False)})
+    if not is_snapshot:
+        publish(topic, RUNNING, lake, 1)
+    shutil.copytree(lake, tmp_path / "backup")
+    write(lake, 2, dict.fromkeys(CUSTOMERS, (2, False)))
+    assert not publish(topic, RUNNING, lake, 2, after=1, most=1)
+    assert topic.marker is not None
+    refuse_earlier(Settings(lake=lake), "publish_daily", Table.DAILY, topic.marker)
+    shutil.rmtree(lake)
+    shutil.copytree(tmp_path / "backup", lake)
+    for number in (2, 3):
+        with pytest.raises(TerminalError, match="restored to an earlier state: its version 2"):
+            refuse_earlier(Settings(lake=lake), "publish_daily", Table.DAILY, topic.marker)
+        write(lake, number, dict.fromkeys(CUSTOMERS, (7, False)))
+
+
+def test_the_end_of_what_was_begun_is_told_though_its_last_rows_make_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each batch reads the same snapshot once more, until its files are gone."""
+    monkeypatch.setattr(parts, "PART_RECORDS", 1)
+    lake, topic = str(tmp_path), Topic()
+    delta.create(lake, Table.DAILY)
+    write(lake, 1, {"A": (1, True), "B": (1, False)})
+    publish(topic, FINAL, lake, 1)
+    assert topic.marker is not None
+    assert (topic.marker.version, topic.marker.rows, topic.marker.snapshot) == (1, 0, 0)

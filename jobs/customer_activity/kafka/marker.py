@@ -27,7 +27,8 @@ class Marker(NamedTuple):
         version: the newest version of the table whose changes are all on the topic.
         rows: how many rows of the next version are on the topic, in the order of its commit's files; 0 unless that
             version is larger than a transaction may be.
-        commit: the own id of the commit that made the version; empty where it is not known.
+        commit: the own id of the commit that made the version, or of a table that is published by its changes the one
+            whose `rows` are on the topic; empty where it is not known.
         snapshot: the version whose rows are being published as the beginning: `rows` counts those; 0 once that is done.
     """
 

@@ -19,11 +19,12 @@ from deltalake.exceptions import DeltaError
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost
-from customer_activity.lake import feeds
+from customer_activity.lake import deltalog, feeds
 from customer_activity.storage.filesystem import filesystem
 
 BEFORE, AFTER = ("delete", "update_preimage"), ("insert", "update_postimage")
 ROWS_AT_A_TIME = 65_536
+NOT_FOUND = "not found"  # in object_store's words for a file that is gone
 
 
 class Changed(NamedTuple):
@@ -51,10 +52,14 @@ def in_version(lake: str, table: Table, key: Sequence[str], version: int) -> Cha
         ChangeFeedLost: its files, or its entry of the log, are gone.
     """
     schema = arrow_schema(table)
+    if deltalog.entry(lake, table, version) is None:  # delta-rs takes it for a version without rows
+        raise lost(table, version)
     try:
         log = DeltaTable(table_path(lake, table))
         feed = pa.table(log.load_cdf(starting_version=version, ending_version=version, allow_out_of_range=True))
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, pa.ArrowInvalid) as error:
+        if NOT_FOUND not in str(error):  # a store that does not answer has lost nothing
+            raise
         raise lost(table, version) from error
     kind = feed.column("_change_type").cast(pa.string())
     rows = feed.select(schema.names).cast(schema)

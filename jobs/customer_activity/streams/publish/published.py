@@ -130,11 +130,13 @@ class Published:
     ) -> Steps:
         """Publish the rows of a version, or of the snapshot at it, that are not out; in parts where they are many."""
         snapshot = version if begin.version == BEFORE_THE_FIRST else 0
+        is_begun = begin.rows > 0  # then its end has to be told, whether the last rows make records or not
         for rows, upto, is_last in in_parts(found, begin.rows):
+            commit = self._commit(settings, begin.table_id, version)
             if is_last:
-                marker = Marker(begin.table_id, version, commit=self._commit(settings, begin.table_id, version))
+                marker = Marker(begin.table_id, version, commit=commit)
             else:
-                marker = begin._replace(rows=upto, snapshot=snapshot)
+                marker = begin._replace(rows=upto, snapshot=snapshot, commit=commit)
             with batch.phase("compute"):
                 going: list[Record] = []
                 refused: list[TooLarge] = []
@@ -150,8 +152,9 @@ class Published:
                 # Before the transaction: once its marker is out, these rows are not looked at again.
                 place = position(version, upto)
                 yield from keep(settings.lake, batch, begin.table_id, place, refused, publisher.max_bytes)
-            if going or refused or not is_last:
+            if going or refused or (is_begun and is_last):
                 yield Send(halfway(going, batch), marker)
+                is_begun = True
 
     def _commit(self, settings: Settings, table_id: str, version: int) -> str:
         return deltalog.position(settings.lake, self.table, table_id, version).commit
@@ -209,7 +212,7 @@ def refuse_earlier(settings: Settings, stream: str, table: Table, marker: Marker
     """
     if marker is None:
         return
-    version = marker.snapshot or marker.version
+    version = marker.snapshot or marker.version + (marker.rows > 0)
     newest = deltalog.newest_version(settings.lake, table)
     found = deltalog.entry(settings.lake, table, version) if marker.commit else None
     if version <= newest and (found is None or found.commit == marker.commit):
