@@ -16,6 +16,7 @@ from customer_activity.catalog import Table
 from customer_activity.commands.verify import others
 from customer_activity.commands.verify import published as declared
 from customer_activity.engine.stream import Resyncable
+from customer_activity.errors import TerminalError
 from customer_activity.kafka import topics
 from customer_activity.kafka.marker import of_stream
 from customer_activity.operations import recomputing
@@ -157,3 +158,26 @@ def test_topics_follow_when_windows_are_recomputed_and_late_purchases_are_taken_
     drain(spark, longer)
     found = verify(longer, settle_seconds=0, others=others(), published=declared(longer))
     assert [check.name for check in found.checks if not check.ok] == []
+
+
+def test_another_topic_is_refused_until_it_has_all_rows(spark: SparkSession, published: Settings) -> None:
+    """So under another prefix, or a pipeline's other name: what is out is on the former topics."""
+    records = world(1)
+    send(published, *records[:250])
+    drain(spark, published)
+    moved = published.model_copy(update={"window_topic_prefix": f"{published.window_topic_prefix}-moved"})
+    topics.check(moved, create=True)
+    for _ in range(2):
+        with pytest.raises(TerminalError, match=r"has published to .*-daily.* so far, and is to publish to .*-moved-"):
+            drain(spark, moved)
+        for name in TOPICS:  # as a resync that is interrupted leaves it
+            outlet = of_stream(moved, name, [moved.topics[name.removeprefix("publish_")]])
+            with Publisher(moved, outlet=outlet) as publisher:
+                publisher.publish([], publisher.marker)
+    for name in TOPICS:
+        stream = STREAMS[name]
+        assert isinstance(stream, Resyncable)
+        stream.resync(moved, "other topics")
+    send(moved, *records[250:])
+    drain(spark, moved)
+    assert_as_the_tables_say(moved)

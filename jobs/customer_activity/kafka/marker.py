@@ -30,6 +30,7 @@ class Marker(NamedTuple):
         commit: the own id of the commit that made the version, or of a table that is published by its changes the one
             whose `rows` are on the topic; empty where it is not known.
         snapshot: the version whose rows are being published as the beginning: `rows` counts those; 0 once that is done.
+        topics: those that have it; empty for the view's, whose topic is in its publisher's identity.
     """
 
     table_id: str
@@ -37,6 +38,7 @@ class Marker(NamedTuple):
     rows: int = 0
     commit: str = ""
     snapshot: int = 0
+    topics: tuple[str, ...] = ()
 
     def text(self) -> bytes:
         """Return the marker as it is on the topic."""
@@ -54,8 +56,9 @@ def parse(value: bytes | None) -> Marker | None:
         return None
     try:
         told = json.loads(value)
-        rows, commit = int(told.get("rows", 0)), str(told.get("commit", ""))
-        return Marker(str(told["table_id"]), int(told["version"]), rows, commit, int(told.get("snapshot", 0)))
+        rows, commit, topics = int(told.get("rows", 0)), str(told.get("commit", "")), told.get("topics", [])
+        snapshot, named = int(told.get("snapshot", 0)), tuple(map(str, topics))
+        return Marker(str(told["table_id"]), int(told["version"]), rows, commit, snapshot, named)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise TerminalError(
             "a record on the progress topic is no marker of a publisher: something else writes to that topic",

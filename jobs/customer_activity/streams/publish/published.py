@@ -77,6 +77,7 @@ class Published:
         settings, table = context.settings, self.table
         table_id = context.ids[table]
         publisher = context.resources.enter_context(Publisher(settings, [table_id], outlet=self.outlet(settings)))
+        refuse_moved(self.spec.name, publisher.outlet.topics, publisher.marker)
         refuse_earlier(settings, self.spec.name, table, publisher.marker)
         first = delta.begins(settings.lake, [table])
         source = partial(changes_of, context.spark, settings.lake, first)
@@ -202,6 +203,21 @@ def fitting(rows: Changed) -> Iterator[Changed]:
         yield from fitting(rows.slice(count // 2))
     elif count:
         yield rows
+
+
+def refuse_moved(stream: str, topics: tuple[str, ...], marker: Marker | None) -> None:
+    """Make sure that what a marker says is out is on the topics that are meant now.
+
+    Raises:
+        TerminalError: it is on others: on these only changes would be, without what was there before.
+    """
+    if marker is None or marker.topics in ((), topics):
+        return
+    raise TerminalError(
+        f"{stream} has published to {', '.join(marker.topics)} so far, and is to publish to {', '.join(topics)}",
+        remedy="name the former topics (ACTIVITY_WINDOW_TOPIC_PREFIX, ACTIVITY_ROUTE_TOPIC_PREFIX, "
+        f"ACTIVITY_ALERT_TOPIC); or go on with these: `activity resync {stream} --reason …` sends all that they lack",
+    )
 
 
 def refuse_earlier(settings: Settings, stream: str, table: Table, marker: Marker | None) -> None:

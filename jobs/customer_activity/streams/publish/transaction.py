@@ -128,6 +128,8 @@ class Publisher:
             TransientError: the transaction was aborted and may be tried again.
         """
         sent = 0
+        if marker is not None and not marker.topics and not self.outlet.is_of_view:
+            marker = marker._replace(topics=self.outlet.topics)
         began = self.clock()
         try:
             self.producer.begin_transaction()
