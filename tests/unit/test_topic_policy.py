@@ -50,6 +50,12 @@ JUDGED: dict[str, dict[str, tuple[dict[str, str], str, str]]] = {
         ),
         "both": ({**COMPACTED, "cleanup.policy": "delete, compact"}, "", "keeps records for 7 days"),
     },
+    "daily": {
+        "as the file says": (COMPACTED, "", ""),
+        "Kafka's defaults": ({}, "", "figures that do not change for long are removed from it"),
+        "cannot be written": ({**COMPACTED, "min.insync.replicas": "9"}, "nothing can be written", ""),
+    },
+    "daily_final": {"Kafka's defaults": ({}, "", "")},
     VIEW_ROLE: {
         "as the file says": (COMPACTED, "", ""),
         "Kafka's defaults": ({}, "cleanup.policy=delete: it must be compact", "keeps deletions"),

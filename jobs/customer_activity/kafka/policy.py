@@ -8,7 +8,7 @@ only shortens how far back something reaches is told, and the pipeline goes on.
     profiles   compacted or not: what counts of a customer is its newest record
     view       compacted and never expired: a row that does not change has to stay
     progress   the same, and one partition: a marker that is gone, or older than another's, publishes twice
-    others     of optional streams that publish: refused where nothing can be written
+    others     of optional streams that publish: refused where nothing can be written; told where running figures expire
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
-from customer_activity.catalog import PAYMENTS_ROLE, PROFILES_ROLE, PROGRESS_ROLE, PURCHASES_ROLE, VIEW_ROLE
+from customer_activity.catalog import (
+    PAYMENTS_ROLE,
+    PROFILES_ROLE,
+    PROGRESS_ROLE,
+    PURCHASES_ROLE,
+    VIEW_ROLE,
+    WINDOW_ROLES,
+)
 
 FOR_EVER = "-1"
 OUTAGE = timedelta(days=7)  # the longest that we plan for: deletions have to be on the topic for so long
 LEAST_ROW_BYTES = 4_096  # an ordinary row has a few hundred
 INPUTS, OUTPUTS = (PURCHASES_ROLE, PROFILES_ROLE, PAYMENTS_ROLE), (VIEW_ROLE, PROGRESS_ROLE)
+RUNNING = tuple(role for role in WINDOW_ROLES if not role.endswith("_final"))  # the last record of a key counts
 COUNTED_ONCE = {PURCHASES_ROLE: "purchase", PAYMENTS_ROLE: "payment"}  # the first record of a key counts
 
 
@@ -52,7 +60,10 @@ def judge(role: str, topic: Found) -> Judgement:
     if role in OUTPUTS:
         return Judgement(_output(role, topic, policies, expires), _of_outputs(role, topic))
     if role not in INPUTS:
-        return Judgement(_unwritable(topic), _of_outputs(role, topic))
+        told = _of_outputs(role, topic)
+        if role in RUNNING and ("compact" not in policies or expires):
+            told.append(_has(topic, "cleanup.policy", "figures that do not change for long are removed from it"))
+        return Judgement(_unwritable(topic), told)
     is_compacted = "compact" in policies
     refused = (
         [_has(topic, "cleanup.policy", f"a repeat would remove the {COUNTED_ONCE[role]} that counts before it lands")]

@@ -21,7 +21,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.contracts.view import Record, records, version_of
-from customer_activity.engine import gate
+from customer_activity.engine import gate, stream
 from customer_activity.engine.stream import Resynced
 from customer_activity.errors import TerminalError
 from customer_activity.kafka.marker import Marker
@@ -94,7 +94,7 @@ def _resync(settings: Settings, query: str, reason: str) -> Resynced:
 
 def send(
     publisher: Publisher,
-    going: Sequence[Record],
+    going: Sequence[stream.Record],
     marker: Marker,
     *,
     most_records: int = PART_RECORDS,
@@ -103,7 +103,7 @@ def send(
     """Send records in transactions of a bounded size; the marker stays what it was until the last of them."""
     former = publisher.marker
     begin, size = 0, 0
-    for number, (key, value) in enumerate(going):
+    for number, (key, value, *_) in enumerate(going):
         bytes_of_it = len(key) + len(value or b"")
         if number > begin and (number - begin == most_records or size + bytes_of_it > most_bytes):
             publisher.publish(going[begin:number], former)

@@ -17,7 +17,8 @@ from customer_activity.kafka.marker import Marker
 from customer_activity.lake import audit, delta, deltalog
 from customer_activity.lease import lease
 from customer_activity.settings import Settings
-from customer_activity.streams.publish import changed, parts
+from customer_activity.streams.publish import changed
+from customer_activity.streams.publish.resync import send
 from customer_activity.streams.publish.transaction import Publisher
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ def resynced(stream: Published, settings: Settings, reason: str) -> Resynced:
             going, unchanged, too_large = compared(stream, settings, publisher, version)
             commit = deltalog.position(lake, stream.table, "", version).commit
             marker = Marker(delta.table_id(lake, stream.table), version, commit=commit)
-            for start in range(0, len(going), parts.PART_RECORDS):
-                publisher.publish(going[start : start + parts.PART_RECORDS], publisher.marker)
-            publisher.publish([], marker)
+            send(publisher, going, marker)
         now = datetime.now(UTC)
         aside = checkpoint.set_aside(lake, query, now)
         deletes = sum(value is None for _, value, *_ in going)
