@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from customer_activity import application, topology
+from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.commands.verify import others
 from customer_activity.kafka import topics
-from customer_activity.lake.failpoints import ORDER, REACHED
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
 from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
 from support.broker import rows, send
 from support.records import Record, payment, profile, purchase
-from support.shell import environment
+from support.weeks import drain, killed
 
 MINUTE = 60_000
 START = int(datetime(2026, 3, 20, tzinfo=UTC).timestamp() * 1000)
@@ -66,19 +60,6 @@ def world(seed: int) -> list[Record]:
     arriving += [(at, payment(f"nobody-{at}", at=START)) for at in range(0, 600, 100)]
     arriving += [(at, Record("payment-events", b"P", b"{")) for at in (50, 500)]
     return [record for _, record in sorted(arriving, key=lambda each: each[0])]
-
-
-def drain(spark: SparkSession, settings: Settings) -> None:
-    application.host(spark, settings, topology.names(), threading.Event(), available_now=True)
-
-
-def killed(settings: Settings, place: str) -> None:
-    """Run the streams as a process of its own until it comes to a place, where it ends as by kill -9."""
-    settings.run_dir.mkdir(parents=True, exist_ok=True)
-    Path(settings.run_dir, ORDER).write_text(place, encoding="utf-8")
-    command = [sys.executable, "-m", "customer_activity", "stream", "--available-now"]
-    ended = subprocess.run(command, env=environment(settings), start_new_session=True, capture_output=True, check=False)
-    assert (ended.returncode, Path(settings.run_dir, REACHED).exists()) == (-signal.SIGKILL, True), ended.stderr[-2000:]
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -75,11 +75,7 @@ def purchase(  # noqa: PLR0911 - one return a rule, in the order of the rules
         Purchase id, customer id, product id, amount in cents, currency, time of purchase in milliseconds, risk score;
         or why the record is refused.
     """
-    if not key:
-        return Reason.MISSING_KEY
-    if value is None:
-        return Reason.MISSING_VALUE
-    decoded = _decode(key, value)
+    decoded = _required(key, value)
     if isinstance(decoded, Reason):
         return decoded
     key_text, fields = decoded
@@ -122,11 +118,7 @@ def payment(  # noqa: PLR0911 - one return a rule, in the order of the rules
         Purchase id, payment id, customer id, amount in cents, currency, time of confirmation in milliseconds; or why
         the record is refused.
     """
-    if not key:
-        return Reason.MISSING_KEY
-    if value is None:
-        return Reason.MISSING_VALUE
-    decoded = _decode(key, value)
+    decoded = _required(key, value)
     if isinstance(decoded, Reason):
         return decoded
     key_text, fields = decoded
@@ -246,6 +238,13 @@ _PAIRS_DECODER = json.JSONDecoder(object_pairs_hook=list, parse_float=NumberText
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CURRENCY_CODE = re.compile(r"[A-Z]{3}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc, whole
+
+
+def _required(key: bytes | None, value: bytes | None) -> tuple[str, dict[str, Any]] | Reason:
+    """Decode a record of a topic on which a null value has no meaning."""
+    if not key:
+        return Reason.MISSING_KEY
+    return Reason.MISSING_VALUE if value is None else _decode(key, value)
 
 
 def _decode(key: bytes, value: bytes) -> tuple[str, dict[str, Any]] | Reason:
