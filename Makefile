@@ -82,7 +82,7 @@ preflight:
 jars: .venv/.ready
 	@infra/jars/resolve.sh
 	@infra/spark/home.sh
-	@infra/spark/log_store.sh
+	@infra/spark/compile.sh
 
 classes: jars
 	@infra/jars/archive.sh

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 archive=$PWD/.jars/classes.jsa
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
-key=$("$java" -XshowSettings:none -version 2>&1; ls -l .venv/lib/python3.*/site-packages/pyspark/jars .jars/home/jars .jars/spark .jars/log-store)
+key=$("$java" -XshowSettings:none -version 2>&1; ls -l .venv/lib/python3.*/site-packages/pyspark/jars .jars/home/jars .jars/spark .jars/own)
 if [ -f "$archive" ] && [ "$(cat "$archive.key" 2>/dev/null)" = "$key" ]; then exit 0; fi
 rm -f "$archive" "$archive.key"
 

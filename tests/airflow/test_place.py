@@ -103,7 +103,7 @@ def test_spark_is_told_the_master_and_the_code_and_nothing_secret(
     """From the task to the command line of spark-submit, with the settings that a pipeline's file has."""
     submit = executable(tmp_path / "spark" / "bin" / "spark-submit", SUBMIT)
     launch = LAUNCH.format(jobs=PROJECT / "jobs", python=PROJECT / ".venv" / "bin" / "python")
-    jars = [tmp_path / "jars" / folder / "a.jar" for folder in ("spark", "log-store", "s3")]
+    jars = [tmp_path / "jars" / folder / "a.jar" for folder in ("spark", "own", "s3")]
     for jar in jars:
         jar.parent.mkdir(parents=True)
         jar.touch()

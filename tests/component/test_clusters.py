@@ -30,7 +30,7 @@ def deployed(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setattr(clusters, "POD_ACCOUNT", tmp_path / "account")
-    for folder in ("spark", "log-store", "s3"):
+    for folder in ("spark", "own", "s3"):
         (tmp_path / "jars" / folder).mkdir(parents=True)
         (tmp_path / "jars" / folder / "a.jar").touch()
     return settings.model_copy(update={"jars_dir": tmp_path / "jars"})
@@ -47,7 +47,7 @@ def told(deployed: Settings, master: str, *lines: str, **more: object) -> dict[s
 def test_executors_are_sent_the_release(deployed: Settings, master: str) -> None:
     conf = told(deployed, master, IMAGE)
     assert conf["spark.submit.deployMode"] == "client"
-    assert [Path(jar).parent.name for jar in conf["spark.jars"].split(",")] == ["spark", "log-store"]
+    assert [Path(jar).parent.name for jar in conf["spark.jars"].split(",")] == ["spark", "own"]
     assert "spark.executorEnv.PYTHONPATH" not in conf
     with zipfile.ZipFile(conf["spark.submit.pyFiles"]) as release:
         sent = release.read("customer_activity/streams/gold/tasks.py")

@@ -45,8 +45,8 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
         path = tmp_path / "jars" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    (tmp_path / "jars" / "log-store").mkdir()
-    (tmp_path / "jars" / "log-store" / "ours.jar").touch()
+    (tmp_path / "jars" / "own").mkdir()
+    (tmp_path / "jars" / "own" / "ours.jar").touch()
     pins = tmp_path / "SHA256SUMS"
     pins.write_text("".join(f"{hashlib.sha256(c).hexdigest()}  {n}\n" for n, c in JARS.items()), encoding="utf-8")
     write_java(tmp_path / "java", "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2")
@@ -116,8 +116,8 @@ def missing_jar(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     (settings.jars_dir / "broker" / "kafka_2.13-4.1.0.jar").unlink()
 
 
-def missing_log_store(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.rmtree(settings.jars_dir / "log-store")
+def missing_own_classes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(settings.jars_dir / "own")
 
 
 def changed_jar(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def different_topic(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None
         pytest.param(other_delta, "versions", "delta-spark is 4.3.1 for pyspark 4.0.5, its jar is 4.4.0", "make setup"),
         pytest.param(other_spark, "versions", "its jar is 4.4.0 for Spark 4.0", "ivy.xml"),
         pytest.param(missing_jar, "jars", "broker/kafka_2.13-4.1.0.jar is missing", "make setup"),
-        pytest.param(missing_log_store, "jars", "the log store for local lakes is missing", "make setup"),
+        pytest.param(missing_own_classes, "jars", "the classes of infra/spark are missing", "make setup"),
         pytest.param(changed_jar, "jars", "broker/kafka_2.13-4.1.0.jar has other content", "make setup"),
         pytest.param(extra_jar, "jars", "spark/jackson-core-2.13.5.jar is not listed", "make setup"),
         pytest.param(file_in_the_way, "lake", "Not a directory", "ACTIVITY_LAKE"),

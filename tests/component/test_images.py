@@ -42,7 +42,7 @@ def test_a_copy_that_comes_too_late_is_found(tmp_path: Path, monkeypatch: pytest
     )
     (tmp_path / "Dockerfile").write_text(late, encoding="utf-8")
     monkeypatch.setattr(images, "DOCKERFILE", tmp_path / "Dockerfile")
-    assert "RUN infra/jars/resolve.sh && infra/spark/home.sh && infra/spark/log_store.sh" in images.missing("setup")
+    assert "RUN infra/jars/resolve.sh && infra/spark/home.sh && infra/spark/compile.sh" in images.missing("setup")
 
 
 def listed(*options: str) -> set[str]:

@@ -150,7 +150,7 @@ def test_the_settings_are_the_products(monkeypatch: pytest.MonkeyPatch, tmp_path
         monkeypatch.setenv(name, "as it was")
     for name, value in settings_of(BASE / "settings.env").items():
         monkeypatch.setenv(name, value)
-    for folder in ("spark", "log-store", "s3"):
+    for folder in ("spark", "own", "s3"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.jar").touch()
     monkeypatch.setattr(clusters, "POD_ACCOUNT", tmp_path)

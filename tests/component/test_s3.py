@@ -99,13 +99,11 @@ def test_no_setting_of_spark_has_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
             {"spark.jars": {"s3"}},
             id="on S3: the class path stays as the class archive has it",
         ),
-        pytest.param(
-            "s3a://lake", "yarn", {"spark.jars": {"spark", "log-store", "s3"}}, id="on S3, executors elsewhere"
-        ),
+        pytest.param("s3a://lake", "yarn", {"spark.jars": {"spark", "own", "s3"}}, id="on S3, executors elsewhere"),
     ],
 )
 def test_only_a_lake_on_s3_has_its_jars(lake: str, master: str, folders: dict[str, set[str]]) -> None:
-    own = {"spark.driver.extraClassPath": {"spark", "log-store"}}
+    own = {"spark.driver.extraClassPath": {"spark", "own"}}
     found = session.classpath(Settings(lake=lake, spark_master=master))
     sent = {name: {jar.split("/")[-2] for jar in re.split("[:,]", jars)} for name, jars in found.items()}
     assert sent == own | folders

@@ -24,7 +24,7 @@ def set_up(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for variable in ("PYSPARK_PYTHON", "SPARK_HOME"):
         monkeypatch.setenv(variable, "as it was")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    for jar in ("spark/delta.jar", "log-store/ours.jar"):
+    for jar in ("spark/delta.jar", "own/ours.jar"):
         (tmp_path / "jars" / jar).parent.mkdir(parents=True)
         (tmp_path / "jars" / jar).touch()
     return settings.model_copy(update={"jars_dir": tmp_path / "jars"})

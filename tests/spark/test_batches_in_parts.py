@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -266,7 +265,7 @@ def in_several_files(pipeline: QuickPipeline, table: Table, query: Query, number
     [(Table.PURCHASE_EVENTS, Query.BRONZE, Query.SILVER), (Table.PURCHASES, Query.SILVER, Query.GOLD)],
     ids=["silver", "gold"],
 )
-def test_every_row_counts_once_where_sparks_limits_end_inside_a_version(
+def test_every_row_counts_once_where_limits_cut_a_backlog(
     spark: SparkSession,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
@@ -286,12 +285,11 @@ def test_every_row_counts_once_where_sparks_limits_end_inside_a_version(
 
     offsets = Path(checkpoint_path(settings.lake, reader), "offsets")
     batches = sorted(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
-    ends = [json.loads((offsets / str(batch)).read_text().splitlines()[2]) for batch in batches]
-    assert any(end["index"] >= 0 for end in ends), "no batch ended inside a version"
     cuts = [checkpoint.cut(settings.lake, reader, batch) for batch in batches]
     begins = delta.begins(settings.lake, SOURCES[reader])
     found = [cut.versions(begins)[table] for cut in cuts if cut is not None]
     assert all(upto == after for (_, upto), (after, _) in pairwise(found))
+    assert len(found) > 4, "a batch has one version of three files"
     assert found[-1][1] == DeltaTable(table_path(settings.lake, table)).version()
 
     wanted = {"P-1", *(f"Q-{number}-{key}" for number in range(4) for key in range(3))}

@@ -29,7 +29,7 @@ from customer_activity.state.keyed import State
 from customer_activity.topology import Spec
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Step = Callable[[Feed, MicroBatch], Steps]
 
@@ -76,20 +76,20 @@ class ChangeStream:
         """Open it for a driver."""
         lake = context.settings.lake
         begins = delta.begins(lake, self.columns) if self.begins is None else self.begins(context.settings)
-        source = partial(changes_of, context.spark, lake, begins)
+        source = partial(changes_of, context, begins)
         return Opened(self.spec, source, _Worker(self, context).work, begins)
 
 
-def changes_of(spark: SparkSession, lake: str, begins: Begins) -> DataFrame:
+def changes_of(context: Context, begins: Begins) -> DataFrame:
     """Stream the change feeds of some tables as one, for Spark to plan batches of: nobody reads its rows.
 
     Args:
-        spark: the session.
-        lake: where the tables are.
+        context: the session, the lake and its tables' ids.
         begins: the first version that a first batch reads of each; None: with the initial snapshot.
     """
+    lake = context.settings.lake
     feeds_of = [
-        delta.read_changes(spark, lake, table, starting_version=first).select("_commit_version")
+        delta.read_versions(context.spark, lake, table, context.ids[table], starting_version=first)
         for table, first in begins.items()
     ]
     together = feeds_of[0]

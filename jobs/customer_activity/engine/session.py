@@ -130,11 +130,11 @@ def classpath(settings: Settings) -> dict[str, str]:
     elsewhere get all of them from the driver, or have them at these paths.
     """
     found = jars(settings)
-    log_store = jars(settings, "log-store")
+    own = jars(settings, "own")
     for_s3 = jars(settings, "s3") if settings.is_on_s3 else []
-    given = [*found, *log_store, *for_s3] if settings.is_on_cluster else for_s3
+    given = [*found, *own, *for_s3] if settings.is_on_cluster else for_s3
     scheme = "" if settings.ship_release or not settings.is_on_cluster else "local://"  # each finds its own there
-    options = {"spark.driver.extraClassPath": ":".join(str(jar) for jar in [*found, *log_store])}
+    options = {"spark.driver.extraClassPath": ":".join(str(jar) for jar in [*found, *own])}
     return options | ({"spark.jars": ",".join(f"{scheme}{jar}" for jar in given)} if given else {})
 
 

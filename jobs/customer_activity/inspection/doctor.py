@@ -168,8 +168,8 @@ def _jars(settings: Settings) -> str:
     ]:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise EnvironmentFault(f"{settings.jars_dir}: {wrong[0]}{more}", remedy=TO_GET_JARS)
-    if not [*(settings.jars_dir / "log-store").glob("*.jar")]:  # compiled here: no checksum to know it by
-        raise EnvironmentFault(f"{settings.jars_dir}: the log store for local lakes is missing", remedy=TO_GET_JARS)
+    if not [*(settings.jars_dir / "own").glob("*.jar")]:  # compiled here: no checksum to know it by
+        raise EnvironmentFault(f"{settings.jars_dir}: the classes of infra/spark are missing", remedy=TO_GET_JARS)
     return f"{len(pins)} jars in {settings.jars_dir}, all as infra/jars/SHA256SUMS says"
 
 

@@ -38,8 +38,10 @@ PROPERTIES = {
 # table's rights, and the others are the driver's alone.
 PRIVATE_FOLDERS = ("_index", "_state", "_checkpoints", "_history", "_audit", "_corrections")
 
-# A stream that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most. A limit
-# may end inside a version, which is then read to its end (checkpoint.OffsetRange.versions).
+VERSIONS = "customeractivity.ChangeFeedVersions"  # compiled by set-up: infra/spark
+
+# A stream that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most, of
+# whole versions. A checkpoint of an earlier release may end inside one (checkpoint.OffsetRange.versions).
 MOST_BYTES_A_BATCH = 512 << 20  # of Parquet: some eight million purchases
 MOST_FILES_A_BATCH = 8_192  # of small commits, worked on in parts: before it begins, Spark reads each of them twice
 
@@ -106,21 +108,27 @@ def read(spark: SparkSession, lake: str, table: Table) -> DataFrame:
     return spark.read.format("delta").load(table_path(lake, table))
 
 
-def read_changes(spark: SparkSession, lake: str, table: Table, *, starting_version: int | None) -> DataFrame:
-    """Stream a table's change feed from a version on.
+def read_versions(
+    spark: SparkSession, lake: str, table: Table, table_id: str, *, starting_version: int | None
+) -> DataFrame:
+    """Stream the versions of a table, for Spark to plan batches of: whole versions, and no rows.
 
-    Without a starting version a new query gets the table's present rows as inserts and then every change.
+    Delta's own source says the same, and reads the log, makes a table state and plans a DataFrame of the rows for it:
+    see infra/spark/ChangeFeedVersions.scala, and ADR 52. Their offsets are the same.
 
-    Produces the table's columns, `_change_type` (insert, update_preimage, update_postimage, delete),
-    `_commit_version` and `_commit_timestamp`.
+    Args:
+        spark: the session.
+        lake: where the table is.
+        table: which one.
+        table_id: the table's; a checkpoint of another one is refused.
+        starting_version: the first version that a stream without a checkpoint reads; None where its log was shortened:
+            all versions up to the newest one are its first batch.
+
+    Produces `_commit_version`.
     """
-    reader = spark.readStream.format("delta").option("readChangeFeed", "true")
+    reader = spark.readStream.format(VERSIONS).option("tableId", table_id)
     reader = reader.option("maxFilesPerTrigger", MOST_FILES_A_BATCH).option("maxBytesPerTrigger", MOST_BYTES_A_BATCH)
-    if starting_version is None:
-        starting_version = first_version(lake, table)  # the same rows, without a job that lists the table's files
-    if starting_version is not None:
-        reader = reader.option("startingVersion", starting_version)
-    return reader.load(table_path(lake, table))
+    return reader.option("startingVersion", starting_version or 0).load(table_path(lake, table))
 
 
 def begins(lake: str, tables: Iterable[Table]) -> dict[Table, int | None]:

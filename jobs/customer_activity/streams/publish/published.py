@@ -80,7 +80,7 @@ class Published:
         refuse_moved(self.spec.name, publisher.outlet.topics, publisher.marker)
         refuse_earlier(settings, self.spec.name, table, publisher.marker)
         first = delta.begins(settings.lake, [table])
-        source = partial(changes_of, context.spark, settings.lake, first)
+        source = partial(changes_of, context, first)
         writer = Writer(self.spec, context.spark, settings.lake, publisher)
 
         def work(_changes: DataFrame, batch: MicroBatch) -> None:

@@ -215,7 +215,7 @@ class Publish:
         table_id = context.ids[Table.ACTIVITY_CHANGES]
         publisher = context.resources.enter_context(Publisher(context.settings, [table_id]))
         first = begins(context.settings, publisher)
-        source = partial(changes_of, context.spark, context.settings.lake, first)
+        source = partial(changes_of, context, first)
         return Opened(SPEC, source, worker(context, publisher), first)
 
     def resync(self, settings: Settings, reason: str) -> Resynced:
