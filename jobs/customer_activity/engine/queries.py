@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from customer_activity.engine import gate, pace
 from customer_activity.engine.failures import explain
 from customer_activity.engine.observability import HELD, QueryStatus, log
 from customer_activity.engine.stream import Opened
-from customer_activity.engine.turns import Turn, Turns
+from customer_activity.engine.turns import TELL_SECONDS, Turn, Turns
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.kafka import clients
 from customer_activity.lake import failpoints
@@ -66,6 +67,7 @@ class RunningQuery:
         self.at_work = threading.Lock()
         self.handle: StreamingQuery | None = None
         self.is_draining = False
+        self.began = -math.inf
         self.refresh: Callable[[], None] = lambda: None
 
     def start(self, *, available_now: bool) -> None:
@@ -79,8 +81,8 @@ class RunningQuery:
             .foreachBatch(partial(self._batch, stream))
             .option("checkpointLocation", checkpoint_path(self.settings.lake, self.query))
         )
-        pause = f"{pace.pause(self.settings, self.query)} seconds"
-        writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=pause)
+        look = f"{pace.look(self.settings, self.query)} seconds"
+        writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=look)
         self.handle = writer.start()
         log.info("query=%s started", self.query)
         self.status.state = "running"
@@ -118,6 +120,7 @@ class RunningQuery:
                 )
                 raise self.failure
             started = time.monotonic()
+            before, self.began = self.began, started
             try:
                 stream.work(frame, batch)
                 batch.failpoint(FailPoint.WRITTEN)
@@ -131,8 +134,14 @@ class RunningQuery:
         if self.turns is not None:
             ended = time.monotonic()
             self.turns.finish(self.query, through, self.status.moved)
+            self._wait(pace.period(self.settings, self.query, seconds, batch.rows, started - before))
             waited = round((time.monotonic() - ended) * 1000, 1)
             self.status.phases = {**self.status.phases, "turn": waited}
+
+    def _wait(self, period: float) -> None:
+        """Wait until so long after the batch's begin: the next one then takes more with it."""
+        while (left := self.began + period - time.monotonic()) > 0 and not self.stopping.wait(min(left, TELL_SECONDS)):
+            self.status.moved("waits for more to come")
 
     def _in_turn(self) -> AbstractContextManager[None]:
         return nullcontext() if self.turn is None else self.turn.taken(self.status.moved)

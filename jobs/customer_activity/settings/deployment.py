@@ -76,10 +76,24 @@ class Settings(OptionalStreams):
         description="Share of bad records over 10 minutes above which bronze stops; 1 disables the check.",
     )
     max_offsets_per_trigger: int = Field(2_500_000, ge=1, description="Maximum number of records in one bronze batch.")
+    linger_seconds: float = Field(
+        0.9,
+        ge=0,
+        le=60,
+        description="Seconds between two rounds of the hot path while little arrives; at 100 records a second half of "
+        "it, at 500 a sixth. 0: the next round begins at once, which costs a core at any rate.",
+    )
+    gold_seconds: float = Field(
+        2.0,
+        gt=0,
+        description="Least seconds between two merges into `gold.customer_activity`; more where a merge takes more "
+        "than a fifth of them.",
+    )
     merge_seconds: float = Field(
         10.0,
         gt=0,
-        description="Seconds between two merges into the tables of current rows, behind the hot path.",
+        description="Least seconds between two batches of the other streams behind the hot path: of silver's tables of "
+        "current rows, and of optional streams without a setting of their own.",
     )
     driver_memory: str = Field("2g", pattern=r"^[0-9]+[mg]$", description="Heap of the Spark driver.")
     spark_master: str = Field(

@@ -6,7 +6,7 @@ Grain      one row per customer_id with a profile
 On restart what the newest commit notes as read is left out; a repeated merge would set the same absolute values
 
 The change is in the lake before it is on the topic, and on the topic before it is in this table, which follows within
-`ACTIVITY_MERGE_SECONDS`: rewriting rows of a large table costs seconds that the view need not wait for.
+`ACTIVITY_GOLD_SECONDS`: rewriting rows of a large table costs seconds that the view need not wait for.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SPEC = Spec(
     promises="the newest change of each row is merged once; the table follows the topic by seconds",
     is_behind=True,
     is_spread=True,
+    paced_by="gold_seconds",
 )
 GONE = "is_gone"
 COLUMNS = [*arrow_schema(Table.ACTIVITY).names, GONE]
