@@ -139,6 +139,8 @@ class _Worker:
         was_sure, self.is_sure = self.is_sure, False
         for part, of_part in batch.parts(feed.parts(stop=stop, of=self.of_refused)):
             if part.files:
+                for table, added in part.added.items():
+                    of_part.tally.read[table.label] += sum(file.rows for file in added)
                 self._note(part, of_part)
                 self.writer.make_all(self._step(part, of_part), of_part)
                 for table in self.written.read:

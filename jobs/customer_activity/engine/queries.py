@@ -49,10 +49,12 @@ class RunningQuery:
         turns: Turns | None = None,
         *,
         fencing_epoch: Callable[[], int | None] = lambda: None,
+        observe: Callable[[MicroBatch, float], None] = lambda *_: None,
     ) -> None:
         """Bind a query to what opens its stream, when it starts. Its batches wait for `turn` when there is one.
 
         With `turns` a batch ends when the next one may be cut. `fencing_epoch` tells the epoch of the driver's lease.
+        `observe` is told each batch that has ended, and the seconds that it took.
         """
         self.query = query
         self.spec = topology.spec(query)
@@ -61,6 +63,7 @@ class RunningQuery:
         self.turn = turn
         self.turns = turns
         self.fencing_epoch = fencing_epoch
+        self.observe = observe
         self.stopping = stopping
         self.status = QueryStatus(query)
         self.failure: BaseException | None = None
@@ -129,6 +132,7 @@ class RunningQuery:
                 raise
             seconds = time.monotonic() - started
             self.status.finished(batch_id, batch.rows, seconds, batch.phases, batch.placement)
+            self.observe(batch, seconds)
             if batch.rows > SMALL_BATCH_ROWS:
                 pa.default_memory_pool().release_unused()  # Arrow would keep what a large batch took
         if self.turns is not None:

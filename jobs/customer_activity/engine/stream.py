@@ -30,6 +30,7 @@ from customer_activity.lake.datafiles import DataFile
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.feeds import Added
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.tally import Tally
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import Needs, State
 from customer_activity.state.local import LocalState
@@ -38,19 +39,23 @@ from customer_activity.topology import Spec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+AS_OF = "as_of"  # the column of a table that tells which input record is the newest that a row reflects
+KAFKA = "kafka"  # what is written to topics, in counts
+
 
 @dataclass(frozen=True)
 class Append:
     """Rows for an append-only table: in this process, or in files of its that are written already.
 
     Without either the commit carries the batch's accounting alone. `by` is whose write it is, where that is not the
-    batch at work.
+    batch at work. `reasons` counts the rows for quarantine by their reason.
     """
 
     table: Table
     rows: pa.Table | None = None
     files: Sequence[DataFile | None] = ()
     by: MicroBatch | None = None
+    reasons: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,14 @@ Record = tuple[bytes, bytes | None] | tuple[bytes, bytes | None, str]
 
 @dataclass(frozen=True)
 class Send:
-    """Records for a topic and their progress marker, in one Kafka transaction of the stream's own publisher."""
+    """Records for a topic and their progress marker, in one Kafka transaction of the stream's own publisher.
+
+    `as_of` has the Kafka timestamps of the newest input that the records reflect, where they are known.
+    """
 
     records: Iterable[Record]
     marker: Any
+    as_of: pa.ChunkedArray | None = None
 
 
 Write = Append | Merge | Rewrite | Send
@@ -217,31 +226,54 @@ class Writer:
         if isinstance(write, Send):
             self._send(write, batch)
             return None
-        sources = self.spec.sources_of(write.table)
         with batch.phase("commit"):
-            if isinstance(write, Merge):
-                return merging.merge(
-                    write.rows,
-                    self.lake,
-                    write.table,
-                    batch,
-                    key=self.spec.how(write.table).key,
-                    update=write.update,
-                    delete_when=write.delete_when,
-                )
-            if isinstance(write, Rewrite):
-                replaced = commits.Replaced(write.version, write.removed, write.changed)
-                return commits.commit(
-                    self.spark, self.lake, write.table, write.files, batch, sources, replaced=replaced
-                )
-            owner = write.by or batch
-            if write.rows is not None:
-                return commits.append(self.spark, self.lake, write.table, write.rows, owner, sources)
-            return commits.commit(self.spark, self.lake, write.table, write.files, owner, sources)
+            version = self._commit(write, batch)
+        if version is not None:  # else the rows were there already, and were counted then
+            _count(write, batch.tally)
+        return version
+
+    def _commit(self, write: Append | Merge | Rewrite, batch: MicroBatch) -> int | None:
+        sources = self.spec.sources_of(write.table)
+        if isinstance(write, Merge):
+            return merging.merge(
+                write.rows,
+                self.lake,
+                write.table,
+                batch,
+                key=self.spec.how(write.table).key,
+                update=write.update,
+                delete_when=write.delete_when,
+            )
+        if isinstance(write, Rewrite):
+            replaced = commits.Replaced(write.version, write.removed, write.changed)
+            return commits.commit(self.spark, self.lake, write.table, write.files, batch, sources, replaced=replaced)
+        owner = write.by or batch
+        if write.rows is not None:
+            return commits.append(self.spark, self.lake, write.table, write.rows, owner, sources)
+        return commits.commit(self.spark, self.lake, write.table, write.files, owner, sources)
 
     def _send(self, write: Send, batch: MicroBatch) -> None:
         if self.publisher is None:
             raise TypeError(f"{self.spec.name} has no publisher")
         with batch.phase("publish"):
-            batch.rows += self.publisher.publish(write.records, write.marker)
+            sent = self.publisher.publish(write.records, write.marker)
+            batch.rows += sent
+            batch.tally.written[KAFKA] += sent
+            batch.tally.transactions += 1
+            if write.as_of is not None:
+                batch.tally.became_visible(write.as_of)
             batch.failpoint(FailPoint.PUBLISHED)
+
+
+def _count(write: Append | Merge | Rewrite, tally: Tally) -> None:
+    """Count what a write to a table has brought."""
+    if isinstance(write, Rewrite):
+        rows = sum(file.rows for file in write.changed)
+    else:
+        rows = 0 if write.rows is None else write.rows.num_rows
+    if isinstance(write, Append):
+        rows += sum(file.rows for file in write.files if file is not None)
+        tally.quarantined.update(write.reasons)
+    if isinstance(write, Merge) and AS_OF in write.rows.column_names:
+        tally.became_visible(write.rows.column(AS_OF))
+    tally.written[write.table.label] += rows

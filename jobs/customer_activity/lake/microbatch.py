@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from customer_activity.catalog import Table, lease_id
 from customer_activity.lake.failpoints import FailPoint, nowhere
+from customer_activity.lake.tally import Tally
 
 SMALL_BATCH_ROWS = 50_000
 SMALL_BATCH_BYTES = 2 << 20  # of Parquet, where the size is known from the files
@@ -64,6 +65,7 @@ class MicroBatch:
     counts: dict[str, dict[str, int]] = field(default_factory=_counter)
     rows: int = 0  # that came in
     commits: int = 0  # that it has made
+    tally: Tally = field(default_factory=Tally)  # what metrics are made of; its parts count in the same one
     # What else its commits tell, such as the versions that it read, or the topics' ids.
     extra: dict[str, Any] = field(default_factory=dict)
     # The sources' offsets at its begin and end, as its checkpoint notes them: enough to write that again.

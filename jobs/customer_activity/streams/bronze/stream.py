@@ -12,6 +12,7 @@ switched on and off, and the path to the view waits for none of them.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -120,14 +121,19 @@ class Lands:
         landed = _landed(records, batch, how, fetcher, settings)
         for (topic, reason), count in landed.outcomes.items():
             batch.count(topic, READ, count)
+            batch.tally.read[topic] += count
             batch.count(topic, ACCEPTED if reason is None else QUARANTINED, count)
             batch.rows += count
+        reasons: Counter[str] = Counter()
+        for (_, reason), count in landed.outcomes.items():
+            if reason is not None:
+                reasons[reason] += count
         batch.extra |= guard.judge(landed.outcomes, (batch.generation, batch.batch_id))
         # Without a record (transactions leave offsets that hold none) the entry carries the batch alone: table and
         # checkpoint are compared at every start, so each batch leaves one.
         order = [Table.QUARANTINE, *self.tables.values()]
         for table in [table for table in order if table in landed.files] or order[-1:]:
-            yield Append(table, files=landed.files.get(table, []))
+            yield Append(table, files=landed.files.get(table, []), reasons=reasons if table is Table.QUARANTINE else {})
 
 
 def read(spark: SparkSession, settings: Settings, topics: Iterable[str]) -> DataFrame:

@@ -129,7 +129,7 @@ def append(changed: Changed, to: Mapping[Table, Position], batch: MicroBatch, se
     batch.rows += sum(file.rows for file in changed.files)
     if changed.beyond:
         batch.extra[FROZEN] = len(changed.beyond)
-        yield Append(Table.QUARANTINE, frozen(changed.beyond, settings))
+        yield frozen(changed.beyond, settings)
     version = yield Append(Table.ACTIVITY_CHANGES, files=changed.files)
     if version is not None and changed.runs_since:
         catalogue.note(settings.lake, batch.query, tasks.FORMAT, to, {**changed.runs, **changed.runs_since})
@@ -154,7 +154,7 @@ def change_here(
         file = writer.close()
         if changes.beyond:
             batch.extra[FROZEN] = len(changes.beyond)
-            yield Append(Table.QUARANTINE, frozen(changes.beyond, settings))
+            yield frozen(changes.beyond, settings)
         # Also without a row: each part leaves a commit, by which table and checkpoint are compared.
         yield Append(Table.ACTIVITY_CHANGES, files=[file])
 
@@ -170,8 +170,8 @@ def with_a_row(lake: str, customers: Sequence[str]) -> list[str]:
     return [customer for customer, gone in is_gone.items() if not gone]
 
 
-def frozen(customers: Sequence[str], settings: Settings) -> pa.Table:
-    """Return quarantine's rows of customers whose total has left decimal(18,2); no one record is at fault."""
+def frozen(customers: Sequence[str], settings: Settings) -> Append:
+    """Put customers into quarantine whose total has left decimal(18,2); no one record is at fault."""
     now = datetime.now(UTC)
     rows = [
         {
@@ -183,7 +183,8 @@ def frozen(customers: Sequence[str], settings: Settings) -> pa.Table:
         }
         for customer in customers
     ]
-    return pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
+    found = pa.Table.from_pylist(rows, arrow_schema(Table.QUARANTINE))
+    return Append(Table.QUARANTINE, found, reasons={Reason.TOTAL_OUT_OF_RANGE: len(rows)})
 
 
 STREAM = ChangeStream(SPEC, SIDES, prepare, begins)

@@ -133,6 +133,7 @@ class Published:
         snapshot = version if begin.version == BEFORE_THE_FIRST else 0
         is_begun = begin.rows > 0  # then its end has to be told, whether the last rows make records or not
         for rows, upto, is_last in in_parts(found, begin.rows):
+            batch.tally.read[self.table.label] += len(rows.is_gone)
             commit = self._commit(settings, begin.table_id, version)
             if is_last:
                 marker = Marker(begin.table_id, version, commit=commit)

@@ -145,7 +145,7 @@ def step(
             if on_topic is not None:
                 going = iter(held := list(going))
                 on_topic |= dict(held)
-            yield Send(halfway(going, rows.num_rows, batch), reading.named(feed, part.marker))
+            yield Send(halfway(going, rows.num_rows, batch), reading.named(feed, part.marker), rows.column("as_of"))
         batch.progress(f"gold up to version {part.marker.version} of {batch.versions[Table.ACTIVITY_CHANGES][1]}")
 
 
@@ -192,6 +192,7 @@ def worker(context: Context, publisher: Publisher) -> Callable[[DataFrame, Micro
     def work(_changes: DataFrame, batch: MicroBatch) -> None:
         with batch.phase("read"), resync_mends():
             feed = feeds.read(lake, {Table.ACTIVITY_CHANGES: COLUMNS}, batch.versions, even_retracted=True)
+            batch.tally.read[Table.ACTIVITY_CHANGES.label] += sum(file.rows for file in feed.files)
         steps = step(
             feed,
             batch,

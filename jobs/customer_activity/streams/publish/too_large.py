@@ -54,7 +54,9 @@ def keep(lake: str, batch: MicroBatch, table_id: str, upto: int, found: Sequence
     new = [each for each in found if each.place > kept]
     if not new:
         return
-    yield Append(Table.QUARANTINE, as_quarantined(new, max_bytes), by=own)
+    yield Append(
+        Table.QUARANTINE, as_quarantined(new, max_bytes), by=own, reasons={Reason.TOO_LARGE_TO_PUBLISH: len(new)}
+    )
     batch.commits += 1
     log.warning("query=%s %d rows are larger than the topic takes: they are in quarantine", batch.query, len(new))
 

@@ -15,7 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from customer_activity.catalog import Table
+from customer_activity.catalog import Reason, Table
 from customer_activity.engine import reach
 from customer_activity.engine.executors import ByLane, Reports
 from customer_activity.engine.spreading import adds, with_past
@@ -64,7 +64,8 @@ def step(part: Feed, batch: MicroBatch, *, executors: Workers, settings: Setting
         for verdict, records in judged.verdicts.items():
             batch.count(TOPICS[side](settings), verdict, records)
         if judged.refused:
-            yield Append(Table.QUARANTINE, files=judged.refused)
+            conflicts = sum(file.rows for file in judged.refused)
+            yield Append(Table.QUARANTINE, files=judged.refused, reasons={Reason.CONFLICTING_DUPLICATE: conflicts})
         version = yield Append(made, files=judged.files)
         if version is not None and judged.runs:
             at = Position(ids[made], version, batch.attempt)

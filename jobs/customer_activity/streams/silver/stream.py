@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.contracts.columns import IS_TOMBSTONE, POSITION, PROFILE_FIELDS, PURCHASE_FIELDS, names
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream, Spreadable, Step, table_of
@@ -194,7 +194,7 @@ def _quarantine(bought: pa.Table, verdicts: list[str], settings: Settings) -> St
     writer = FileWriter(settings.lake, Table.QUARANTINE)
     for rows in conflicts.landed(settings.lake, found.select(conflicts.PLACE)):
         writer.write(rows)
-    yield Append(Table.QUARANTINE, files=[writer.close()])
+    yield Append(Table.QUARANTINE, files=[writer.close()], reasons={Reason.CONFLICTING_DUPLICATE: found.num_rows})
 
 
 def _count(verdicts: list[str], topic: str, batch: MicroBatch) -> None:
