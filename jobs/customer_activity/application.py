@@ -31,6 +31,7 @@ from customer_activity.kafka import topics
 from customer_activity.lake import delta, jvm, layout
 from customer_activity.lease.lease import Lease
 from customer_activity.maintenance.scheduler import Scheduler
+from customer_activity.metrics import serving
 from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.state import local
@@ -121,12 +122,15 @@ def host(
             spark, settings, {table: delta.table_id(settings.lake, table) for table in topology.tables()}, resources
         )
 
+        observe = resources.enter_context(serving.served(settings, {} if available_now else lease.epochs))
+
         def prepared(
             query: str, until: threading.Event, turn: Turn | None = None, turns: Turns | None = None
         ) -> RunningQuery:
             fencing_epoch = partial(lease.fencing_epoch, query)
+            opening = partial(STREAMS[query].open, context)
             return RunningQuery(
-                query, partial(STREAMS[query].open, context), settings, until, turn, turns, fencing_epoch=fencing_epoch
+                query, opening, settings, until, turn, turns, fencing_epoch=fencing_epoch, observe=observe
             )
 
         if available_now:

@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from customer_activity import catalog
 from customer_activity.errors import SettingsError
+from customer_activity.settings.monitoring import Monitoring
 from customer_activity.settings.optional import OptionalStreams
 from customer_activity.settings.pipeline import PIPELINE, PREFIX, TopicName
 from customer_activity.settings.project import IS_INSTALLED, PROJECT
@@ -32,7 +33,7 @@ def _own(folder: str) -> Callable[[dict[str, Any]], str]:
     return lambda known: f"./var/{folder}" if known["pipeline"] == PIPELINE else f"./var/{known['pipeline']}/{folder}"
 
 
-class Settings(OptionalStreams):
+class Settings(Monitoring, OptionalStreams):
     """Everything a deployment may change. Field `lake` is the variable `ACTIVITY_LAKE`, and so on."""
 
     lake: str = Field(

@@ -11,7 +11,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +238,24 @@ def size(folder: Path, name: str) -> int:
         with suppress(FileNotFoundError):  # a sort removes files of its own
             found += file.stat().st_size
     return found
+
+
+def streams(folder: Path) -> list[str]:
+    """Return the names of the streams that have a file."""
+    return sorted(file.stem for file in folder.glob("*.db"))
+
+
+def rows(folder: Path, name: str) -> int:
+    """Return how many rows a stream's file has: they are counted one by one, beside whoever writes.
+
+    Raises:
+        sqlite3.Error: it cannot be read.
+    """
+    with closing(sqlite3.connect(f"file:{folder / name}.db?mode=ro", uri=True)) as connection:
+        select = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('position', 'seeding')"
+        names = [table for (table,) in connection.execute(select).fetchall()]
+        counts = (connection.execute(f'SELECT count(*) FROM "{table}"').fetchone() for table in names)  # noqa: S608 - our own names
+        return sum(count for (count,) in counts)
 
 
 def _note_of(folder: Path, name: str) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -23,12 +23,14 @@ from customer_activity.errors import TransientError
 from customer_activity.inspection import status
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.settings import Settings
-from customer_activity.supervision import processes, running
+from customer_activity.supervision import endpoint, processes, running
 from customer_activity.supervision.running import STREAM
 
 STALLED_SECONDS = 120.0  # a batch of a backlog takes less, and a query without one that has something to read is stuck
 START_SECONDS = 120.0
 LOOK_SECONDS = 0.5
+ANSWER_SECONDS = 30.0  # what a driver says of itself is not older: it looks every 10 s while somebody asks
+READY = "/readyz"
 
 
 class State(StrEnum):
@@ -68,7 +70,29 @@ class Driver(NamedTuple):
 
 
 def observe(settings: Settings) -> Driver:
-    """Look at the driver once; it is not disturbed."""
+    """Return how the driver is: as it says itself where it answers, else as it looks from outside.
+
+    What it says is made of the same files and logs, by the same rules; who asks is spared reading them. A driver that
+    is frozen, or whose own look is old, has no say.
+    """
+    pid = next(iter(running.stream_pids(settings)), None)
+    found = None if pid is None else answered(endpoint.ask(settings, READY), pid, datetime.now(UTC))
+    return found or look(settings)[1]
+
+
+def answered(answer: Mapping[str, Any] | None, pid: int, now: datetime) -> Driver | None:
+    """Return what a driver says of itself; None where it is another one that answers, or its look is old."""
+    try:
+        said, at = dict((answer or {})["driver"]), datetime.fromisoformat((answer or {})["at"])
+        if said["pid"] != pid or (now - at).total_seconds() > ANSWER_SECONDS:
+            return None
+        return Driver(State(said.pop("state")), **said)
+    except (KeyError, TypeError, ValueError):  # of another release
+        return None
+
+
+def look(settings: Settings) -> tuple[Report, Driver]:
+    """Look at the driver once, from outside: it is not disturbed."""
     report = status.report(settings)
     pid = next(iter(running.stream_pids(settings)), None)
     seconds = _up(pid)
@@ -77,9 +101,9 @@ def observe(settings: Settings) -> Driver:
     state, message = judged(report, pid, seconds, settings.merge_seconds)
     by_query = {query.query: query for query in report.queries}
     publisher = by_query[topology.publishing().name]
-    ages = [age for query in report.queries if (age := _age(query, report.at)) is not None]
+    ages = [age for query in report.queries if (age := batch_age(query, report.at)) is not None]
     lags = [query.lag_versions for query in report.queries if query.lag_versions is not None]
-    return Driver(
+    driver = Driver(
         state,
         message or (publisher.message if publisher.state == HELD else ""),
         pid,
@@ -92,6 +116,7 @@ def observe(settings: Settings) -> Driver:
         report.rows(Table.ACTIVITY),
         processes.last_lines(settings, STREAM) if state in (State.FAILED, State.DEAD) else "",
     )
+    return report, driver
 
 
 def _up(pid: int | None) -> float | None:
@@ -113,7 +138,9 @@ def judged(report: Report, pid: int | None, seconds: float | None, merge_seconds
     if not ours or any(query.state == "starting" and query.batch is None for query in ours):
         is_late = seconds > START_SECONDS
         return (State.STALLED, f"it has not started within {START_SECONDS:.0f} s") if is_late else (State.STARTING, "")
-    stuck = next((words for query in ours if (words := _stuck(query, report.at, seconds, merge_seconds))), "")
+    stuck = next(
+        (words for query in ours if (words := stuck_for(query, report.at, seconds, STALLED_SECONDS, merge_seconds))), ""
+    )
     return (State.STALLED, stuck) if stuck else (State.RUNNING, "")
 
 
@@ -127,11 +154,19 @@ def _ended(report: Report) -> tuple[State, str]:
     return State.STOPPED, ""
 
 
-def _stuck(query: QueryReport, now: datetime, seconds: float, merge_seconds: float) -> str:
-    """Say why a query is stuck; empty when it is not. One whose lag is unknown is left to itself."""
-    age = _age(query, now)
+def stuck_for(query: QueryReport, now: datetime, seconds: float, most: float, merge_seconds: float) -> str:
+    """Say why a query is stuck; empty when it is not. One whose lag is unknown is left to itself.
+
+    Args:
+        query: as it is now.
+        now: the moment.
+        seconds: since its driver started.
+        most: seconds without a sign of it after which it is stuck.
+        merge_seconds: more of them, for one behind the hot path.
+    """
+    age = batch_age(query, now)
     waited = seconds if age is None else min(seconds, age)
-    patience = STALLED_SECONDS + (merge_seconds if topology.spec(query.query).is_behind else 0.0)
+    patience = most + (merge_seconds if topology.spec(query.query).is_behind else 0.0)
     if waited <= patience or query.state == HELD:
         return ""
     if query.state == "silent":
@@ -140,7 +175,7 @@ def _stuck(query: QueryReport, now: datetime, seconds: float, merge_seconds: flo
     return f"{query.query} has something to read and no batch for {waited:.0f} s" if has_work else ""
 
 
-def _age(query: QueryReport, now: datetime) -> float | None:
+def batch_age(query: QueryReport, now: datetime) -> float | None:
     """Seconds since a query finished its last batch, told how far it is in the one at work, or found nothing to read.
 
     After a quiet hour what comes in waits for some seconds at most: that query is not stuck. One that finds nothing

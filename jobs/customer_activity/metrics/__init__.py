@@ -1,0 +1,1 @@
+"""What the driver tells of itself over HTTP: metrics for Prometheus, and whether it is alive and ready."""

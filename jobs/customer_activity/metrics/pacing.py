@@ -1,0 +1,88 @@
+"""When looks are taken: by a thread of its own, while somebody asks, and not more often than is cheap."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from deltalake.exceptions import DeltaError
+
+from customer_activity.errors import ActivityError
+from customer_activity.metrics.looks import Look
+
+EVERY_SECONDS = 10.0  # from the begin of a look to that of the next, at least
+COST_SHARE = 50  # and so many times what the last one took: of a large lake they cost a fiftieth of a core
+WAIT_SECONDS = 5.0  # so long somebody waits who finds an old one; Prometheus gives up after 10 s
+
+log = logging.getLogger("customer_activity")
+
+
+class Paced:
+    """The newest look. Nobody who asks reads a log: who asks often gets the same look, and who asks first waits."""
+
+    def __init__(
+        self,
+        take: Callable[[], Look],
+        *,
+        every: float = EVERY_SECONDS,
+        wait: float = WAIT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Look by `take`; no look is taken before somebody asks."""
+        self.take = take
+        self.every = every
+        self.wait = wait
+        self.clock = clock
+        self.changed = threading.Condition()
+        self.newest: Look | None = None
+        self.due_at = 0.0
+        self.is_wanted = False
+        self.is_closed = False
+        self.fault = ""
+        self.thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self.thread.start()
+
+    def look(self) -> Look | None:
+        """Return the newest look; None where there is none yet. One that is due is waited for, for some seconds."""
+        with self.changed:
+            if self.clock() >= self.due_at:
+                self.is_wanted = True
+                self.changed.notify_all()
+                self.changed.wait_for(lambda: not self.is_wanted or self.is_closed, self.wait)
+            return self.newest
+
+    def close(self) -> None:
+        """Take no more looks; one at work is left to itself."""
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.is_wanted or self.is_closed)
+                if self.is_closed:
+                    return
+            began = self.clock()
+            found = self._taken()
+            ended = self.clock()
+            with self.changed:
+                self.newest = found or self.newest
+                self.due_at = max(began + self.every, ended + COST_SHARE * (ended - began))
+                self.is_wanted = False
+                self.changed.notify_all()
+
+    def _taken(self) -> Look | None:
+        """Take a look; None where something cannot be read, which is logged when it is another thing than before."""
+        try:
+            found = self.take()
+        except (ActivityError, DeltaError, OSError) as error:
+            fault = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+            if fault != self.fault:
+                log.warning("metrics could not be read, tried again later: %s", fault)
+            self.fault = fault
+            return None
+        self.fault = ""
+        return found

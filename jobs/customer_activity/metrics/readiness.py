@@ -1,0 +1,52 @@
+"""Whether each stream is ready: at work, not far behind, and not silent for long. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+
+from customer_activity import topology
+from customer_activity.engine.observability import HELD
+from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.settings import Settings
+from customer_activity.supervision import driver
+
+AT_WORK = ("running", HELD)
+
+
+def not_ready(report: Report, streams: Collection[str], seconds: float, settings: Settings) -> dict[str, str]:
+    """Return, by stream, why it is not ready; empty where all are.
+
+    One that quality holds is: nothing is wrong with it, and the gate has a metric of its own.
+
+    Args:
+        report: how the streams are.
+        streams: which of them are meant.
+        seconds: since their driver started.
+        settings: the limits.
+    """
+    found = {query.query: _why(query, report.at, seconds, settings) for query in report.queries}
+    return {stream: why for stream, why in found.items() if why and stream in streams}
+
+
+def _why(query: QueryReport, now: datetime, seconds: float, settings: Settings) -> str:
+    if query.state not in AT_WORK:
+        return f"it is {query.state}: {query.message}" if query.message else f"it is {query.state}"
+    if query.state == HELD:
+        return ""
+    spec = topology.spec(query.query)
+    if spec.topics and query.lag_records is None:
+        return "its lag is unknown: Kafka does not answer"
+    if query.lag_records is not None and query.lag_records > settings.ready_lag_records:
+        return f"{query.lag_records:,} records have not landed, and {settings.ready_lag_records:,} may be"
+    most = settings.ready_lag_seconds + (settings.merge_seconds if spec.is_behind else 0.0)
+    if (waiting := lag_seconds(query, now)) is not None and waiting > most:
+        return f"a commit has waited for it for {waiting:,.0f} s, and may for {most:,.0f} s"
+    return driver.stuck_for(query, now, seconds, settings.ready_batch_seconds, settings.merge_seconds)
+
+
+def lag_seconds(query: QueryReport, now: datetime) -> float | None:
+    """Return how long the oldest commit has waited that a stream has not read; None where that is unknown."""
+    if query.unread_since is not None:
+        return max(0.0, (now.astimezone(UTC) - datetime.fromisoformat(query.unread_since)).total_seconds())
+    return 0.0 if query.lag_versions == 0 else None

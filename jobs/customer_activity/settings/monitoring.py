@@ -1,0 +1,53 @@
+"""Settings of the driver's metrics and of when it is ready."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from pydantic import Field, field_validator
+
+from customer_activity.settings.pipeline import Pipeline
+
+
+class Monitoring(Pipeline):
+    """Where the driver serves metrics and health, and what its health is judged by."""
+
+    metrics: bool = Field(
+        True,  # noqa: FBT003
+        description="Serve metrics and health over HTTP while the streams run: `/metrics`, `/livez`, `/readyz`.",
+    )
+    metrics_address: str = Field(
+        "127.0.0.1",
+        description="Address that they are served at: loopback, unless a Prometheus on another machine scrapes them. "
+        "There is no sign-in; there is no personal data either.",
+    )
+    metrics_port: int = Field(
+        9464,
+        ge=0,
+        le=65535,
+        description="Port that they are served at; 0: any that is free. Where it is taken, any that is free, and the "
+        "driver's log says which. `metrics.json` in `ACTIVITY_RUN_DIR` names it, as Prometheus discovers targets.",
+    )
+    ready_lag_records: int = Field(
+        100_000, ge=0, description="Records on a topic that a stream may not have read yet, and be ready all the same."
+    )
+    ready_lag_seconds: float = Field(
+        300.0,
+        gt=0,
+        description="Seconds that a commit of a table may wait for a stream that is ready; one behind the hot path has "
+        "its own pace on top.",
+    )
+    ready_batch_seconds: float = Field(
+        120.0,
+        gt=0,
+        description="Seconds without a finished batch, or a sign of one at work, of a stream that is ready and has "
+        "something to read; one behind the hot path has its own pace on top.",
+    )
+
+    @field_validator("metrics_address")
+    @classmethod
+    def _an_address(cls, address: str) -> str:
+        try:
+            return str(ip_address(address))
+        except ValueError:
+            raise ValueError("it is an IP address: 127.0.0.1, ::1, or 0.0.0.0 for all of this machine") from None
