@@ -200,7 +200,7 @@ MOVES = {
     "activity_quality_rule_observed": Move(is_judged, {"rule": "match_rate_is_as_usual", "suite": "across/join_match"}),
     "activity_quality_judged_timestamp_seconds": Move(is_judged, {"suite": "across/join_match"}),
     "activity_match_rate": Move(is_judged, {"of": "purchases"}),
-    "activity_driver_info": Move(begins, {"pipeline": "customer-activity", "release": "0.1.0"}),
+    "activity_driver_info": Move(begins, {"release": "0.1.0"}),
     "activity_driver_start_timestamp_seconds": Move(begins),
     "activity_driver_cpu_seconds_total": Move(works, {"process": "python"}),
     "activity_driver_memory_bytes": Move(works, {"process": "python"}),

@@ -13,11 +13,13 @@ from customer_activity.catalog import Table
 from customer_activity.inspection import status
 from customer_activity.kafka import clients
 from customer_activity.maintenance import on_demand, replays
+from customer_activity.metrics.listed import METRICS
 from customer_activity.quarantine import contents
 from customer_activity.quarantine.contents import Selection
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes, requests
 from customer_activity.supervision.driver import State
+from support import scraped
 from support.broker import assert_verified, rows, send
 from support.records import profile, purchase
 from support.waiting import until
@@ -28,9 +30,22 @@ TOLERATED_MS = 300_000  # what an event may be ahead of its landing
 @pytest.fixture
 def settings(settings: Settings) -> Iterator[Settings]:
     """Return settings of a driver that merges often; leave none behind, whatever happens."""
-    hasty = settings.model_copy(update={"merge_seconds": 1.0})
+    hasty = settings.model_copy(update={"merge_seconds": 1.0, "metrics_port": 0})
     yield hasty
     driver.stop(hasty, 0)
+
+
+def assert_tells(settings: Settings) -> None:
+    """See that the driver says itself how it is, and what its batches have done."""
+    assert scraped.ask(settings, "/livez")[0] == 200
+    until(lambda: scraped.ask(settings, "/readyz")[0] == 200)
+    listed = {metric.family: metric.kind.value for metric in METRICS}
+    assert scraped.families(settings).items() <= listed.items()
+    told = scraped.scrape(settings)
+    for stream in ("publish", "activity"):
+        assert scraped.value(told, "activity_freshness_seconds_count", {"stream": stream})
+    assert scraped.value(told, "activity_stream_restarts_total", {"stream": "bronze"}) == 1
+    assert scraped.value(told, "activity_driver_cpu_seconds_total", {"process": "jvm"})
 
 
 def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_left(settings: Settings) -> None:
@@ -51,6 +66,8 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
     assert second.pid == process.pid != first.pid
     looks = driver.watch(settings, 0.5)
     until(lambda: next(looks).gold_rows == 1)
+
+    assert_tells(settings)
 
     # What has nothing to read says so: otherwise the first record after a quiet hour would make it look stuck.
     until(lambda: next(looks).state.is_well and all(query.idle_at for query in status.report(settings).queries))

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from customer_activity.metrics.metric import PIPELINE
 from customer_activity.settings import Settings
 from customer_activity.supervision import endpoint
 
@@ -48,7 +49,9 @@ def scrape(settings: Settings) -> Scraped:
     found: Scraped = {}
     for family in text_string_to_metric_families(body):
         for sample in family.samples:
-            found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+            own = {label: value for label, value in sample.labels.items() if label != PIPELINE}
+            assert sample.labels[PIPELINE] == settings.pipeline
+            found.setdefault(sample.name, {})[frozenset(own.items())] = sample.value
     return found
 
 

@@ -14,7 +14,6 @@ from customer_activity.inspection.status import QueryReport
 from customer_activity.metrics import readiness
 from customer_activity.metrics.listed import named
 from customer_activity.metrics.looks import Look
-from customer_activity.settings import Settings
 
 STATES = ("not started", "starting", "running", HELD, "stopped", "failed", "dead", "silent", "unknown")
 DISTRIBUTION = "customer-activity"
@@ -22,13 +21,13 @@ DISTRIBUTION = "customer-activity"
 Sample = tuple[tuple[str, ...], float | None]  # values of the labels, and the value; None: it is unknown, and left out
 
 
-def families(look: Look, settings: Settings) -> Iterator[Metric]:
+def families(look: Look) -> Iterator[Metric]:
     """Yield all metrics that are read, of the streams that this driver runs."""
     for name, samples in (
         *_of_streams(look),
         *_of_tables(look),
         *_of_quality(look),
-        *_of_driver(look, settings),
+        *_of_driver(look),
     ):
         yield _filled(named(name).read(), samples)
 
@@ -107,8 +106,8 @@ def _of_quality(look: Look) -> Named:
     yield "activity_match_rate", [((found.share,), found.observed) for found in look.quality if found.share]
 
 
-def _of_driver(look: Look, settings: Settings) -> Named:
-    yield "activity_driver_info", [((settings.pipeline, release()), 1.0)]
+def _of_driver(look: Look) -> Named:
+    yield "activity_driver_info", [((release(),), 1.0)]
     yield "activity_driver_start_timestamp_seconds", [((), look.started_at)]
     yield "activity_driver_cpu_seconds_total", [((kind,), used.cpu_seconds) for kind, used in look.processes.items()]
     yield "activity_driver_memory_bytes", [((kind,), float(used.memory_bytes)) for kind, used in look.processes.items()]

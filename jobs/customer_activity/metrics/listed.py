@@ -163,13 +163,7 @@ METRICS = (
         Source.LOOK,
         "Rules that have failed: those that hold publishing, and those that are overridden.",
     ),
-    Metric(
-        "activity_driver_info",
-        "1",
-        "pipeline release",
-        Source.LOOK,
-        "1: which pipeline this is, and which release runs it.",
-    ),
+    Metric("activity_driver_info", "1", "release", Source.LOOK, "1: which release runs the pipeline."),
     Metric("activity_driver_start_timestamp_seconds", "seconds", "", Source.LOOK, "When the driver's process started."),
     Metric(
         "activity_driver_cpu_seconds_total",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+PIPELINE = "pipeline"  # the label that each has besides its own
 TOTAL = "_total"  # how the name of a counter ends
 
 

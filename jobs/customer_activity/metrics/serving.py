@@ -30,6 +30,7 @@ from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.metrics.counted import Counts
 from customer_activity.metrics.families import families
 from customer_activity.metrics.looks import Look, Looking
+from customer_activity.metrics.metric import PIPELINE
 from customer_activity.metrics.pacing import Paced
 from customer_activity.settings import Settings
 from customer_activity.supervision import endpoint
@@ -47,20 +48,36 @@ Observe = Callable[[MicroBatch, float], None]
 class Read(Collector):
     """What is read when somebody asks."""
 
-    def __init__(self, paced: Paced, settings: Settings) -> None:
+    def __init__(self, paced: Paced) -> None:
         """Export looks."""
         self.paced = paced
-        self.settings = settings
 
     def collect(self) -> Iterator[Metric]:
         """Yield the newest look's metrics; nothing as long as there is none."""
         look = self.paced.look()
         if look is not None:
-            yield from families(look, self.settings)
+            yield from families(look)
 
     def describe(self) -> Sequence[Metric]:
         """Return nothing: a registry would look for the names otherwise."""
         return ()
+
+
+class OfPipeline(Collector):
+    """All that is exported, each sample with the pipeline's name: however it is scraped, two are told apart."""
+
+    def __init__(self, registry: CollectorRegistry, pipeline: str) -> None:
+        """Export what a registry has."""
+        self.registry = registry
+        self.pipeline = pipeline
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the registry's metrics with the label."""
+        for metric in self.registry.collect():
+            metric.samples = [
+                sample._replace(labels={PIPELINE: self.pipeline, **sample.labels}) for sample in metric.samples
+            ]
+            yield metric
 
 
 class Server(ThreadingMixIn, WSGIServer):
@@ -112,9 +129,9 @@ def exported(settings: Settings, epochs: Mapping[str, int], paced: Paced) -> Ite
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     counts = Counts(registry, settings, list(epochs))
-    registry.register(Read(paced, settings))
+    registry.register(Read(paced))
     try:
-        with listening(settings, application(paced, registry)):
+        with listening(settings, application(paced, OfPipeline(registry, settings.pipeline))):
             yield counts.observe
     finally:
         paced.close()
@@ -126,7 +143,7 @@ def _ignore(_batch: MicroBatch, _seconds: float) -> None:
 
 @contextmanager
 def listening(settings: Settings, app: WSGIApplication) -> Iterator[int]:
-    """Serve an application, and tell where; yield the port.
+    """Serve an application, and tell where; yield the port. It is told for good: a driver that is down is missed there.
 
     Raises:
         SettingsError: it cannot be served at that address.
@@ -141,7 +158,6 @@ def listening(settings: Settings, app: WSGIApplication) -> Iterator[int]:
     try:
         yield int(port)
     finally:
-        endpoint.withdraw(settings)
         server.shutdown()
         server.server_close()
 
@@ -163,14 +179,14 @@ def _bound(settings: Settings, app: WSGIApplication) -> WSGIServer:
     return make_server(address, 0, app, kind, Handler)
 
 
-def application(paced: Paced, registry: CollectorRegistry) -> WSGIApplication:
+def application(paced: Paced, exports: Collector) -> WSGIApplication:
     """Return what answers requests."""
-    metrics = make_wsgi_app(registry)
+    metrics = make_wsgi_app(exports)
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
         path = environ["PATH_INFO"]
         if path == METRICS:
-            return metrics(environ, start_response)
+            return metrics({**environ, "QUERY_STRING": ""}, start_response)  # it is always all of them
         if path not in (ALIVE, READY):
             return _as_json(start_response, HTTPStatus.NOT_FOUND, {"paths": [METRICS, ALIVE, READY]})
         health = alive if path == ALIVE else ready

@@ -22,18 +22,8 @@ ANSWER_SECONDS = 3.0  # a driver that takes longer is looked at from outside
 
 def tell(settings: Settings, host: str, port: int) -> None:
     """Say where the driver is to be scraped."""
-    target = [{"targets": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"], "labels": labels(settings)}]
-    write_whole(str(_path(settings)), json.dumps(target).encode())
-
-
-def labels(settings: Settings) -> dict[str, str]:
-    """Return the labels that all metrics of a target get from Prometheus."""
-    return {"pipeline": settings.pipeline}
-
-
-def withdraw(settings: Settings) -> None:
-    """Say that nothing is to be scraped."""
-    _path(settings).unlink(missing_ok=True)
+    targets = [{"targets": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]}]
+    write_whole(str(_path(settings)), json.dumps(targets).encode())
 
 
 def url(settings: Settings) -> str | None:
