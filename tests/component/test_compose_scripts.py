@@ -22,7 +22,7 @@ import yaml
 from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
-from customer_activity.supervision import processes
+from customer_activity.supervision import endpoint, processes
 from support import waiting
 from support.images import PROJECT
 
@@ -208,6 +208,78 @@ def test_a_part_is_well_when_the_api_server_says_so(
         answer = subprocess.run(line, env=known, capture_output=True, text=True, check=False)
     assert (answer.returncode == 0) == (words == "")
     assert words in answer.stderr
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Return the folder of a driver that was started."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "stream.pid").write_text("7", encoding="utf-8")
+    return folder
+
+
+def asked(run_dir: Path, body: dict[str, Any] | None) -> subprocess.CompletedProcess[str]:
+    """Ask whether a driver is well that answers so, or not at all."""
+
+    class Driver(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if body and body["ready"] and self.path == "/readyz" else 503)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Driver) as driver:
+        if body is not None:
+            threading.Thread(target=driver.handle_request, daemon=True).start()
+        else:
+            driver.socket.close()
+        endpoint.tell(Settings(run_dir=run_dir), "127.0.0.1", driver.server_port)
+        known = {**os.environ, "ACTIVITY_RUN_DIR": str(run_dir)}
+        line = [str(SCRIPTS / "healthy.sh"), "driver"]
+        return subprocess.run(line, env=known, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param({"ready": True, "not_ready": {}, "message": ""}, "", id="ready"),
+        pytest.param(
+            {"ready": False, "not_ready": {"gold": "it is failed"}, "message": ""}, "gold: it is failed", id="a stream"
+        ),
+        pytest.param({"ready": False, "not_ready": {}, "message": "nothing read"}, "nothing read", id="nothing known"),
+        pytest.param(None, "connect", id="it does not answer"),
+    ],
+)
+def test_a_driver_is_well_when_it_says_so(run_dir: Path, body: dict[str, Any] | None, words: str) -> None:
+    answer = asked(run_dir, body)
+    assert (answer.returncode == 0) == (words == "")
+    assert words in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("missing", ["stream.pid", "metrics.json"])
+def test_a_driver_that_nobody_wants_has_no_say(run_dir: Path, missing: str) -> None:
+    """None was started, or it was told to stop (a paused DAG), or it does not serve anything."""
+    endpoint.tell(Settings(run_dir=run_dir), "127.0.0.1", 1)
+    (run_dir / missing).unlink()
+    known = {**os.environ, "ACTIVITY_RUN_DIR": str(run_dir)}
+    assert subprocess.run([str(SCRIPTS / "healthy.sh"), "driver"], env=known, check=False).returncode == 0
+
+
+def test_of_several_pipelines_each_driver_is_asked(run_dir: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    pipelines = tmp_path / "pipelines"
+    pipelines.mkdir()
+    for folder in (other, run_dir):
+        (pipelines / f"{folder.name}.env").write_text(f"ACTIVITY_RUN_DIR={folder}\n", encoding="utf-8")
+    endpoint.tell(Settings(run_dir=run_dir), "127.0.0.1", 1)
+    known = {**os.environ, "CUSTOMER_ACTIVITY_PIPELINES": str(pipelines)}
+    answer = subprocess.run([str(SCRIPTS / "healthy.sh"), "driver"], env=known, capture_output=True, check=False)
+    assert answer.returncode != 0
 
 
 # --- bin/activity

@@ -21,6 +21,7 @@ from kubernetes_validate import ValidationError
 from customer_activity import settings as product
 from customer_activity.engine import clusters, session
 from customer_activity.kafka import properties_file
+from customer_activity.metrics import serving
 from customer_activity.settings import PREFIX, Settings
 from support import images
 from support.images import PROJECT
@@ -188,12 +189,29 @@ def test_executors_find_the_driver() -> None:
 
 
 def test_driver_and_executors_reach_one_another() -> None:
-    (allowed,) = values(MANIFESTS["base/NetworkPolicy/customer-activity"]["spec"]["ingress"], "matchLabels")
+    ours, _ = MANIFESTS["base/NetworkPolicy/customer-activity"]["spec"]["ingress"]
+    (allowed,) = values(ours, "matchLabels")
     for labels in (
         DRIVER["spec"]["template"]["metadata"]["labels"],
         MANIFESTS["base/Pod/template"]["metadata"]["labels"],
     ):
         assert allowed.items() <= labels.items()
+
+
+def test_metrics_are_where_the_driver_serves_them() -> None:
+    (pod,) = pods(DRIVER)
+    driver = pod["containers"][0]
+    assert settings_of(BASE / "settings.env")[f"{PREFIX}METRICS_ADDRESS"] == "0.0.0.0"  # noqa: S104 - from outside of the pod
+    assert driver["ports"] == [{"name": "metrics", "containerPort": Settings().metrics_port}]
+    assert driver["readinessProbe"]["httpGet"] == {"path": serving.READY, "port": "metrics"}
+    _, prometheus = MANIFESTS["base/NetworkPolicy/customer-activity"]["spec"]["ingress"]
+    assert prometheus["ports"] == [{"protocol": "TCP", "port": "metrics"}]
+
+
+def test_with_airflow_a_probe_has_one_way_to_ask() -> None:
+    """Kustomize merges a probe field by field, and Kubernetes takes one with a single handler."""
+    (pod,) = pods(MANIFESTS["airflow/StatefulSet/customer-activity-driver"])
+    assert pod["containers"][0]["readinessProbe"].keys() & {"exec", "httpGet", "tcpSocket", "grpc"} == {"exec"}
 
 
 def test_there_is_one_driver_and_it_may_finish_a_batch() -> None:
