@@ -39,7 +39,7 @@ def opened(folder: Path, *, keep: bool = False) -> Iterator[Settings]:
         run_dir=folder / "run",
         max_bad_share=1.0,
     )
-    topology.switch_on(settings.optional_streams)  # as the environment says
+    topology.switch_on(settings.optional_streams, settings.present)  # as the environment says
     process.start(settings)
     try:
         create_topics(settings)

@@ -19,6 +19,7 @@ class Table(StrEnum):
     PROFILES = "silver/customer_profiles"
     ACTIVITY_CHANGES = "gold/activity_changes"
     ACTIVITY = "gold/customer_activity"
+    ACTIVITY_MASKED = "gold/customer_activity_masked"
     WATERMARKS = "ops/watermarks"
     TIMED_PURCHASES = "silver/timed_purchases"
     LATE_EVENTS = "ops/late_events"

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from customer_activity import settings, shown, topology
 from customer_activity.commands import extras
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK, ActivityError
+from customer_activity.masking import key
 from customer_activity.storage import filesystem, s3
 from customer_activity.terminal import console
 
@@ -105,7 +106,8 @@ app = typer.Typer(
 def load_settings(ctx: typer.Context) -> None:
     """Read the settings once; every command gets this one object."""
     ctx.obj = settings.load()
-    topology.switch_on(ctx.obj.optional_streams)
+    topology.switch_on(ctx.obj.optional_streams, ctx.obj.present)
+    key.use(ctx.obj.mask_key_file)
     s3.connect(ctx.obj.s3_environment())
 
 

@@ -52,5 +52,6 @@ def proof(pipeline: Pipeline, table: Table) -> Check:
     (wanted,) = (each for each in others() if each.table is table)
     found = DeltaTable(table_path(lake, table))
     on = [each for each in declared.DECIDED.values() if each in topology.tables()]
-    with declared.opened(expected, {each: DeltaTable(table_path(lake, each)) for each in on}) as database:
+    decided = {each: DeltaTable(table_path(lake, each)) for each in on}
+    with declared.opened(expected, decided, pipeline.settings.mask_key_file) as database:
         return declared.compare(database, wanted, found, verifying.commits(lake, table, found).metadata)

@@ -33,7 +33,7 @@ def whole() -> Iterator[None]:
     """Leave the streams as they are."""
     yield
     topology.install(stream.spec for stream in ALL)
-    topology.switch_on([])
+    topology.switch_on([], [])
 
 
 def test_the_streams_are_those_that_the_tests_name() -> None:
@@ -87,6 +87,13 @@ def test_optional_streams_are_on_when_they_are_named(wanted: list[str], expected
     assert set(topology.tables()) - KNOWN == {
         table for name in expected for table in topology.spec(name).tables if table not in KNOWN
     }
+
+
+def test_a_setting_that_has_a_value_switches_its_stream_on() -> None:
+    topology.switch_on(["daily"], ["lake", "mask_key_file"])
+    assert topology.names() == [*Query, "masked", "event_time", "daily"]
+    topology.switch_on([], ["lake"])
+    assert topology.names() == list(Query)
 
 
 def test_an_optional_stream_that_is_unknown_is_refused_by_name() -> None:

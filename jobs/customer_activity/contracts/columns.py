@@ -65,6 +65,13 @@ def columns(**types: pa.DataType) -> list[pa.Field]:
 PURCHASE_FIELDS = columns_of(PURCHASE_EVENT)
 PROFILE_FIELDS = columns_of(CUSTOMER_PROFILE)
 ACTIVITY_FIELDS = columns_of(CUSTOMER_ACTIVITY)
+# The row of a customer without what identifies a person: keyed hashes in its place, and what of it stays readable.
+MASKED = {
+    "name": columns(name_hash=pa.string()),
+    "email": columns(email_hash=pa.string(), email_domain=pa.string()),
+    "address": columns(address_hash=pa.string(), postcode=pa.string()),
+}
+MASKED_FIELDS = [masked for field in ACTIVITY_FIELDS for masked in MASKED.get(field.name, [field])]
 PAYMENT_FIELDS = columns_of(PAYMENT_CONFIRMED)
 # The tables of records that have landed, and the contract of each.
 LANDED = {

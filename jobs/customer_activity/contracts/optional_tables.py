@@ -11,6 +11,7 @@ from customer_activity.contracts.columns import (
     COUNTED,
     LANDING,
     LOOKED_BACK_IN,
+    MASKED_FIELDS,
     OF_PROFILE,
     OWED,
     PAYMENT_FIELDS,
@@ -44,6 +45,10 @@ def _windows(first_day: str) -> Declaration:
 
 
 OPTIONAL_TABLES: dict[Table, Declaration] = {
+    # One row a customer, as in gold.customer_activity, without name, e-mail and address.
+    Table.ACTIVITY_MASKED: Declaration(
+        pa.schema(MASKED_FIELDS), ("customer_id", "view_version", "as_of"), LOOKED_BACK_IN, is_current=True
+    ),
     # One row a landing that moved the watermark: where each partition had come, and which held nothing back.
     Table.WATERMARKS: Declaration(
         pa.schema(columns(landing=pa.int64(), watermark=UTC_MICROS, decided_at=UTC_MICROS, positions=POSITIONS)),

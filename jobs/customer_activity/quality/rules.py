@@ -11,9 +11,9 @@
 Rules about a table of an optional stream are there where the stream is on. What a rule looks at is its `query`, a
 `frame` of its file, or else the table that its file is named after, of which the expectation's columns are read.
 Queries are SQL as DuckDB has it, over the tables by `layer.table` and what `snapshot.py` puts beside them;
-`$purchase(…)`, `$profile(…)` and `$activity(…)` list the columns of a contract, as a relation has them. The
-expectations are those of Great Expectations, by their registered names. A value "$name" is the deployment's: its
-currency, topics, limits.
+`$purchase(…)`, `$profile(…)` and `$activity(…)` list the columns of a contract, as a relation has them, and
+`$masked(…)` those of the last without what is masked. The expectations are those of Great Expectations, by their
+registered names. A value "$name" is the deployment's: its currency, topics, limits.
 """
 
 from __future__ import annotations
@@ -28,14 +28,19 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from customer_activity import topology
-from customer_activity.contracts.columns import ACTIVITY_FIELDS, PROFILE_FIELDS, PURCHASE_FIELDS, names
+from customer_activity.contracts.columns import ACTIVITY_FIELDS, MASKED, PROFILE_FIELDS, PURCHASE_FIELDS, names
 from customer_activity.errors import SettingsError
 from customer_activity.settings import PROJECT
 
 FOLDER = PROJECT / "expectations"
 ACROSS = "across"  # the folder of rules about more than one table
-LISTING = re.compile(r"\$(purchase|profile|activity)\((\w+)\)")
-LISTED = {"purchase": PURCHASE_FIELDS, "profile": PROFILE_FIELDS, "activity": ACTIVITY_FIELDS}
+LISTING = re.compile(r"\$(purchase|profile|activity|masked)\((\w+)\)")
+LISTED = {
+    "purchase": PURCHASE_FIELDS,
+    "profile": PROFILE_FIELDS,
+    "activity": ACTIVITY_FIELDS,
+    "masked": [field for field in ACTIVITY_FIELDS if field.name not in MASKED],
+}
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list")
 
 

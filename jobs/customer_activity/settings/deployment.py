@@ -13,13 +13,14 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from customer_activity import catalog
 from customer_activity.errors import SettingsError
+from customer_activity.settings.analysts import Analysts
 from customer_activity.settings.monitoring import Monitoring
-from customer_activity.settings.optional import OptionalStreams
 from customer_activity.settings.pipeline import PIPELINE, PREFIX, TopicName
 from customer_activity.settings.project import IS_INSTALLED, PROJECT
 from customer_activity.storage import locations, s3
 
-SECRETS = frozenset({"kafka_config"})  # settings that name a file of secrets; no setting is one itself
+# Settings that name a file of secrets; no setting is one itself.
+SECRETS = frozenset({"kafka_config", "mask_key_file"})
 
 # As Spark takes them; one that it would not is refused before a JVM is started for it.
 MASTER = re.compile(
@@ -33,7 +34,7 @@ def _own(folder: str) -> Callable[[dict[str, Any]], str]:
     return lambda known: f"./var/{folder}" if known["pipeline"] == PIPELINE else f"./var/{known['pipeline']}/{folder}"
 
 
-class Settings(Monitoring, OptionalStreams):
+class Settings(Monitoring, Analysts):
     """Everything a deployment may change. Field `lake` is the variable `ACTIVITY_LAKE`, and so on."""
 
     lake: str = Field(

@@ -11,7 +11,7 @@ from customer_activity.streams.alerts import stream as alerts
 from customer_activity.streams.alerts import topic as alerts_topic
 from customer_activity.streams.bronze import payments as payment_events
 from customer_activity.streams.bronze import stream as bronze
-from customer_activity.streams.current import activity, profiles, summaries
+from customer_activity.streams.current import activity, masked, profiles, summaries
 from customer_activity.streams.enrichment import stream as enrichment
 from customer_activity.streams.event_time import stream as event_time
 from customer_activity.streams.gold import stream as gold
@@ -30,6 +30,7 @@ ALL: tuple[Stream, ...] = (
     summaries.STREAM,
     profiles.STREAM,
     activity.STREAM,
+    masked.STREAM,
     enrichment.STREAM,
     routing.STREAM,
     routed.STREAM,

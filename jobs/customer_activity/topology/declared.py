@@ -76,6 +76,7 @@ class Spec:
         is_spread: whether Spark's executors can do its batches, or a part of them.
         is_optional: whether it runs only where it is switched on by its name.
         paced_by: the setting that tells how many seconds there are between two batches of a stream behind the path.
+        on_with: the setting that switches an optional stream on where it is set, besides its name.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Spec:
     is_spread: bool = False
     is_optional: bool = False
     paced_by: str = "merge_seconds"
+    on_with: str = ""
 
     @property
     def sources(self) -> list[Table]:

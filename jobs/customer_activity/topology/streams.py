@@ -13,6 +13,7 @@ REGISTRY = "customer_activity.streams.registry"
 
 _installed: dict[str, Spec] = {}  # all that this release has
 _wanted: list[str] = []  # names of optional ones, as they were asked for
+_set: list[str] = []  # names of settings that have a value, by which some are on
 
 
 def install(found: Iterable[Spec]) -> None:
@@ -38,9 +39,16 @@ def install(found: Iterable[Spec]) -> None:
     _installed.update(specs_by_name)
 
 
-def switch_on(wanted: Iterable[str]) -> None:
-    """Switch these optional streams on in this process, and others off; a name that is unknown is refused when used."""
+def switch_on(wanted: Iterable[str], settings: Iterable[str] | None = None) -> None:
+    """Switch these optional streams on in this process, and others off; a name that is unknown is refused when used.
+
+    Args:
+        wanted: their names.
+        settings: names of settings that have a value, by which more of them are on; as before when not given.
+    """
     _wanted[:] = wanted
+    if settings is not None:
+        _set[:] = settings
 
 
 def switched_on() -> list[str]:
@@ -56,7 +64,7 @@ def specs() -> tuple[Spec, ...]:
     """
     if not _installed:
         import_module(REGISTRY)  # which installs them
-    on = _switched_on() if _wanted else frozenset()
+    on = _switched_on() if _wanted or _set else frozenset()
     return tuple(each for each in _installed.values() if not each.is_optional or each.name in on)
 
 
@@ -67,7 +75,8 @@ def _switched_on() -> frozenset[str]:
         raise SettingsError(
             f"{unknown[0]} is no optional stream", remedy=f"ACTIVITY_STREAMS takes some of: {', '.join(known)}"
         )
-    on, read = set(_wanted), set[End]()
+    by_settings = {each.name for each in optional() if each.on_with in _set}
+    on, read = by_settings.union(_wanted), set[End]()
     for each in reversed(optional()):  # a stream is after all that it reads from
         if each.name in on or read & set(each.tables):
             on.add(each.name)

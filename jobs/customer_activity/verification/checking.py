@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from customer_activity.catalog import Table
 from customer_activity.settings import Settings
@@ -140,8 +140,13 @@ def compare(
             else lake.rows(tables[table], columns, chosen)
         )
         checks.append(compare_rows(table.label, columns, rows, found))
+    states: list[tuple[Any, ...]] = []
+    if only & OF_GOLD or wanted.frozen:
+        changed, version = tables[Table.ACTIVITY_CHANGES], ("view_version",)
+        states = list(lake.newest(changed, comparison.GOLD_COLUMNS, version, "is_gone", chosen))
+        wanted.gold.update(totals.settled(states, wanted.frozen))
     if only & OF_GOLD:
-        checks += _compare_gold(settings, tables, wanted, view, chosen)
+        checks += _compare_gold(settings, tables, wanted, states, view, chosen)
     checks += _compare_others(settings, tables, expected, [each for each in others if each.table.label in only], chosen)
     has_arrived = {source.topic: bool(source.followed) and source.followed != source.end for source in sources}
     for topic, outcomes in expected.outcomes.items():
@@ -150,11 +155,13 @@ def compare(
 
 
 def _compare_gold(
-    settings: Settings, tables: lake.Tables, wanted: Expected, view: ViewTopic, chosen: frozenset[str] | None
+    settings: Settings,
+    tables: lake.Tables,
+    wanted: Expected,
+    states: Collection[tuple[Any, ...]],
+    view: ViewTopic,
+    chosen: frozenset[str] | None,
 ) -> list[Check]:
-    version = ("view_version",)
-    states = list(lake.newest(tables[Table.ACTIVITY_CHANGES], comparison.GOLD_COLUMNS, version, "is_gone", chosen))
-    wanted.gold.update(totals.settled(states, wanted.frozen))
     changes, _ = comparison.compare_gold(Table.ACTIVITY_CHANGES.label, wanted.gold, states)
     rows = lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen)
     gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, rows)
@@ -174,7 +181,7 @@ def _compare_others(
         why = "a sample is of customers, and this table need not be"
         yield from (Check(each.table.label, 0, 0, 0, impossible=why) for each in others)
         return
-    with declared.opened(expected, tables) as database:
+    with declared.opened(expected, tables, settings.mask_key_file) as database:
         for each in others:
             if each.query:
                 notes = lake.commits(settings.lake, each.table, tables[each.table]).metadata

@@ -8,12 +8,16 @@ same names in silver, amounts as decimals and times as timestamps with time zone
     profile_changes
                  every record that changed a profile, with `is_tombstone`
     payments     the valid payment records, with their coordinates; none where their streams are off
+    activity     the rows of the view, but for `view_version`, one row a customer_id
+    masks        the masked values of their customers; none without a key
 
 and what was decided or set when the tables were computed, which the input does not tell:
 
     watermarks   the table of that name, where there is one
     reprocessed  the table ops.reprocessed_purchases, likewise
     products     the table reference.products, likewise
+    activity_changes
+                 the table gold.activity_changes, which alone knows versions of rows
     catalogue_versions, routing_rules
                  the tables of these names, likewise
     definition   one row, by which the table was computed, as its newest commit notes it: of windows and payments
@@ -27,6 +31,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -37,6 +42,7 @@ from deltalake import DeltaTable
 
 from customer_activity.catalog import Table
 from customer_activity.errors import TerminalError
+from customer_activity.verification import masking
 from customer_activity.verification.comparison import (
     EXAMPLES,
     MONEY,
@@ -48,9 +54,16 @@ from customer_activity.verification.comparison import (
     unlike,
 )
 from customer_activity.verification.oracle import Expected
+from customer_activity.verification.records import Activity
 
-TIMES = frozenset({"occurred_at", "updated_at", "confirmed_at", "kafka_timestamp"})
+TIMES = frozenset(
+    {
+        *("occurred_at", "updated_at", "confirmed_at", "kafka_timestamp"),
+        *("profile_updated_at", "first_purchase_at", "last_purchase_at", "as_of"),
+    }
+)
 KINDS = {
+    "purchase_count": pa.int64(),
     "risk_score": pa.int64(),
     "partition": pa.int32(),
     "offset": pa.int64(),
@@ -65,6 +78,7 @@ DECIDED = {
     "products": Table.PRODUCTS,
     "catalogue_versions": Table.CATALOGUE_VERSIONS,
     "routing_rules": Table.ROUTING_RULES,
+    "activity_changes": Table.ACTIVITY_CHANGES,
 }
 # What commits note of windows and payments, and of alerts.
 DEFINITION = pa.schema(
@@ -96,13 +110,17 @@ class Declared(NamedTuple):
 
 
 @contextmanager
-def opened(expected: Expected, tables: Mapping[Table, DeltaTable]) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(
+    expected: Expected, tables: Mapping[Table, DeltaTable], key_file: Path | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database that has what the oracle recomputed; what does not fit into memory is on disk meanwhile."""
     relations = {
         "purchases": _relation(PURCHASE_COLUMNS, expected.purchases.values()),
         "profiles": _relation(PROFILE_COLUMNS, expected.profiles.values()),
         "profile_changes": _relation((*PROFILE_COLUMNS, "is_tombstone"), expected.profile_changes),
         "payments": _relation(PAYMENT_COLUMNS, expected.payments.values()),
+        "activity": _relation(Activity._fields, expected.gold.values()),
+        "masks": masking.masks(expected.gold.values(), key_file),
     }
     with tempfile.TemporaryDirectory(prefix="activity-") as spill, duckdb.connect(":memory:") as database:
         database.execute(f"SET temp_directory = '{spill}'")
