@@ -47,6 +47,8 @@ AWS_ACCESS_KEY_ID=lake
 AWS_SECRET_ACCESS_KEY=$(random)
 END
 
+random | keep mask_key # names and addresses are hashed with it: another one means other hashes
+
 sign_in() { # USER: a file for ACTIVITY_KAFKA_CONFIG and for --command-config of Kafka's own tools
   cat <<END
 security.protocol=SASL_PLAINTEXT

@@ -107,7 +107,7 @@ def load_settings(ctx: typer.Context) -> None:
     """Read the settings once; every command gets this one object."""
     ctx.obj = settings.load()
     topology.switch_on(ctx.obj.optional_streams, ctx.obj.present)
-    key.use(ctx.obj.mask_key_file)
+    key.use(ctx.obj.mask_key)
     s3.connect(ctx.obj.s3_environment())
 
 

@@ -47,7 +47,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return do
 
-    monkeypatch.setattr(maintenance, "checkpoint_log", lambda *_: False)
+    monkeypatch.setattr(maintenance, "checkpoint_log", lambda *_, **__: False)
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: True)
     monkeypatch.setattr(maintenance, "compact", note("compact", 1))
     monkeypatch.setattr(maintenance, "vacuum", note("vacuum", Vacuumed(0, 0, [])))
@@ -91,7 +91,7 @@ def test_a_log_that_is_long_is_shortened_bit_by_bit_and_others_have_their_turn(
         left[table] = left.get(table, 0) - 1
         return max(0, left[table])
 
-    monkeypatch.setattr(maintenance, "checkpoint_log", lambda _, table: table is Table.PURCHASES)
+    monkeypatch.setattr(maintenance, "checkpoint_log", lambda _, table, **__: table is Table.PURCHASES)
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: False)
     monkeypatch.setattr(maintenance, "shorten", shorten)
     monkeypatch.setattr(Scheduler, "id_of", lambda *_: "an id")

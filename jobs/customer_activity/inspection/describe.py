@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from customer_activity import catalog, topology
 from customer_activity.catalog import table_path
+from customer_activity.lake import change_feeds
 from customer_activity.settings import Settings
 from customer_activity.topology import End, Spec, Topic
 
@@ -71,16 +73,20 @@ def _arrows(spec: Spec) -> list[str]:
     ]
 
 
-def _end(settings: Settings, end: End) -> dict[str, str]:
+def _end(settings: Settings, end: End) -> dict[str, Any]:
     if isinstance(end, Topic):
         return {"topic": settings.topics[end.role]}
-    return {"table": end.label, "path": table_path(settings.lake, end)}
+    described: dict[str, Any] = {"table": end.label, "path": table_path(settings.lake, end)}
+    promised = change_feeds.promise(settings, end)
+    return described | ({"change_feed_hours": promised / timedelta(hours=1)} if promised else {})
 
 
 def _text(settings: Settings, end: End) -> str:
     if isinstance(end, Topic):
         return f"topic {settings.topics[end.role]}"
-    return f"table {end.label} at {table_path(settings.lake, end)}"
+    promised = change_feeds.promise(settings, end)
+    kept = f", change feed for {promised / timedelta(hours=1):g} h" if promised else ""
+    return f"table {end.label} at {table_path(settings.lake, end)}{kept}"
 
 
 def _node(end: End) -> str:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +21,7 @@ from customer_activity.errors import ActivityError, BrokerUnavailable, Environme
 from customer_activity.inspection import topics
 from customer_activity.kafka import clients
 from customer_activity.kafka import topics as broker_topics
-from customer_activity.lake import bucket
+from customer_activity.lake import bucket, change_feeds
 from customer_activity.settings import PREFIX, PROJECT, TO_GET_JARS, Settings
 
 PYTHON = ((3, 11), (3, 14))  # at least, below: requires-python in pyproject.toml
@@ -63,6 +64,7 @@ def diagnose(settings: Settings, added: Mapping[str, Check] | None = None) -> li
         "jars": _jars,
         "lake": _lake,
         "disk": _disk,
+        "change feeds": reach_of_change_feeds,
         **(added or {}),  # before the broker: why it does not answer is the better remedy
         "broker": partial(_broker, is_answering=is_answering),
         "topics": partial(_topics, is_answering=is_answering),
@@ -205,6 +207,27 @@ def _disk(settings: Settings) -> str:
             found, remedy=f"free some disk space: less than {FREE_BYTES // 1024**3} GiB is too little for the real data"
         )
     return found
+
+
+def reach_of_change_feeds(settings: Settings) -> str | Warned:
+    """Say whether readers outside the pipeline can read as far back as they are promised."""
+    try:
+        reaches, now = change_feeds.reaches(settings), datetime.now(UTC)
+    except OSError as error:
+        raise EnvironmentFault(f"not seen: {type(error).__name__}", remedy="fix the lake first") from None
+    kept = f"{settings.change_feed_hours:g} h"
+    short = [
+        f"{reach.table} from version {reach.first} ({round((now - reach.since) / timedelta(hours=1))} h)"
+        for reach in reaches
+        if not reach.is_kept(now)
+    ]
+    if short:
+        return Warned(
+            f"from now on {kept}, and not yet that far back: {', '.join(short)}",
+            "nothing has to be done; a reader that is further behind reads the table as a whole, and goes on from its "
+            "version",
+        )
+    return f"{len(reaches)} of gold reach back {kept}, or to their first version"
 
 
 def _existing(folder: Path) -> Path:

@@ -15,11 +15,9 @@ no log entry, that one of the table's readers may still need, and one that has n
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import NamedTuple
@@ -35,15 +33,15 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import ActivityError
-from customer_activity.lake import deltalog, footers, history, holds
+from customer_activity.lake import change_feeds, deltalog, footers, history, holds
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.failpoints import FailPoint, nowhere
+from customer_activity.maintenance import listing
 from customer_activity.storage.filesystem import filesystem
 
 COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small log files at most
 SLICE_COMMITS = 500  # a log is shortened by at a time: a fraction of a second, some seconds on a disk that is busy
 SLICE_SECONDS = 1.0  # of removing checksums at a time
-REQUESTS_AT_A_TIME = 32
 SMALL_FILES = 100  # compacted when there are so many: a few minutes of batches
 # Small enough that a writer waits for some tenths of a second only: with 32 MB every compaction rewrote most of the one
 # before, and bronze waited five seconds.
@@ -88,7 +86,7 @@ class Tended(NamedTuple):
     error: str = ""
 
 
-def checkpoint_log(lake: str, table: Table, *, every: int | None = None) -> bool:
+def checkpoint_log(lake: str, table: Table, *, every: int | None = None, promised: timedelta = timedelta(0)) -> bool:
     """Write a checkpoint of a table's log that has grown by so many commits, and shorten the log; say whether it had.
 
     delta-rs does it in some hundredths of a second, where Spark does it inside a commit.
@@ -97,11 +95,11 @@ def checkpoint_log(lake: str, table: Table, *, every: int | None = None) -> bool
     is_due = log.version() - _last_checkpoint(lake, table) >= (COMMITS_A_CHECKPOINT if every is None else every)
     if is_due:
         log.create_checkpoint()
-        shorten(lake, table, TABLES[table].kept.commits, str(log.metadata().id))
+        shorten(lake, table, TABLES[table].kept.commits, str(log.metadata().id), promised)
     return is_due
 
 
-def shorten(lake: str, table: Table, kept: int, table_id: str | None = None) -> int:
+def shorten(lake: str, table: Table, kept: int, table_id: str | None = None, promised: timedelta = timedelta(0)) -> int:
     """Remove what a log has before a checkpoint that leaves at least so many commits; return how many commits went.
 
     Nothing goes that a reader may need. What the commits said is in the table's history before they go, and the oldest
@@ -115,13 +113,17 @@ def shorten(lake: str, table: Table, kept: int, table_id: str | None = None) -> 
         table: which one.
         kept: commits that stay at least.
         table_id: the table's id, where that is known: to open a table with a long log takes seconds.
+        promised: for how long others may read what a commit changed (`lake/change_feeds.py`).
     """
     files, folder = filesystem(table_path(lake, table))
     log = f"{folder}/_delta_log"
-    versions = {name: int(found.group()) for name in _names(files, log) if (found := VERSION.match(name))}
+    versions = {name: int(found.group()) for name in listing.names(files, log) if (found := VERSION.match(name))}
     newest = max(versions.values(), default=0)
     needed = needed_from(lake, table, table_id).values()
     upto = min([newest - kept, *(-1 if version is None else version for version in needed)])
+    if promised and upto > 0:
+        entries = sorted(version for name, version in versions.items() if name.endswith(".json"))
+        upto = min(upto, change_feeds.read_upto(lake, table, entries, promised))
     begins = [version for name, version in versions.items() if name.endswith(".checkpoint.parquet")]
     begin = max((version for version in begins if version <= upto), default=0)
     gone = sorted(version for name, version in versions.items() if version < begin and name.endswith(".json"))
@@ -129,35 +131,22 @@ def shorten(lake: str, table: Table, kept: int, table_id: str | None = None) -> 
     commits = [(version, f"{log}/{version:020}.json") for version in gone[:SLICE_COMMITS]]
     history.keep(lake, table, commits)
     surplus = sorted((version, name) for name, version in versions.items() if version < until)
-    _delete(files, [f"{log}/{name}" for _, name in surplus])
+    listing.delete(files, [f"{log}/{name}" for _, name in surplus])
     unread = [name for name, version in versions.items() if name.endswith(".crc") and until <= version < newest - kept]
     deadline = time.monotonic() + SLICE_SECONDS
-    for start in range(0, len(unread), REQUESTS_AT_A_TIME):
+    for start in range(0, len(unread), listing.REQUESTS_AT_A_TIME):
         if time.monotonic() > deadline:
             break
-        _delete(files, [f"{log}/{name}" for name in unread[start : start + REQUESTS_AT_A_TIME]])
+        listing.delete(files, [f"{log}/{name}" for name in unread[start : start + listing.REQUESTS_AT_A_TIME]])
     return len(commits)
 
 
-def _names(files: fs.FileSystem, folder: str) -> list[str]:
-    """Return the names of a folder's files; on this disk without asking what each of them is."""
-    if isinstance(files, fs.LocalFileSystem):
-        return os.listdir(folder)  # noqa: PTH208 - 170,000 names, and nothing is asked of their files
-    return [entry.base_name for entry in files.get_file_info(fs.FileSelector(folder)) if entry.is_file]
-
-
-def _delete(files: fs.FileSystem, paths: Sequence[str]) -> None:
-    """Remove files in their order; where each takes a request, some at once, which may leave a gap after a crash."""
-    if isinstance(files, fs.LocalFileSystem):
-        for path in paths:
-            files.delete_file(path)
-        return
-    with ThreadPoolExecutor(REQUESTS_AT_A_TIME, thread_name_prefix="shorten") as pool:
-        list(pool.map(files.delete_file, paths))
-
-
 def vacuum(
-    lake: str, table: Table, retention: timedelta | None = None, failpoint: Callable[[FailPoint], None] = nowhere
+    lake: str,
+    table: Table,
+    retention: timedelta | None = None,
+    failpoint: Callable[[FailPoint], None] = nowhere,
+    promised: timedelta = timedelta(0),
 ) -> Vacuumed:
     """Remove files that no version within the retention has, and those that were never committed.
 
@@ -168,8 +157,9 @@ def vacuum(
         table: which one.
         retention: how old what is removed must be at least; as its declaration says when not given.
         failpoint: called when half of it is removed.
+        promised: for how long others may read what a commit changed; nothing younger is removed.
     """
-    retention = timedelta(hours=TABLES[table].kept.files_hours) if retention is None else retention
+    retention = max(timedelta(hours=TABLES[table].kept.files_hours) if retention is None else retention, promised)
     if behind := readers_behind(lake, table, retention):
         return Vacuumed(0, 0, behind)
     files, folder = filesystem(table_path(lake, table))
@@ -240,7 +230,12 @@ def needs_compaction(lake: str, table: Table) -> bool:
 
 
 def tend(
-    lake: str, table: Table, *, target_bytes: int = COMPACTED_BYTES, failpoint: Callable[[FailPoint], None] = nowhere
+    lake: str,
+    table: Table,
+    *,
+    target_bytes: int = COMPACTED_BYTES,
+    failpoint: Callable[[FailPoint], None] = nowhere,
+    promised: timedelta = timedelta(0),
 ) -> Tended:
     """Compact a table however few small files it has, shorten its log, and remove what is expired.
 
@@ -249,8 +244,8 @@ def tend(
     try:
         files_before, bytes_before = size(lake, table)
         compact(lake, table, failpoint, target_bytes)
-        checkpoint_log(lake, table, every=1)
-        removed = vacuum(lake, table, failpoint=failpoint)
+        checkpoint_log(lake, table, every=1, promised=promised)
+        removed = vacuum(lake, table, failpoint=failpoint, promised=promised)
         return Tended(table.label, files_before, bytes_before, *size(lake, table), *removed[:2], tuple(removed.behind))
     except FAULTS as error:
         return Tended(table.label, error=f"{type(error).__name__}: {error}")

@@ -7,6 +7,7 @@ of all queries are held meanwhile, so that a driver that starts is turned away.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from customer_activity import topology
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import QueryAlreadyRunning
-from customer_activity.lake import delta
+from customer_activity.lake import change_feeds, delta
 from customer_activity.lease.epochs import ProcessLock
 from customer_activity.lease.lease import Lease
 from customer_activity.maintenance import maintenance
@@ -53,23 +54,27 @@ def maintain(settings: Settings, wait_seconds: float) -> Maintained:
     """
     delta.require_tables(settings.lake)
     answer = requests.by_driver(settings, requests.MAINTENANCE, {}, wait_seconds)
-    tables = at_rest(settings.lake) if answer is None else msgspec.convert(answer["tables"], list[Tended])
+    tables = at_rest(settings) if answer is None else msgspec.convert(answer["tables"], list[Tended])
     before = datetime.now(UTC) - timedelta(days=SET_ASIDE_DAYS)
     return Maintained(answer is not None, tables, checkpoint.forget_set_aside(settings.lake, before))
 
 
-def at_rest(lake: str) -> list[Tended]:
+def at_rest(settings: Settings) -> list[Tended]:
     """Do all tables of a lake that no driver runs on.
 
     Raises:
         QueryAlreadyRunning: one does, and not with these settings.
     """
+    lake, promised = settings.lake, partial(change_feeds.promise, settings)
     try:
         with Lease(ProcessLock, lake, topology.names()):
-            done = [maintenance.tend(lake, table, target_bytes=RESTING_BYTES[table]) for table in topology.tables()]
+            done = [
+                maintenance.tend(lake, table, target_bytes=RESTING_BYTES[table], promised=promised(table))
+                for table in topology.tables()
+            ]
             for table in topology.tables():
-                while maintenance.shorten(lake, table, TABLES[table].kept.commits):  # no stream waits
-                    pass
+                while maintenance.shorten(lake, table, TABLES[table].kept.commits, None, promised(table)):
+                    pass  # no stream waits
             return done
     except QueryAlreadyRunning as error:
         raise QueryAlreadyRunning(

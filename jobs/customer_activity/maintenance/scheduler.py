@@ -17,7 +17,7 @@ from customer_activity.catalog import Table
 from customer_activity.contracts.tables import TABLES
 from customer_activity.engine.observability import keep_log_short, log
 from customer_activity.engine.queries import RunningQuery, paused
-from customer_activity.lake import delta, failpoints
+from customer_activity.lake import change_feeds, delta, failpoints
 from customer_activity.maintenance import maintenance
 from customer_activity.maintenance.maintenance import FAULTS, Tended
 from customer_activity.maintenance.replays import Replays
@@ -109,11 +109,16 @@ class Scheduler:
         for table in free[:1]:
             with paused(self.writers[table]) as are_paused:
                 if are_paused:
-                    self.tended.append(maintenance.tend(self.settings.lake, table, failpoint=self.failpoint))
+                    self.tended.append(self.tend(table))
                     log.info("table=%s tended as asked", table.label)
         if len(self.tended) == len(self.writers):
             requests.answer(run_dir, MAINTENANCE, request, {"tables": msgspec.to_builtins(self.tended)})
         return True
+
+    def tend(self, table: Table) -> Tended:
+        """Do all that there is to do to a table, between its writers' batches."""
+        promised = change_feeds.promise(self.settings, table)
+        return maintenance.tend(self.settings.lake, table, failpoint=self.failpoint, promised=promised)
 
     def tidy(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
         """Keep a table's log short and its files few, between its writers' batches; say whether there was work."""
@@ -121,7 +126,8 @@ class Scheduler:
         if table is self.rewriting.table:
             return False
         try:
-            is_written = maintenance.checkpoint_log(lake, table)
+            promised = change_feeds.promise(self.settings, table)
+            is_written = maintenance.checkpoint_log(lake, table, promised=promised)
             if is_written:
                 self.due.append(partial(self.shorten, table))
             has_small = maintenance.needs_compaction(lake, table)
@@ -150,7 +156,8 @@ class Scheduler:
         if table is self.rewriting.table:  # which will ask for the entries since it began
             return False
         try:
-            gone = maintenance.shorten(self.settings.lake, table, TABLES[table].kept.commits, self.id_of(table))
+            kept, promised = TABLES[table].kept.commits, change_feeds.promise(self.settings, table)
+            gone = maintenance.shorten(self.settings.lake, table, kept, self.id_of(table), promised)
         except FAULTS as error:
             _later(table, error)
             return True
@@ -172,7 +179,8 @@ class Scheduler:
             return False
         self.unvacuumed.discard(table)
         try:
-            done = maintenance.vacuum(self.settings.lake, table, failpoint=self.failpoint)
+            promised = change_feeds.promise(self.settings, table)
+            done = maintenance.vacuum(self.settings.lake, table, failpoint=self.failpoint, promised=promised)
         except FAULTS as error:
             _later(table, error)
             return True

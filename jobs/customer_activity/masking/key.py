@@ -7,7 +7,10 @@ alone, and the lake does not have the key.
 from __future__ import annotations
 
 import hmac
+import os
+import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from customer_activity.errors import SettingsError
@@ -30,6 +33,13 @@ class Key:
 
     secret: bytes = field(repr=False)
     fingerprint: str
+
+
+def make(file: Path) -> None:
+    """Make a key at random in a file that only its owner can read."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as opened:
+        opened.write(f"{secrets.token_hex()}\n")
 
 
 def use(file: Path | None) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from customer_activity import catalog
 from customer_activity.errors import SettingsError
-from customer_activity.settings.analysts import Analysts
+from customer_activity.settings.analysts import OWN_KEY, Analysts
 from customer_activity.settings.monitoring import Monitoring
 from customer_activity.settings.pipeline import PIPELINE, PREFIX, TopicName
 from customer_activity.settings.project import IS_INSTALLED, PROJECT
@@ -229,6 +229,17 @@ class Settings(Monitoring, Analysts):
     def is_on_s3(self) -> bool:
         """Whether the lake is on S3."""
         return s3.is_on(self.lake)
+
+    @property
+    def mask_key(self) -> Path | None:
+        """The file with the key of masked values: the one that is set, or that of a demonstration."""
+        own = self.run_dir / OWN_KEY
+        return own if self.mask_key_file is None and own.is_file() else self.mask_key_file
+
+    @property
+    def present(self) -> list[str]:
+        """Names of the settings that have a value: some switch an optional stream on."""
+        return [name for name, value in {**dict(self), "mask_key_file": self.mask_key}.items() if value is not None]
 
     def s3_environment(self) -> dict[str, str]:
         """The variables that tell delta-rs and boto3 where S3 is; none where nothing of ours is there."""

@@ -181,7 +181,7 @@ def _compare_others(
         why = "a sample is of customers, and this table need not be"
         yield from (Check(each.table.label, 0, 0, 0, impossible=why) for each in others)
         return
-    with declared.opened(expected, tables, settings.mask_key_file) as database:
+    with declared.opened(expected, tables, settings.mask_key) as database:
         for each in others:
             if each.query:
                 notes = lake.commits(settings.lake, each.table, tables[each.table]).metadata

@@ -67,6 +67,7 @@ def run(settings: Settings, console: Console, *, lines: int | None, stays: bool,
         KeyboardInterrupt: somebody ended the run; what it had started is ended.
     """
     began = time.monotonic()
+    parts.make_mask_key(settings)
     with _terminated_as_interrupted(), ExitStack() as started:
         try:
             parts.start_broker(settings, console, started)

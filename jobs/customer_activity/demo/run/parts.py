@@ -19,8 +19,10 @@ from customer_activity.errors import TerminalError, TransientError
 from customer_activity.inspection import topics
 from customer_activity.inspection.status import Report
 from customer_activity.kafka import topics as declared
+from customer_activity.masking import key
 from customer_activity.operations import catalogue
-from customer_activity.settings import Settings
+from customer_activity.settings import OWN_KEY, Settings
+from customer_activity.storage.filesystem import PRIVATE
 from customer_activity.supervision import processes, running
 
 TRAFFIC = "produce"  # the command, and the name of its log and pid file
@@ -46,6 +48,15 @@ class Traffic(NamedTuple):
     process: subprocess.Popen[bytes] | None  # None: an earlier run started it
     words: str
     expected: int | None  # purchases on the topic when it is all there; None when that is not known
+
+
+def make_mask_key(settings: Settings) -> None:
+    """Make a key for the masked table, unless there is one; this process and those that follow find it."""
+    if settings.mask_key is None:
+        settings.run_dir.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+        key.make(settings.run_dir / OWN_KEY)
+    topology.switch_on(topology.switched_on(), settings.present)
+    key.use(settings.mask_key)
 
 
 def start_broker(settings: Settings, console: Console, started: ExitStack) -> None:

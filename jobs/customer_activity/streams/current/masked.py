@@ -83,7 +83,7 @@ class Masked(CurrentRows):
         Raises:
             SettingsError: they name none.
         """
-        return self._with(key.read(settings.mask_key_file))
+        return self._with(key.read(settings.mask_key))
 
     def bound(self, settings: Settings) -> Masked:
         """Return it with the key that the settings name, for a driver.
