@@ -61,7 +61,7 @@ def test_a_setting_tells_its_default_its_values_and_whether_it_names_secrets() -
     assert rows["ACTIVITY_MAX_BAD_SHARE"].startswith("| `ACTIVITY_MAX_BAD_SHARE` | `0.05` | number, ≥ 0, ≤ 1 | Share ")
     assert "| `.jars` in the project | path |" in rows["ACTIVITY_JARS_DIR"]
     assert "| not set | text, matches `^https?://[^/]+$` |" in rows["ACTIVITY_S3_ENDPOINT"]
-    assert [name for name, row in rows.items() if "secrets" in row] == [f"{PREFIX}{n.upper()}" for n in SECRETS]
+    assert {name for name, row in rows.items() if "secrets" in row} == {f"{PREFIX}{n.upper()}" for n in SECRETS}
 
 
 def test_every_command_has_help_and_the_main_ones_are_in_the_readme() -> None:
