@@ -9,9 +9,9 @@ entries without files, and a merge is timed again: between so many checkpoints a
 
 from __future__ import annotations
 
+import json
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from customer_activity.maintenance.maintenance import COMMITS_A_CHECKPOINT
 
 TABLE = Table.ACTIVITY
 TIMED_MERGES = 7
+NOTE_CHARACTERS = 1_500  # of what a commit notes
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -103,13 +104,13 @@ def show(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]], 
 
 
 def lengthen(lake: str, length: int) -> None:
-    """Make a log so long by entries that add nothing, with checkpoints as often as the driver makes them."""
+    """Make a log so long by entries without files, with a checkpoint some commits ago, as the driver makes them."""
     target = DeltaTable(table_path(lake, TABLE))
-    while target.version() < length:
-        target.create_write_transaction([], mode="append", schema=target.schema(), partition_by=None)
-        target.update_incremental()
-        if target.version() % COMMITS_A_CHECKPOINT == 0:
-            target.create_checkpoint()
+    log = Path(table_path(lake, TABLE), "_delta_log")
+    entry = json.dumps({"commitInfo": {"timestamp": 0, "operation": "WRITE", "userMetadata": "x" * NOTE_CHARACTERS}})
+    for version in range(target.version() + 1, length + 1):
+        (log / f"{version:020}.json").write_text(f"{entry}\n", encoding="utf-8")
+    DeltaTable(table_path(lake, TABLE), version=length - COMMITS_A_CHECKPOINT // 2).create_checkpoint()
 
 
 def opened(lake: str) -> float:
@@ -127,4 +128,4 @@ def timed(lake: str, number: int, changed: int, customers: int) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(typer.run(main))
+    typer.run(main)

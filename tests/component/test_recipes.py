@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import delta, merging
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.maintenance import maintenance
 from customer_activity.settings import PROJECT, Settings
 from support import tables
 from support.shell import environment
@@ -95,6 +97,27 @@ def assert_right(told: str) -> None:
 def test_a_recipe_gives_the_right_rows(folder: Path, recipe: str) -> None:
     (program,) = blocks(recipe)
     assert_right(run(folder, sys.executable, "-c", program))
+
+
+def test_a_reader_of_changes_goes_on_and_begins_again_when_it_was_away_for_too_long(folder: Path) -> None:
+    (program,) = (text for _, text in BLOCK.findall(PAGE.partition("## Change feeds")[2]))
+    lake = str(folder / "var" / "lake")
+
+    def told(number: int) -> list[str]:
+        if number:
+            row = {"customer_id": f"C-8-{number}", "view_version": number}
+            source = pa.Table.from_pylist([row], arrow_schema(Table.ACTIVITY_MASKED))
+            merging.merge(source, lake, Table.ACTIVITY_MASKED, MicroBatch("masked", "g", number), key=["customer_id"])
+        return re.findall(r"C-8-\d+|nothing new|all rows, because of: .*", run(folder, sys.executable, "-c", program))
+
+    assert told(0) == ["all rows, because of: nothing was read yet"]
+    assert told(0) == ["nothing new"]
+    assert told(11) == ["C-8-11"]
+    (folder / "var" / "read_upto.json").write_text(json.dumps({"version": 0}), encoding="utf-8")
+    table = tables.opened(lake, Table.ACTIVITY_MASKED)
+    table.create_checkpoint()
+    assert maintenance.shorten(lake, Table.ACTIVITY_MASKED, 0) > 0
+    assert told(0) == ["all rows, because of: External error: Invalid table version: 1", "C-8-11"]
 
 
 @pytest.mark.nightly
