@@ -37,6 +37,7 @@ COMMANDS = {  # name: where it is written
     "reprocess": "lateness:reprocess",
     "catalogue": "catalogue:app",
     "quality": "quality:quality",
+    "portal": "portal:portal",
     "quarantine": "quarantine:app",
     "driver": "driver:app",
 }

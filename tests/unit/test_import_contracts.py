@@ -36,6 +36,12 @@ def test_everything_but_the_demonstration_may_not_import_it() -> None:
     assert "customer_activity.demo" in modules
 
 
+def test_only_the_portal_may_import_the_web_framework() -> None:
+    sources, modules = forbidden("only the portal")
+    assert sources == NAMES - {"customer_activity.portal"}
+    assert modules == {"fastapi", "starlette", "uvicorn"}
+
+
 def test_the_verifier_may_import_nothing_but_what_is_named_here() -> None:
     sources, modules = forbidden("the verifier")
     assert sources == {"customer_activity.verification"}

@@ -16,11 +16,13 @@ from customer_activity.errors import SettingsError
 from customer_activity.settings.analysts import OWN_KEY, Analysts
 from customer_activity.settings.monitoring import Monitoring
 from customer_activity.settings.pipeline import PIPELINE, PREFIX, TopicName
+from customer_activity.settings.portal import PortalSettings
 from customer_activity.settings.project import IS_INSTALLED, PROJECT
 from customer_activity.storage import locations, s3
 
 # Settings that name a file of secrets; no setting is one itself.
 SECRETS = frozenset({"kafka_config", "mask_key_file"})
+SECRETS = frozenset({"kafka_config", "portal_tokens"})  # settings that name a file of secrets; no setting is one itself
 
 # As Spark takes them; one that it would not is refused before a JVM is started for it.
 MASTER = re.compile(
@@ -34,7 +36,7 @@ def _own(folder: str) -> Callable[[dict[str, Any]], str]:
     return lambda known: f"./var/{folder}" if known["pipeline"] == PIPELINE else f"./var/{known['pipeline']}/{folder}"
 
 
-class Settings(Monitoring, Analysts):
+class Settings(Analysts, Monitoring, PortalSettings):
     """Everything a deployment may change. Field `lake` is the variable `ACTIVITY_LAKE`, and so on."""
 
     lake: str = Field(

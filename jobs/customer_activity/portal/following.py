@@ -1,0 +1,253 @@
+"""Follows the view topic: restores the store from it where there is none, then takes in each committed record.
+
+Two threads: one reads the topic and writes the store, the other asks the broker where the topic ends, also while
+nothing comes, so that silence is known from a topic that has nothing new.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from customer_activity import shown
+from customer_activity.errors import ActivityError
+from customer_activity.kafka import clients
+from customer_activity.portal import records, store
+from customer_activity.portal.freshness import Watch
+from customer_activity.portal.records import Row
+from customer_activity.portal.store import Change, Reader, Store
+from customer_activity.portal.topic import ViewTopic
+from customer_activity.settings import Settings
+from customer_activity.storage.filesystem import keep_private
+
+ASK_SECONDS = 1.0  # between two questions where the topic ends
+IDENTITY_SECONDS = 10.0  # between two questions which topic it is
+AGAIN_SECONDS = 2.0  # after a failure
+IDLE_SECONDS = 1.0  # a record that comes meanwhile is returned at once
+NOTE_SECONDS = 60.0  # between two notes in the store of how complete it is, while nothing comes
+PURGE_SECONDS = 3600.0  # between two times that the files are rid of what was removed
+BATCH_RECORDS = 5_000
+RESTORE_RECORDS = 50_000  # of a transaction while nobody reads
+RESTORE_WAIT_SECONDS = 0.2
+QUEUED_KB = 16_384  # that the client fetches ahead
+DELETE_RETENTION = "delete.retention.ms"
+READING, ASKING = "reading", "asking"
+
+log = logging.getLogger("customer_activity")
+Notify = Callable[[list[Change]], None]
+
+
+class _Outdated(Exception):
+    """The store is not, or not any more, of what is on the topic."""
+
+
+class Follower:
+    """The two threads, and what they bring about."""
+
+    def __init__(self, settings: Settings, watch: Watch, notify: Notify) -> None:
+        """Take whom to tell: how fresh the store is, and each change."""
+        self.settings = settings
+        self.watch = watch
+        self.folder: Path = settings.run_dir / "portal"
+        self.reader: Reader | None = None
+        self.ignored = 0  # records that are not the publisher's
+        self.restore_seconds: float | None = None
+        self.rebuilt = 0
+        self._notify = notify
+        self._identity = ""
+        self._partitions: list[int] = []
+        self._is_other = threading.Event()
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=each, name=each.__name__, daemon=True) for each in (self._run, self._ask)
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        keep_private(self.folder)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End, after the transaction at work."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(AGAIN_SECONDS + 10)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether both threads run."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def _run(self) -> None:
+        """Follow the topic until the end, whatever happens on the way."""
+        held = store.newest(self.folder)
+        if held is not None:
+            self.watch.begin(held.positions, held.complete_until)
+            self._serve(held)
+        while not self._stopping.is_set():
+            try:
+                held = self._fitting(held)
+                self._follow(held)
+            except _Outdated as reason:
+                log.warning("the portal's store is made again from the topic: %s", reason)
+                self._drop(held)
+                held = None
+            except sqlite3.DatabaseError as error:
+                log.warning("the portal's store is damaged, and is made again from the topic: %s", type(error).__name__)
+                self._drop(held)
+                held = None
+            except ActivityError as error:
+                log.warning("the portal does not follow the view topic: %s", shown.in_a_line(str(error)))
+                self.watch.failed(READING, error.what)
+                self._stopping.wait(AGAIN_SECONDS)
+        if held is not None:
+            held.close()
+
+    def _drop(self, held: Store | None) -> None:
+        self.reader = None
+        self.rebuilt += 1
+        self._is_other.clear()
+        self.watch.begin({}, 0)
+        if held is not None:
+            held.close()
+        store.discard(self.folder)
+
+    def _fitting(self, held: Store | None) -> Store:
+        """Return the store that is there when it is of this topic, and can go on; else a new one.
+
+        Raises:
+            _Outdated: it cannot; says why.
+        """
+        topic = ViewTopic(self.settings)
+        identity = topic.identity()
+        partitions = list(range(identity.partitions))
+        begins, ends = topic.begins(partitions), topic.ends(partitions)
+        self._identity, self._partitions = identity.text, partitions
+        if held is None:
+            held = store.create(self.folder, identity.text, begins)
+            self.watch.begin(held.positions, 0)
+            return held
+        if held.identity != identity.text:
+            raise _Outdated("it is of another topic, or of one that was deleted and made again")
+        for partition, position in held.positions.items():
+            if not begins[partition] <= position <= ends[partition]:
+                raise _Outdated(f"it has partition {partition} up to {position}, and that is not on the topic any more")
+        kept = int(clients.topic_setting(self.settings, self.settings.view_topic, DELETE_RETENTION)) / 1000
+        if time.time() - held.known_at > kept / 2:
+            raise _Outdated("it was not brought up to date for so long that removals may be gone from the topic")
+        return held
+
+    def _follow(self, held: Store) -> None:
+        with closing(clients.reader(self.settings, queued_max_messages_kbytes=QUEUED_KB)) as consumer:
+            clients.find_leaders(consumer, self.settings, [self.settings.view_topic])
+            consumer.assign(
+                [TopicPartition(self.settings.view_topic, partition, at) for partition, at in held.positions.items()]
+            )
+            if not held.is_restored:
+                self._restore(held, consumer)
+            self._serve(held)
+            self.watch.failed(READING, "")
+            self._live(held, consumer)
+
+    def _restore(self, held: Store, consumer: Consumer) -> None:
+        """Take everything in that is on the topic now."""
+        began = time.monotonic()
+        ends = ViewTopic(self.settings).ends(self._partitions)
+        at, begins = dict(held.positions), dict(held.positions)
+        total = sum(ends.values()) - sum(begins.values())
+        while any(at[partition] < end for partition, end in ends.items()):
+            if self._stopping.is_set():
+                return
+            rows, positions = self._read(consumer.consume(RESTORE_RECORDS, timeout=RESTORE_WAIT_SECONDS))
+            held.restore(rows, positions)
+            at |= positions
+            self.watch.applied(positions)
+            self.watch.restoring((sum(at.values()) - sum(begins.values())) / max(1, total))
+        held.finish()
+        self.restore_seconds = time.monotonic() - began
+        log.info("the portal's store is restored from the topic in %.1f s", self.restore_seconds)
+
+    def _serve(self, held: Store) -> None:
+        """Answer from a store from now on, when it is whole."""
+        if held.is_restored:
+            if self.reader is None or self.reader.id != held.id:
+                self.reader = Reader(held.path, held.id)
+            self.watch.restored()
+
+    def _live(self, held: Store, consumer: Consumer) -> None:
+        """Take in what comes, as it comes."""
+        noted = purged = time.monotonic()
+        has_removed = False
+        while not self._stopping.is_set():
+            if self._is_other.is_set():
+                raise _Outdated("the topic was deleted and made again, or has other partitions")
+            first = consumer.poll(IDLE_SECONDS)
+            messages = [] if first is None else [first, *consumer.consume(BATCH_RECORDS, timeout=0)]
+            rows, positions = self._read(messages)
+            if rows:
+                self._notify(held.take(rows, positions))
+                has_removed = has_removed or any(row.value is None for row in rows)
+            self.watch.applied(positions)
+            if has_removed and time.monotonic() - purged > PURGE_SECONDS and held.purge():
+                purged, has_removed = time.monotonic(), False
+            if time.monotonic() - noted > NOTE_SECONDS:
+                noted = time.monotonic()
+                held.complete(self.watch.complete_until)
+
+    def _read(self, messages: Iterable[Message]) -> tuple[list[Row], dict[int, int]]:
+        """Return the rows of what the client hands out, and the offsets after it."""
+        rows: list[Row] = []
+        positions: dict[int, int] = {}
+        for message in messages:
+            fault = message.error()
+            if fault is not None:
+                self._refuse(fault)
+                if fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client has no public name for it
+                    positions[message.partition() or 0] = message.offset() or 0
+                continue
+            row = records.read(_bytes(message.key()), _bytes(message.value()), message.timestamp()[1])
+            if row is None:
+                self.ignored += 1
+            else:
+                rows.append(row)
+            positions[message.partition() or 0] = (message.offset() or 0) + 1
+        return rows, positions
+
+    def _refuse(self, fault: KafkaError) -> None:
+        if fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            return
+        if fault.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
+            raise _Outdated("the topic no longer has what comes next")
+        clients.refuse_fault(self.settings, fault, f"topic {self.settings.view_topic}")
+
+    def _ask(self) -> None:
+        """Ask where the topic ends, and now and then which topic it is."""
+        topic, asked_identity = None, 0.0
+        while not self._stopping.wait(ASK_SECONDS):
+            if not self._identity:
+                continue
+            try:
+                topic = topic or ViewTopic(self.settings)
+                asked = self.watch.moment()
+                ends = topic.ends(self._partitions)
+                self.watch.heard(asked, ends)
+                if time.monotonic() - asked_identity > IDENTITY_SECONDS:
+                    asked_identity = time.monotonic()
+                    if topic.identity().text != self._identity:
+                        self._is_other.set()
+            except ActivityError as error:
+                self.watch.failed(ASKING, error.what)
+            else:
+                self.watch.failed(ASKING, "")
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

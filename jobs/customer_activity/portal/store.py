@@ -1,0 +1,325 @@
+"""The portal's store: the newest row of each customer in a SQLite file, with the offsets up to which it has the topic.
+
+Rows and offsets are one transaction, so a portal that is killed goes on where it was. The file may be lost at any time:
+it is made again from the topic. It is of one topic as Kafka knows it; for another one there is another file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import sqlite3
+import threading
+import time
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from customer_activity.portal import records
+from customer_activity.portal.records import Row
+
+LAYOUT = "1"  # of the file; one of another release is made again
+KEPT_CHANGES = 1_000  # the newest, for the page and for readers that come back
+CACHE_KB = 128_000
+PURGE_PAGES = 500  # that a step merges: some hundredths of a second
+WORD = re.compile(r"\w+")
+
+TABLES = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE positions (partition INTEGER PRIMARY KEY, next_offset INTEGER NOT NULL);
+CREATE TABLE customers (
+    number INTEGER PRIMARY KEY, customer_id TEXT NOT NULL UNIQUE, value BLOB NOT NULL, view_version INTEGER NOT NULL
+);
+CREATE VIRTUAL TABLE words USING fts5(
+    name, email, content='', detail=none, columnsize=0, tokenize="unicode61 remove_diacritics 2"
+);
+CREATE TABLE changes (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, customer_id TEXT NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL,
+    fields TEXT NOT NULL, value BLOB
+);
+"""
+PUT = """
+INSERT INTO customers (customer_id, value, view_version) VALUES (?, ?, ?)
+ON CONFLICT (customer_id) DO UPDATE SET value = excluded.value, view_version = excluded.view_version
+WHERE excluded.view_version >= view_version
+"""
+
+
+class Change(NamedTuple):
+    """What a record of the topic changed.
+
+    Attributes:
+        number: counts the changes of this store.
+        customer_id: whose row.
+        at: the record's Kafka timestamp, in milliseconds since 1970.
+        kind: added, changed or removed; `restored` where the state before is not known.
+        fields: the fields whose values are others now.
+        value: the row as JSON; None when it was removed.
+    """
+
+    number: int
+    customer_id: str
+    at: int
+    kind: str
+    fields: list[str]
+    value: bytes | None
+
+
+class Store:
+    """The file, written by one thread; `Reader` is for all others."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file that `create` or `newest` found."""
+        self.path = path
+        self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"cache_size=-{CACHE_KB}", "temp_store=MEMORY"):
+            self.connection.execute(f"PRAGMA {pragma}")
+        # What was removed of a customer is not to be found in the file afterwards.
+        self.connection.execute("PRAGMA secure_delete=ON")
+        self.facts = dict(self.connection.execute("SELECT name, value FROM facts"))
+        self.positions = dict(self.connection.execute("SELECT partition, next_offset FROM positions"))
+
+    @property
+    def id(self) -> str:
+        """Tell this file from one that was made later or before."""
+        return str(self.facts["id"])
+
+    @property
+    def identity(self) -> str:
+        """Of the topic that it is made from."""
+        return str(self.facts["identity"])
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether it has had everything that was on the topic, and is indexed."""
+        return "restored_at" in self.facts
+
+    @property
+    def complete_until(self) -> float:
+        """Up to when it has everything that was committed, in seconds since 1970; 0 when that is not known."""
+        return float(self.facts.get("complete_until", 0))
+
+    @property
+    def known_at(self) -> float:
+        """When its rows were last known to be those of the topic, in seconds since 1970."""
+        return max(self.complete_until, float(self.facts.get("begun_at", 0)))
+
+    def restore(self, rows: Iterable[Row], positions: Mapping[int, int]) -> None:
+        """Take records in while nobody reads: the last state of each customer alone, and no words."""
+        last: dict[str, Row] = {}
+        gone: set[str] = set()
+        for row in rows:
+            before = last.get(row.customer_id)
+            if row.value is None:
+                gone.add(row.customer_id)
+            elif before is not None and before.value is not None and before.view_version > row.view_version:
+                continue
+            last[row.customer_id] = row
+        with self.connection:
+            self.connection.execute("BEGIN")
+            self.connection.executemany("DELETE FROM customers WHERE customer_id = ?", ((key,) for key in gone))
+            self._forget(gone)
+            puts = ((row.customer_id, row.value, row.view_version) for row in last.values() if row.value is not None)
+            self.connection.executemany(PUT, puts)
+            newest = sorted(last.values(), key=lambda row: row.at)[-KEPT_CHANGES:]
+            self._note([(row, "removed" if row.value is None else "restored", []) for row in newest])
+            self._advance(positions)
+
+    def finish(self) -> None:
+        """Say that everything is there that was on the topic when it was begun, and index the words."""
+        with self.connection:
+            self.connection.execute("BEGIN")
+            rows = self.connection.execute("SELECT number, value FROM customers")
+            words = ((number, *records.words(value)) for number, value in rows)
+            self.connection.executemany("INSERT INTO words (rowid, name, email) VALUES (?, ?, ?)", words)
+            self._tell("restored_at", repr(time.time()))
+
+    def take(self, rows: Iterable[Row], positions: Mapping[int, int]) -> list[Change]:
+        """Take records in, and return what they changed."""
+        found: list[tuple[Row, str, list[str]]] = []
+        with self.connection:
+            self.connection.execute("BEGIN")
+            found = [change for row in rows if (change := self._put(row)) is not None]
+            self._forget(row.customer_id for row, kind, _ in found if kind == "removed")
+            changes = self._note(found)
+            self._advance(positions)
+        return changes
+
+    def complete(self, until: float) -> None:
+        """Note up to when it has everything that was committed."""
+        with self.connection:
+            self._tell("complete_until", repr(until))
+
+    def _put(self, row: Row) -> tuple[Row, str, list[str]] | None:
+        """Put one row in its place; None when nothing changed by it."""
+        held = self.connection.execute(
+            "SELECT number, value, view_version FROM customers WHERE customer_id = ?", (row.customer_id,)
+        ).fetchone()
+        number, before, version = held or (None, None, 0)
+        if before == row.value or (row.value is not None and row.view_version < version):
+            return None
+        words = records.words(before) if before is not None else None
+        if row.value is None:
+            self.connection.execute("DELETE FROM customers WHERE number = ?", (number,))
+        elif number is None:
+            number = self.connection.execute(PUT, (row.customer_id, row.value, row.view_version)).lastrowid
+        else:
+            self.connection.execute(
+                "UPDATE customers SET value = ?, view_version = ? WHERE number = ?",
+                (row.value, row.view_version, number),
+            )
+        if words != row.words:
+            if words is not None:
+                self.connection.execute(
+                    "INSERT INTO words (words, rowid, name, email) VALUES ('delete', ?, ?, ?)", (number, *words)
+                )
+            if row.value is not None:
+                self.connection.execute("INSERT INTO words (rowid, name, email) VALUES (?, ?, ?)", (number, *row.words))
+        kind = "removed" if row.value is None else "added" if before is None else "changed"
+        return row, kind, records.changed(before, row.value)
+
+    def _note(self, found: Sequence[tuple[Row, str, list[str]]]) -> list[Change]:
+        """Keep the newest changes."""
+        changes = []
+        for row, kind, fields in found[-KEPT_CHANGES:]:
+            number = self.connection.execute(
+                "INSERT INTO changes (customer_id, at, kind, fields, value) VALUES (?, ?, ?, ?, ?)",
+                (row.customer_id, row.at, kind, json.dumps(fields), row.value),
+            ).lastrowid
+            changes.append(Change(number or 0, row.customer_id, row.at, kind, fields, row.value))
+        if changes:
+            self.connection.execute("DELETE FROM changes WHERE number <= ?", (changes[-1].number - KEPT_CHANGES,))
+        return changes
+
+    def _forget(self, customers: Iterable[str]) -> None:
+        """Remove what earlier changes say of customers whose rows are gone."""
+        self.connection.executemany("DELETE FROM changes WHERE customer_id = ?", ((key,) for key in customers))
+
+    def _advance(self, positions: Mapping[int, int]) -> None:
+        self.positions |= positions
+        self.connection.executemany("REPLACE INTO positions VALUES (?, ?)", positions.items())
+
+    def _tell(self, name: str, value: str) -> None:
+        self.facts[name] = value
+        self.connection.execute("REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def purge(self) -> bool:
+        """Take a step towards files that have nothing of who is gone; return whether that is done.
+
+        SQLite's index of words only notes what is removed, until it is merged; and its log has pages of before.
+        """
+        before = self.connection.total_changes
+        self.connection.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (-PURGE_PAGES,))
+        if self.connection.total_changes - before > 1:  # SQLite's own way to tell that there was something to merge
+            return False
+        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+
+def create(folder: Path, identity: str, begins: Mapping[int, int]) -> Store:
+    """Make a store that has nothing yet, in the place of all others; the topic begins at these offsets."""
+    discard(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    name = secrets.token_hex(4)
+    draft = folder / f"view-{name}.sqlite"
+    connection = sqlite3.connect(draft, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.executescript(f"BEGIN; {TABLES} COMMIT;")
+    with connection:
+        facts = {"layout": LAYOUT, "identity": identity, "id": name, "begun_at": repr(time.time())}
+        connection.execute("BEGIN")
+        connection.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
+        connection.executemany("INSERT INTO positions VALUES (?, ?)", begins.items())
+    connection.close()
+    return Store(draft)
+
+
+def newest(folder: Path) -> Store | None:
+    """Open the store that is there; None when there is none that can be read, or it is of another release."""
+    for path in sorted(folder.glob("view-*.sqlite"), key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            found = Store(path)
+        except sqlite3.Error:
+            continue
+        if found.facts.get("layout") == LAYOUT and {"identity", "id"} <= found.facts.keys():
+            return found
+        found.close()
+    return None
+
+
+def discard(folder: Path) -> None:
+    """Remove what is there; who still reads one of these files goes on to do so."""
+    for path in folder.glob("view-*.sqlite*"):
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+class Reader:
+    """A connection that only reads, for each thread that asks."""
+
+    def __init__(self, path: Path, store_id: str) -> None:
+        """Take which file; it is opened in the thread that reads."""
+        self.path = path
+        self.id = store_id
+        self._threads = threading.local()
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        found: sqlite3.Connection | None = getattr(self._threads, "connection", None)
+        if found is None:
+            found = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+            found.execute("PRAGMA query_only=1")
+            self._threads.connection = found
+        return found
+
+    def row(self, customer_id: str) -> bytes | None:
+        """Return a customer's row as JSON; None when there is none."""
+        found = self._connection.execute("SELECT value FROM customers WHERE customer_id = ?", (customer_id,)).fetchone()
+        return found[0] if found else None
+
+    def count(self) -> int:
+        """Count the customers."""
+        return int(self._connection.execute("SELECT count(*) FROM customers").fetchone()[0])
+
+    def by_id(self, prefix: str, limit: int) -> list[bytes]:
+        """Return the rows of the customers whose ids begin so, in the ids' order."""
+        above = f"{prefix}\U0010ffff"
+        found = self._connection.execute(
+            "SELECT value FROM customers WHERE customer_id >= ? AND customer_id <= ? ORDER BY customer_id LIMIT ?",
+            (prefix, above, limit),
+        )
+        return [value for (value,) in found]
+
+    def by_words(self, text: str, limit: int) -> list[bytes]:
+        """Return rows whose name or e-mail address has words that begin like each word of a text."""
+        composed = unicodedata.normalize("NFC", text).replace("_", " ")
+        wanted = " AND ".join(f'"{word}"*' for word in WORD.findall(composed))
+        if not wanted:
+            return []
+        try:
+            found = self._connection.execute(
+                "SELECT value FROM words JOIN customers ON number = words.rowid WHERE words MATCH ? LIMIT ?",
+                (wanted, limit),
+            ).fetchall()
+        except sqlite3.OperationalError:  # SQLite sees several words in what is one for Python
+            return []
+        return [value for (value,) in found]
+
+    def changes(self, limit: int, customer_id: str | None = None) -> list[Change]:
+        """Return the newest changes, newest first."""
+        only = "WHERE customer_id = ?" if customer_id is not None else ""
+        found = self._connection.execute(
+            f"SELECT * FROM changes {only} ORDER BY at DESC, number DESC LIMIT ?",  # noqa: S608 - a literal
+            (*([customer_id] if customer_id is not None else []), limit),
+        )
+        return [
+            Change(number, whose, at, kind, json.loads(fields), value)
+            for number, whose, at, kind, fields, value in found
+        ]
