@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
 from customer_activity.lake.failpoints import FailPoint
-from customer_activity.quality import results
+from customer_activity.quality import verdicts
 from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import Report, run
 from customer_activity.settings import Settings
@@ -150,7 +150,7 @@ def test_a_match_rate_that_falls_is_told_with_the_hour_and_the_customers(case: C
 
 def test_results_are_kept_with_the_versions_that_were_judged(case: Case) -> None:
     report = case.judge("gold")
-    rows = DeltaTable(results.path(case.settings.lake)).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(verdicts.path(case.settings.lake)).to_pyarrow_table().to_pylist()
     assert {row["run_id"] for row in rows} == {report.run_id}
     assert {row["rule"]: row["outcome"] for row in rows}["one_row_a_customer"] == "passed"
     version = DeltaTable(table_path(case.settings.lake, Table.ACTIVITY)).version()
@@ -165,7 +165,7 @@ def test_no_result_and_no_page_tells_about_a_person(case: Case) -> None:
     pages = [path.read_text(encoding="utf-8") for path in Path(case.settings.quality_docs).rglob("*.html")]
     assert len(pages) > 5
     told = [str(verdict) for verdict in report.verdicts]
-    kept = [str(row) for row in DeltaTable(results.path(case.settings.lake)).to_pyarrow_table().to_pylist()]
+    kept = [str(row) for row in DeltaTable(verdicts.path(case.settings.lake)).to_pyarrow_table().to_pylist()]
     for text in (*pages, *told, *kept):
         assert not any(words in text for words in (*PERSONAL, "Secret Street"))
 

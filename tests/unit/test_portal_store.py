@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from customer_activity.portal import store
+from customer_activity.portal.reading import Reader
 from customer_activity.portal.records import Row
-from customer_activity.portal.store import Reader, Store
+from customer_activity.portal.store import Store
 from support.view import gone, row
 
 BEGINS = {0: 0, 1: 5}

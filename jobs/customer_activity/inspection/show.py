@@ -43,12 +43,24 @@ def customer(lake: str, customer_id: str) -> Customer:
     updates = [] if profile else _rows(lake, Table.PROFILE_EVENTS, customer_id, ["offset", "is_tombstone"])
     is_known = any((gold, profile, summary, bought, updates))
     explanation = _explanation(gold, profile, len(bought), updates)
-    windows = {
+    purchases = bought[:LAST_PURCHASES]
+    return Customer(customer_id, gold, profile, summary, purchases, explanation, is_known, windows(lake, customer_id))
+
+
+def windows(lake: str, customer_id: str) -> dict[str, list[dict[str, Any]]]:
+    """Return by label of a table that is on a customer's newest windows, and late purchases; newest first."""
+    if not _is_text(customer_id):
+        return {}
+    return {
         table.label: sorted(rows, key=lambda row: str(row[_order(table)]), reverse=True)[:LAST_WINDOWS]
-        for table in topology.tables()
-        if _order(table) and (rows := _rows(lake, table, customer_id))
+        for table in tables_of_windows()
+        if (rows := _rows(lake, table, customer_id))
     }
-    return Customer(customer_id, gold, profile, summary, bought[:LAST_PURCHASES], explanation, is_known, windows)
+
+
+def tables_of_windows() -> list[Table]:
+    """Return the tables that are on whose rows are a customer's windows, or tell of one."""
+    return [table for table in topology.tables() if _order(table)]
 
 
 def _order(table: Table) -> str:

@@ -12,7 +12,7 @@ from fastapi import Response
 from customer_activity.portal import records
 from customer_activity.portal.access import Role
 from customer_activity.portal.freshness import Freshness
-from customer_activity.portal.store import Change
+from customer_activity.portal.reading import Change
 
 AGAIN_SECONDS = 2  # until who asked too early may ask again
 

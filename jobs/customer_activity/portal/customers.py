@@ -12,12 +12,13 @@ from fastapi.responses import StreamingResponse
 
 from customer_activity.portal import answers, described
 from customer_activity.portal.access import Role
+from customer_activity.portal.reading import Reader
 from customer_activity.portal.serving import Portal, role_of
-from customer_activity.portal.store import Reader
 
 BEAT_SECONDS = 1.0  # between two events of a stream that has nothing to say but how fresh it is
 MOST_ROWS = 100
 
+Customer = Annotated[str | None, Query(max_length=1000)]
 Text = Annotated[str, Query(max_length=200)]
 Limit = Annotated[int, Query(ge=1, le=MOST_ROWS)]
 
@@ -51,9 +52,7 @@ def router(portal: Portal) -> APIRouter:
         return answers.answer(freshness, customers=answers.rows(found, role))
 
     @routes.get("/changes", summary="The newest changes", responses=described.CHANGES)
-    async def changes(
-        request: Request, limit: Limit = 50, customer: Annotated[str | None, Query(max_length=1000)] = None
-    ) -> Response:
+    async def changes(request: Request, limit: Limit = 50, customer: Customer = None) -> Response:
         """Return the newest changes of all customers or of one, newest first, of the thousand that are kept."""
         freshness, reader = portal.watch.now(), portal.follower.reader
         if reader is None:
@@ -63,17 +62,18 @@ def router(portal: Portal) -> APIRouter:
         return answers.answer(freshness, changes=[answers.change(each, role) for each in found])
 
     @routes.get("/events", summary="Changes as they come", responses=described.EVENTS)
-    async def events(request: Request, customer: Annotated[str | None, Query(max_length=1000)] = None) -> Response:
+    async def events(request: Request, customer: Customer = None, *, others: bool = False) -> Response:
         """Return changes as server-sent events, of all customers or of one, until who asked goes away.
 
         `row`: the customer's row as it is now, at the beginning. `changes`: what changed; `missed` says that there was
-        more than is told. `freshness`: how fresh all this is, each second. `restoring`: begin anew afterwards.
+        more than is told. `freshness`: how fresh all this is, each second. `restoring`: a `row` follows.
+        With `others`, the changes of all others come with those of the customer.
         """
         if portal.broadcast.is_full:
             return answers.answer(
                 portal.watch.now(), HTTPStatus.TOO_MANY_REQUESTS, error="too many event streams are open"
             )
-        stream = _stream(portal, customer, role_of(request))
+        stream = _stream(portal, customer, role_of(request), others=others or customer is None)
         return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     return routes
@@ -89,8 +89,8 @@ def _search(reader: Reader, text: str, limit: int, role: Role) -> list[bytes]:
     return list(found)[:limit]
 
 
-async def _stream(portal: Portal, customer: str | None, role: Role) -> AsyncIterator[bytes]:
-    with portal.broadcast.listen(customer) as listener:
+async def _stream(portal: Portal, customer: str | None, role: Role, *, others: bool) -> AsyncIterator[bytes]:
+    with portal.broadcast.listen(customer, others=others) as listener:
         portal.metrics.listening(len(portal.broadcast))
         served = None
         try:

@@ -85,6 +85,101 @@ class ChangesAnswer(Answer):
     changes: list[ChangeModel]
 
 
+class NodeModel(BaseModel):
+    """A topic or a table."""
+
+    id: str
+    kind: Literal["topic", "table"]
+    label: str
+    column: int = Field(description="How many streams it is away from the input.")
+    count: int | None = Field(description="Records on the topic, or rows of the table.")
+    perSecond: float | None = Field(description="By how many a second that has grown lately.")  # noqa: N815
+    newestEpochMillis: int | None = Field(  # noqa: N815
+        description=f"The newest Kafka timestamp of the input that it reflects, {MILLIS}."
+    )
+
+
+class StreamModel(BaseModel):
+    """A stream, from what it reads to what it writes."""
+
+    name: str
+    state: str
+    message: str
+    reads: list[str]
+    writes: list[str]
+    isBehind: bool = Field(description="Whether it is behind the hot path.")  # noqa: N815
+    promises: str
+    lagRecords: int | None = Field(description="Records of Kafka that have not landed.")  # noqa: N815
+    lagCommits: int | None = Field(description="Commits of tables that it has not read.")  # noqa: N815
+    isCurrent: bool  # noqa: N815
+    freshnessSeconds: float | None = Field(description="How much newer the newest input is.")  # noqa: N815
+    rowsPerSecond: float | None = Field(description="Of its last batch.")  # noqa: N815
+    batchSeconds: float | None  # noqa: N815
+    batchRows: int | None  # noqa: N815
+    batchAt: str | None  # noqa: N815
+
+
+class FlowModel(BaseModel):
+    """The pipeline at one moment."""
+
+    atEpochMillis: int  # noqa: N815
+    caughtUp: bool  # noqa: N815
+    nodes: list[NodeModel]
+    streams: list[StreamModel]
+    notes: list[str] = Field(description="What cannot be known, and why.")
+
+
+class FlowAnswer(Answer):
+    """The pipeline's flow."""
+
+    flow: FlowModel
+
+
+class RuleModel(BaseModel):
+    """The newest verdict on a rule."""
+
+    rule: str
+    suite: str
+    severity: Literal["hold", "warn"]
+    outcome: Literal["passed", "failed", "error"]
+    found: str
+    observed: float | None
+    judged_at: int = Field(description=f"{MILLIS}.")
+    run_id: str
+
+
+class VerdictsModel(BaseModel):
+    """What is known of quality."""
+
+    judgedAtEpochMillis: int | None  # noqa: N815
+    rules: list[RuleModel]
+    holding: dict[str, str] = Field(description="The rules that hold publishing, and what they found.")
+    overridden: dict[str, str] = Field(description="The rules that failed and do not hold it, and why not.")
+
+
+class QualityAnswer(Answer):
+    """Quality's verdicts."""
+
+    quality: VerdictsModel
+
+
+class AlertsAnswer(Answer):
+    """The newest alerts."""
+
+    alerts: list[dict[str, Any]] | None = Field(description="As on the topic of alerts: docs/CONTRACTS.md.")
+
+
+class WindowsAnswer(Answer):
+    """A customer's windows."""
+
+    windows: dict[str, list[dict[str, Any]]] | None = Field(description="Rows by table: docs/WINDOWS.md.")
+
+
+NO_LAKE: Any = {503: {"model": Refusal, "description": "The lake cannot be read."}}
+FLOW: Any = {200: {"model": FlowAnswer}}
+QUALITY: Any = {200: {"model": QualityAnswer}}
+ALERTS: Any = {200: {"model": AlertsAnswer}}
+WINDOWS: Any = {200: {"model": WindowsAnswer}}
 NOT_YET: Any = {503: {"model": Refusal, "description": "The store is being restored."}}
 CUSTOMER: Any = {200: {"model": CustomerAnswer}, 404: {"model": Refusal, "description": "There is no such row."}}
 FOUND: Any = {200: {"model": FoundAnswer}}

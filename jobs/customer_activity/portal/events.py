@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from customer_activity.portal.store import Change
+from customer_activity.portal.reading import Change
 
 MOST_LISTENERS = 200
 MOST_WAITING = 20  # batches; a listener that takes them no faster has missed some, and is told
@@ -14,24 +14,26 @@ MOST_CHANGES = 100  # of a batch for those who listen to all customers: the newe
 
 
 class Listener:
-    """Somebody who listens to all customers or to one."""
+    """Somebody who listens to all customers, to one, or to one above all."""
 
-    def __init__(self, customer_id: str | None) -> None:
-        """Take whose changes are wanted; None: everybody's."""
+    def __init__(self, customer_id: str | None, *, others: bool) -> None:
+        """Take whose changes are wanted, and whether those of all others are, too."""
         self.customer_id = customer_id
+        self.others = others
         self.has_missed = False
         self._waiting: asyncio.Queue[list[Change]] = asyncio.Queue(MOST_WAITING)
 
     def put(self, changes: list[Change]) -> None:
-        """Have changes wait; the oldest give way."""
-        wanted = changes if self.customer_id is None else [c for c in changes if c.customer_id == self.customer_id]
-        if not wanted:
+        """Have changes wait; the oldest give way, but never those of the customer to those of others."""
+        own = [change for change in changes if change.customer_id == self.customer_id]
+        others = [change for change in changes if change.customer_id != self.customer_id] if self.others else []
+        if not own and not others:
             return
         if self._waiting.full():
             self.has_missed = True
             self._waiting.get_nowait()
-        self._waiting.put_nowait(wanted[-MOST_CHANGES:])
-        self.has_missed = self.has_missed or len(wanted) > MOST_CHANGES
+        self.has_missed = self.has_missed or len(others) > MOST_CHANGES
+        self._waiting.put_nowait(sorted([*others[-MOST_CHANGES:], *own], key=lambda change: change.number))
 
     async def next(self, seconds: float) -> list[Change]:
         """Return the next changes; none when there are none within some seconds."""
@@ -63,9 +65,9 @@ class Broadcast:
             listener.put(changes)
 
     @contextmanager
-    def listen(self, customer_id: str | None) -> Iterator[Listener]:
-        """Listen until the block ends."""
-        listener = Listener(customer_id)
+    def listen(self, customer_id: str | None, *, others: bool) -> Iterator[Listener]:
+        """Listen until the block ends, to one customer, to all others, or to both."""
+        listener = Listener(customer_id, others=others)
         self._listeners.add(listener)
         try:
             yield listener

@@ -21,8 +21,9 @@ from customer_activity.errors import ActivityError
 from customer_activity.kafka import clients
 from customer_activity.portal import records, store
 from customer_activity.portal.freshness import Watch
+from customer_activity.portal.reading import Change, Reader
 from customer_activity.portal.records import Row
-from customer_activity.portal.store import Change, Reader, Store
+from customer_activity.portal.store import Store
 from customer_activity.portal.topic import ViewTopic
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import keep_private

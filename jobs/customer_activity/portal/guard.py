@@ -28,6 +28,7 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 ]
+REFUSED = (401, 403, 405, 421)  # what is noted: all others are only counted
 METHODS = ("GET", "HEAD")
 UNMATCHED = "none"  # the route of a path that has none
 
@@ -70,7 +71,8 @@ class Guard:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", UNMATCHED)
             self.metrics.answered(route, status, seconds)
-            log.info("route=%s status=%d ms=%.1f role=%s", route, status, seconds * 1000, role or "none")
+            if status in REFUSED:
+                log.warning("refused: route=%s status=%d", route, status)
 
     def _judge(self, scope: Scope) -> tuple[HTTPStatus | None, Role | None]:
         """Return why a request is not answered, and whose it is."""

@@ -18,15 +18,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from customer_activity.errors import EnvironmentFault
-from customer_activity.portal import customers, health
+from customer_activity.portal import customers, health, operations
 from customer_activity.portal.access import Access, access
 from customer_activity.portal.events import Broadcast
 from customer_activity.portal.following import Follower
 from customer_activity.portal.freshness import Watch
 from customer_activity.portal.guard import Guard
 from customer_activity.portal.metrics import Metrics
+from customer_activity.portal.pipeline import Pipeline
+from customer_activity.portal.reading import Change
 from customer_activity.portal.serving import Portal
-from customer_activity.portal.store import Change
 from customer_activity.settings import Settings
 
 STOP_SECONDS = 2  # that answers under way have; event streams have no end of their own
@@ -72,7 +73,7 @@ def application(settings: Settings, allowed: Access) -> ASGIApp:
     def notify(changes: list[Change]) -> None:
         loops[0].call_soon_threadsafe(partial(broadcast.send, changes))
 
-    portal = Portal(settings, watch, Follower(settings, watch, notify), broadcast, metrics)
+    portal = Portal(settings, watch, Follower(settings, watch, notify), broadcast, metrics, Pipeline(settings))
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
@@ -97,6 +98,7 @@ def described(portal: Portal, lifespan: object = None) -> FastAPI:
         lifespan=lifespan,  # type: ignore[arg-type]
     )
     app.include_router(customers.router(portal))
+    app.include_router(operations.router(portal))
     app.include_router(health.router(portal))
     pages = resources.files(__package__) / "pages"
     for path, name in PAGES.items():

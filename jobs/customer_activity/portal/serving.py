@@ -12,6 +12,7 @@ from customer_activity.portal.events import Broadcast
 from customer_activity.portal.following import Follower
 from customer_activity.portal.freshness import Watch
 from customer_activity.portal.metrics import Metrics
+from customer_activity.portal.pipeline import Pipeline
 from customer_activity.settings import Settings
 
 
@@ -25,6 +26,7 @@ class Portal:
         follower: what brings the store up to date, and reads it.
         broadcast: who listens to changes.
         metrics: what is counted.
+        pipeline: what is shown of the pipeline.
     """
 
     settings: Settings
@@ -32,6 +34,7 @@ class Portal:
     follower: Follower
     broadcast: Broadcast
     metrics: Metrics
+    pipeline: Pipeline
 
 
 def role_of(request: Request) -> Role:

@@ -16,6 +16,7 @@ from deltalake.exceptions import TableNotFoundError
 from customer_activity.quality.judging import Judged, Outcome
 from customer_activity.quality.rules import Rule, load
 from customer_activity.quality.snapshot import Relations, relation
+from customer_activity.quality.verdicts import path
 
 SMALL_FILES = 100  # a run leaves one; so many are put together
 KEPT_HOURS = 7 * 24  # files that were put together, for who reads an older version
@@ -58,11 +59,6 @@ class Result(NamedTuple):
     failed: bool
     observed: float | None
     share: str
-
-
-def path(lake: str) -> str:
-    """Where the table is."""
-    return f"{lake}/ops/quality_results"
 
 
 def append(

@@ -1,0 +1,73 @@
+"""The newest verdict on each rule, for those who show it: read from the table of results, without judging anything.
+
+Nothing here imports Great Expectations, which takes seconds and a hundred megabytes.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from customer_activity.engine import gate
+
+KEPT = timedelta(days=1)  # a rule that was not judged for so long before the newest run is not there any more
+SHOWN = ("rule", "suite", "severity", "outcome", "found", "observed", "judged_at", "run_id")
+
+
+class Verdicts(NamedTuple):
+    """What is known of quality.
+
+    Attributes:
+        judged_at: when the newest run was; None when there was none.
+        rules: of each rule its newest result: rule, suite, severity, outcome, found, observed, judged_at, run_id.
+        holding: the rules that hold publishing, by name.
+        overridden: the rules that failed and do not hold it, by name, with the reason.
+    """
+
+    judged_at: datetime | None
+    rules: list[dict[str, Any]]
+    holding: dict[str, str]
+    overridden: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return them with plain names and values."""
+        return {
+            "judgedAtEpochMillis": _millis(self.judged_at),
+            "rules": [{**rule, "judged_at": _millis(rule["judged_at"])} for rule in self.rules],
+            "holding": self.holding,
+            "overridden": self.overridden,
+        }
+
+
+def path(lake: str) -> str:
+    """Where the table of results is."""
+    return f"{lake}/ops/quality_results"
+
+
+def newest(lake: str) -> Verdicts:
+    """Return the newest verdict on each rule, and what holds publishing."""
+    failures = gate.failures(lake)
+    holding = {rule: failure.message for rule, failure in failures.items() if failure.override_reason is None}
+    overridden = {rule: failure.override_reason or "" for rule, failure in failures.items() if rule not in holding}
+    try:
+        table = DeltaTable(path(lake))
+    except TableNotFoundError:
+        return Verdicts(None, [], holding, overridden)
+    held = table.to_pyarrow_dataset().to_table(columns=list(SHOWN))
+    ordered = held.take(pc.sort_indices(held, sort_keys=[("judged_at", "ascending")])).to_pylist()
+    judged_at: datetime = ordered[-1]["judged_at"] if ordered else datetime.fromtimestamp(0, UTC)
+    rules = {row["rule"]: row for row in ordered if row["judged_at"] > judged_at - KEPT}  # the last of each
+    return Verdicts(
+        judged_at if ordered else None,
+        sorted(rules.values(), key=lambda row: (row["suite"], row["rule"])),
+        holding,
+        overridden,
+    )
+
+
+def _millis(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp() * 1000)
