@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from customer_activity.errors import EnvironmentFault
 from customer_activity.portal import store
 from customer_activity.portal.reading import Reader
 from customer_activity.portal.records import Row
@@ -77,6 +78,7 @@ def test_rows_and_offsets_are_one_transaction(held: Store, monkeypatch: pytest.M
     monkeypatch.setattr(held, "_advance", fails)
     with pytest.raises(sqlite3.OperationalError):
         held.take([row(version=2, name="Ann")], {0: 2})
+    assert held.positions == {0: 1, 1: 5}  # who tries again reads it again
     held.close()
     again = store.newest(held.path.parent)
     assert again is not None
@@ -177,9 +179,11 @@ def test_however_the_topic_is_cut_the_rows_are_those_of_its_end(
                 held.finish()
             held.take(records[at:end], {0: end})
         at = end
+    if not held.is_restored:
+        held.finish()
     found = reader(held)
     assert {customer: found.row(customer) for customer in expected} == expected
-    assert found.count() == len([value for value in expected.values() if value is not None])
+    assert held.customers == len([value for value in expected.values() if value is not None])
     held.close()
 
 
@@ -203,6 +207,15 @@ def test_a_store_of_another_release_is_none(tmp_path: Path, monkeypatch: pytest.
     store.create(tmp_path, "topic", BEGINS).close()
     monkeypatch.setattr(store, "LAYOUT", "another")
     assert store.newest(tmp_path) is None
+
+
+def test_a_folder_has_one_portal(tmp_path: Path) -> None:
+    with store.alone(tmp_path / "portal"):
+        assert (tmp_path / "portal").stat().st_mode & 0o777 == 0o700
+        with pytest.raises(EnvironmentFault, match="another portal"), store.alone(tmp_path / "portal"):
+            pass
+    with store.alone(tmp_path / "portal"):
+        pass
 
 
 def test_a_new_store_takes_the_place_of_all_others(tmp_path: Path) -> None:

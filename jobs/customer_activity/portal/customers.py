@@ -65,9 +65,9 @@ def router(portal: Portal) -> APIRouter:
     async def events(request: Request, customer: Customer = None, *, others: bool = False) -> Response:
         """Return changes as server-sent events, of all customers or of one, until who asked goes away.
 
-        `row`: the customer's row as it is now, at the beginning. `changes`: what changed; `missed` says that there was
-        more than is told. `freshness`: how fresh all this is, each second. `restoring`: a `row` follows.
-        With `others`, the changes of all others come with those of the customer.
+        `role`: of the token, and `row`: the customer's row as it is now, both at the beginning. `changes`: what
+        changed, and `missed` says that there was more than is told. `freshness`: how fresh all this is, each second.
+        `restoring`: a `row` follows. With `others`, the changes of all others come with those of the customer.
         """
         if portal.broadcast.is_full:
             return answers.answer(
@@ -94,6 +94,7 @@ async def _stream(portal: Portal, customer: str | None, role: Role, *, others: b
         portal.metrics.listening(len(portal.broadcast))
         served = None
         try:
+            yield answers.event("role", {"role": role.value})
             while True:
                 freshness, reader = portal.watch.now(), portal.follower.reader
                 if reader is not None and reader.id != served:

@@ -39,6 +39,7 @@ RESTORE_RECORDS = 50_000  # of a transaction while nobody reads
 RESTORE_WAIT_SECONDS = 0.2
 QUEUED_KB = 16_384  # that the client fetches ahead
 DELETE_RETENTION = "delete.retention.ms"
+TOO_LONG = "it was not brought up to date for so long that removals may be gone from the topic"
 READING, ASKING = "reading", "asking"
 
 log = logging.getLogger("customer_activity")
@@ -56,14 +57,16 @@ class Follower:
         """Take whom to tell: how fresh the store is, and each change."""
         self.settings = settings
         self.watch = watch
-        self.folder: Path = settings.run_dir / "portal"
+        self.folder = folder_of(settings)
         self.reader: Reader | None = None
         self.ignored = 0  # records that are not the publisher's
+        self.customers = 0
         self.restore_seconds: float | None = None
         self.rebuilt = 0
         self._notify = notify
         self._identity = ""
         self._partitions: list[int] = []
+        self._kept_seconds = 0.0  # for which a removal is on the topic for certain
         self._is_other = threading.Event()
         self._stopping = threading.Event()
         self._threads = [
@@ -101,6 +104,10 @@ class Follower:
                 log.warning("the portal's store is made again from the topic: %s", reason)
                 self._drop(held)
                 held = None
+            except sqlite3.OperationalError as error:  # a full disk, for one; the file is as it was before
+                log.warning("the portal's store cannot be written: %s", error)
+                self.watch.failed(READING, f"the store in {self.folder} cannot be written: {error}")
+                self._stopping.wait(AGAIN_SECONDS)
             except sqlite3.DatabaseError as error:
                 log.warning("the portal's store is damaged, and is made again from the topic: %s", type(error).__name__)
                 self._drop(held)
@@ -132,6 +139,8 @@ class Follower:
         partitions = list(range(identity.partitions))
         begins, ends = topic.begins(partitions), topic.ends(partitions)
         self._identity, self._partitions = identity.text, partitions
+        kept = clients.topic_setting(self.settings, self.settings.view_topic, DELETE_RETENTION)
+        self._kept_seconds = int(kept) / 1000 / 2  # the other half is for reading what there is to read
         if held is None:
             held = store.create(self.folder, identity.text, begins)
             self.watch.begin(held.positions, 0)
@@ -141,9 +150,8 @@ class Follower:
         for partition, position in held.positions.items():
             if not begins[partition] <= position <= ends[partition]:
                 raise _Outdated(f"it has partition {partition} up to {position}, and that is not on the topic any more")
-        kept = int(clients.topic_setting(self.settings, self.settings.view_topic, DELETE_RETENTION)) / 1000
-        if time.time() - held.known_at > kept / 2:
-            raise _Outdated("it was not brought up to date for so long that removals may be gone from the topic")
+        if time.time() - held.known_at > self._kept_seconds:
+            raise _Outdated(TOO_LONG)
         return held
 
     def _follow(self, held: Store) -> None:
@@ -167,7 +175,9 @@ class Follower:
         while any(at[partition] < end for partition, end in ends.items()):
             if self._stopping.is_set():
                 return
-            rows, positions = self._read(consumer.consume(RESTORE_RECORDS, timeout=RESTORE_WAIT_SECONDS))
+            with clients.explained(self.settings, f"topic {self.settings.view_topic}"):
+                messages = consumer.consume(RESTORE_RECORDS, timeout=RESTORE_WAIT_SECONDS)
+            rows, positions = self._read(messages)
             held.restore(rows, positions)
             at |= positions
             self.watch.applied(positions)
@@ -181,6 +191,7 @@ class Follower:
         if held.is_restored:
             if self.reader is None or self.reader.id != held.id:
                 self.reader = Reader(held.path, held.id)
+            self.customers = held.customers
             self.watch.restored()
 
     def _live(self, held: Store, consumer: Consumer) -> None:
@@ -190,11 +201,16 @@ class Follower:
         while not self._stopping.is_set():
             if self._is_other.is_set():
                 raise _Outdated("the topic was deleted and made again, or has other partitions")
-            first = consumer.poll(IDLE_SECONDS)
-            messages = [] if first is None else [first, *consumer.consume(BATCH_RECORDS, timeout=0)]
+            was_away = (self.watch.now().behind_seconds or 0) > self._kept_seconds
+            with clients.explained(self.settings, f"topic {self.settings.view_topic}"):
+                first = consumer.poll(IDLE_SECONDS)
+                messages = [] if first is None else [first, *consumer.consume(BATCH_RECORDS, timeout=0)]
             rows, positions = self._read(messages)
+            if was_away and positions:  # the broker is back
+                raise _Outdated(TOO_LONG)
             if rows:
                 self._notify(held.take(rows, positions))
+                self.customers = held.customers
                 has_removed = has_removed or any(row.value is None for row in rows)
             self.watch.applied(positions)
             if has_removed and time.monotonic() - purged > PURGE_SECONDS and held.purge():
@@ -202,6 +218,7 @@ class Follower:
             if time.monotonic() - noted > NOTE_SECONDS:
                 noted = time.monotonic()
                 held.complete(self.watch.complete_until)
+        held.complete(self.watch.complete_until)
 
     def _read(self, messages: Iterable[Message]) -> tuple[list[Row], dict[int, int]]:
         """Return the rows of what the client hands out, and the offsets after it."""
@@ -248,6 +265,11 @@ class Follower:
                 self.watch.failed(ASKING, error.what)
             else:
                 self.watch.failed(ASKING, "")
+
+
+def folder_of(settings: Settings) -> Path:
+    """Where the store is."""
+    return settings.run_dir / "portal"
 
 
 def _bytes(value: bytes | str | None) -> bytes | None:

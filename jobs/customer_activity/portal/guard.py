@@ -63,10 +63,8 @@ class Guard:
                 await self.app(scope, receive, sent)
             else:
                 await _refuse(refusal, sent)
-        except Exception as error:  # noqa: BLE001 - what it says may be data, and is told nobody
+        except Exception as error:  # noqa: BLE001 - it was answered; what it says may be data, and is told nobody
             log.error("a request failed: %s in %s", type(error).__name__, _where(error))  # noqa: TRY400
-            if not status:
-                await _refuse(HTTPStatus.INTERNAL_SERVER_ERROR, sent)
         finally:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", UNMATCHED)

@@ -56,10 +56,6 @@ class Reader:
         found = self._connection.execute("SELECT value FROM customers WHERE customer_id = ?", (customer_id,)).fetchone()
         return found[0] if found else None
 
-    def count(self) -> int:
-        """Count the customers."""
-        return int(self._connection.execute("SELECT count(*) FROM customers").fetchone()[0])
-
     def by_id(self, prefix: str, limit: int) -> list[bytes]:
         """Return the rows of the customers whose ids begin so, in the ids' order."""
         above = f"{prefix}\U0010ffff"

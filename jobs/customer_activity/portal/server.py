@@ -18,10 +18,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from customer_activity.errors import EnvironmentFault
-from customer_activity.portal import customers, health, operations
+from customer_activity.portal import customers, health, operations, store
 from customer_activity.portal.access import Access, access
 from customer_activity.portal.events import Broadcast
-from customer_activity.portal.following import Follower
+from customer_activity.portal.following import Follower, folder_of
 from customer_activity.portal.freshness import Watch
 from customer_activity.portal.guard import Guard
 from customer_activity.portal.metrics import Metrics
@@ -41,10 +41,10 @@ def serve(settings: Settings) -> None:
 
     Raises:
         SettingsError: other machines could read without a token, or the file of tokens is not as it must be.
-        EnvironmentFault: something else has the port.
+        EnvironmentFault: something else has the port, or another portal the store.
     """
     allowed = access(settings)
-    with _listening(settings.portal_host, settings.portal_port) as listening:
+    with store.alone(folder_of(settings)), _listening(settings.portal_host, settings.portal_port) as listening:
         config = uvicorn.Config(
             application(settings, allowed),
             log_config=None,
@@ -74,6 +74,7 @@ def application(settings: Settings, allowed: Access) -> ASGIApp:
         loops[0].call_soon_threadsafe(partial(broadcast.send, changes))
 
     portal = Portal(settings, watch, Follower(settings, watch, notify), broadcast, metrics, Pipeline(settings))
+    metrics.watch(watch, portal.follower)
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:

@@ -6,17 +6,20 @@ it is made again from the topic. It is of one topic as Kafka knows it; for anoth
 
 from __future__ import annotations
 
+import fcntl
 import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from customer_activity.errors import EnvironmentFault
 from customer_activity.portal import records
 from customer_activity.portal.reading import Change
 from customer_activity.portal.records import Row
+from customer_activity.storage.filesystem import keep_private
 
 LAYOUT = "1"  # of the file; one of another release is made again
 KEPT_CHANGES = 1_000  # the newest, for the page and for readers that come back
@@ -57,6 +60,7 @@ class Store:
         self.connection.execute("PRAGMA secure_delete=ON")
         self.facts = dict(self.connection.execute("SELECT name, value FROM facts"))
         self.positions = dict(self.connection.execute("SELECT partition, next_offset FROM positions"))
+        self.customers = self._count()
 
     @property
     def id(self) -> str:
@@ -103,6 +107,7 @@ class Store:
             newest = sorted(last.values(), key=lambda row: row.at)[-KEPT_CHANGES:]
             self._note([(row, "removed" if row.value is None else "restored", []) for row in newest])
             self._advance(positions)
+        self.positions |= positions
 
     def finish(self) -> None:
         """Say that everything is there that was on the topic when it was begun, and index the words."""
@@ -112,6 +117,7 @@ class Store:
             words = ((number, *records.words(value)) for number, value in rows)
             self.connection.executemany("INSERT INTO words (rowid, name, email) VALUES (?, ?, ?)", words)
             self._tell("restored_at", repr(time.time()))
+        self.customers = self._count()
 
     def take(self, rows: Iterable[Row], positions: Mapping[int, int]) -> list[Change]:
         """Take records in, and return what they changed."""
@@ -122,12 +128,17 @@ class Store:
             self._forget(row.customer_id for row, kind, _ in found if kind == "removed")
             changes = self._note(found)
             self._advance(positions)
+        self.positions |= positions
+        self.customers += sum((kind == "added") - (kind == "removed") for _, kind, _ in found)
         return changes
 
     def complete(self, until: float) -> None:
         """Note up to when it has everything that was committed."""
         with self.connection:
             self._tell("complete_until", repr(until))
+
+    def _count(self) -> int:
+        return int(self.connection.execute("SELECT count(*) FROM customers").fetchone()[0])
 
     def _put(self, row: Row) -> tuple[Row, str, list[str]] | None:
         """Put one row in its place; None when nothing changed by it."""
@@ -175,7 +186,6 @@ class Store:
         self.connection.executemany("DELETE FROM changes WHERE customer_id = ?", ((key,) for key in customers))
 
     def _advance(self, positions: Mapping[int, int]) -> None:
-        self.positions |= positions
         self.connection.executemany("REPLACE INTO positions VALUES (?, ?)", positions.items())
 
     def _tell(self, name: str, value: str) -> None:
@@ -228,6 +238,24 @@ def newest(folder: Path) -> Store | None:
             return found
         found.close()
     return None
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Be the only one who writes the stores of a folder, until the block ends or this process is gone.
+
+    Raises:
+        EnvironmentFault: another portal is.
+    """
+    keep_private(folder)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise EnvironmentFault(
+                f"another portal runs on {folder}", remedy="stop it, or give this one another ACTIVITY_RUN_DIR"
+            ) from None
+        yield
 
 
 def discard(folder: Path) -> None:

@@ -16,7 +16,7 @@ byId("routes").replaceChildren(
 function route(path, { summary, description = "", parameters = [], responses }) {
   return element("section", { class: "panel" },
     element("h2", {}, element("code", {}, `GET ${path}`), element("span", { class: "figure" }, summary)),
-    ...description.split(/\n\s*\n/).map(text => element("p", {}, text)),
+    ...description.split(/\n\s*\n/).map(text => element("p", {}, text.replace(/\s+/g, " "))),
     parameters.length ? table(["parameter", "type", "default", ""], parameters.map(each => [
       element("code", {}, each.name), type(each.schema), each.required ? "required" : each.schema.default ?? "", each.description ?? ""])) : null,
     table(["status", "answer", ""], Object.entries(responses).map(([status, { description: words, content = {} }]) => [

@@ -2,7 +2,7 @@
 
 import { byId, count, drawn, duration, element, short } from "./text.js";
 
-const NODE = { width: 176, height: 44, gap: 11 }, STREAM = { width: 100, height: 36, gap: 8 }, GAP = 138, EDGE = 2;
+const NODE = { width: 162, height: 44, gap: 11 }, STREAM = { width: 90, height: 36, gap: 8 }, GAP = 118, EDGE = 2;
 const WELL = new Set(["running", "starting", "held"]);
 let shape = "", parts = new Map();
 
@@ -77,13 +77,14 @@ function edges(stream, places) {
 
 function nodeBox(node, { x, y }) {
   const [layer, name] = node.kind === "topic" ? ["topic", node.label] : node.label.split(".", 2);
+  const inset = node.kind === "topic" ? 16 : 11;
   const box = drawn("g", { class: `node ${layer}`, transform: `translate(${x} ${y})` },
     drawn("title", {}, `${node.kind} ${node.label}`),
     drawn("rect", { class: "box", width: NODE.width, height: NODE.height, rx: node.kind === "topic" ? NODE.height / 2 : 7 }),
-    drawn("rect", { class: "layer", x: node.kind === "topic" ? 14 : 10, y: 11, width: 7, height: 7, rx: node.kind === "topic" ? 3.5 : 2 }),
-    drawn("text", { class: "label", x: node.kind === "topic" ? 26 : 22, y: 18 }, name),
-    drawn("text", { class: "count", x: node.kind === "topic" ? 26 : 22, y: 34 }),
-    drawn("text", { class: "rate", x: NODE.width - (node.kind === "topic" ? 16 : 10), y: 34, "text-anchor": "end" }));
+    drawn("text", { class: "label", x: inset, y: 18 }, name),
+    drawn("rect", { class: "layer", x: inset, y: 26, width: 7, height: 7, rx: node.kind === "topic" ? 3.5 : 2 }),
+    drawn("text", { class: "count", x: inset + 12, y: 33.5 }),
+    drawn("text", { class: "rate", x: NODE.width - inset, y: 33.5, "text-anchor": "end" }));
   remember(node.id, box);
   return box;
 }
@@ -145,7 +146,7 @@ function text(box, part, words) {
 // A name that is too long for its box ends in an ellipsis; its title has all of it.
 function fit(label) {
   const box = label.parentNode.querySelector(".box");
-  const most = box.width.baseVal.value - label.x.baseVal[0].value - 8;
+  const most = box.width.baseVal.value - label.x.baseVal[0].value - 6;
   const name = label.textContent;
   for (let length = name.length - 1; length > 3 && label.getComputedTextLength() > most; length -= 1) label.textContent = `${name.slice(0, length)}…`;
 }

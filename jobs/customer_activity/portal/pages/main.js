@@ -11,6 +11,7 @@ import { showAlerts, showQuality } from "./quality.js";
 
 const FLOW_MILLIS = 2000, ALERTS_MILLIS = 5000, QUALITY_MILLIS = 15_000;
 const THEME = "theme";
+const looks = [];
 let listening = null, chosen = null, hasChanges = false;
 
 function choose(id, { isNew = true } = {}) {
@@ -45,6 +46,7 @@ async function loadChanges() {
 
 function heard(name, data) {
   if (name === "refused") return askForToken("");
+  if (name === "role") document.documentElement.dataset.role = data.role;
   if (name === "freshness" || name === "restoring") {
     fresh.tell(data);
     if (name === "freshness" && !hasChanges) loadChanges();
@@ -56,14 +58,17 @@ function heard(name, data) {
   }
 }
 
+// Asks again and again while somebody looks.
 function again(millis, path, show) {
+  let waiting = null;
   const look = async () => {
+    clearTimeout(waiting);
     if (!document.hidden && !byId("content").hidden) {
       try { show(await ask(path)); } catch { /* fresh.js says that the portal does not answer */ }
     }
-    setTimeout(look, millis);
+    waiting = setTimeout(look, millis);
   };
-  look();
+  looks.push(look);
 }
 
 function askForToken(words) {
@@ -88,6 +93,7 @@ async function enter(words = "") {
   customer.open(null);
   if (location.hash) fromAddress();
   if (chosen === null) connect();
+  looks.forEach(look => look());
 }
 
 function theme() {
@@ -110,9 +116,9 @@ byId("sign-in").addEventListener("submit", event => {
   enter("This token is not known here.");
 });
 byId("leave").addEventListener("click", () => { askForToken(""); location.reload(); });
-document.addEventListener("visibilitychange", () => { if (!byId("content").hidden) { hasChanges = false; connect(); } });
+document.addEventListener("visibilitychange", () => { if (!byId("content").hidden) { hasChanges = false; connect(); looks.forEach(look => look()); } });
 addEventListener("hashchange", fromAddress);
-await enter();
 again(FLOW_MILLIS, "/flow", answer => showFlow(answer.flow, answer.error));
 again(QUALITY_MILLIS, "/quality", answer => showQuality(answer.quality, answer.error));
 again(ALERTS_MILLIS, "/alerts?limit=8", answer => showAlerts(answer.alerts, choose));
+await enter();
