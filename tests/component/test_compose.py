@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,14 +19,14 @@ from customer_activity import cli
 from customer_activity import settings as product
 from customer_activity.demo.broker import node
 from customer_activity.demo.run import local_airflow
-from support import images
+from support import images, monitoring
 from support.images import PROJECT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
 OWN_PORT = re.compile(r"127\.0\.0\.1:\$\{[A-Z_]+:-\d+\}:\d+")
-PINNED = re.compile(r"[\w./-]+:(RELEASE\.)?\d+[.-]\d+[\w.-]*")
+PINNED = re.compile(r"[\w./-]+:(RELEASE\.|v)?\d+[.-]\d+[\w.-]*")
 MAY_BE_SECRET = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|CREDENTIAL|CONN", re.IGNORECASE)
 IN_SECRETS = re.compile(r"/run/secrets/([\w.]+)")
 ONE_SHOT = "on-failure"
@@ -172,7 +173,11 @@ def test_its_ports_are_on_this_machine_alone(service: str) -> None:
 
 
 def test_only_pages_have_a_port() -> None:
-    assert {name for name, service in SERVICES.items() if "ports" in service} == {"airflow-api-server", "minio"}
+    assert {name for name, service in SERVICES.items() if "ports" in service} == {
+        "airflow-api-server",
+        "grafana",
+        "minio",
+    }
 
 
 def test_its_secrets_are_files_that_it_is_given(service: str) -> None:
@@ -188,7 +193,8 @@ def test_its_secrets_are_files_that_it_is_given(service: str) -> None:
 def test_a_part_is_given_no_secret_that_it_has_no_use_for() -> None:
     for service, entry in SERVICES.items():
         said = f"{entry.get('command', '')} {entry.get('entrypoint', '')}".split()
-        scripts = [*said, "infra/compose/bin/with-keys"]
+        read_there = (file for folder in mounts(service).values() for file in folder.glob("*.yml"))
+        scripts = [*said, *map(str, read_there), "infra/compose/bin/with-keys"]
         text = "".join((PROJECT / name).read_text(encoding="utf-8") for name in scripts if (PROJECT / name).is_file())
         read = f"{' '.join(variables(service).values())} {entry.get('healthcheck', {}).get('test', '')}"
         if "SPARK_CONF_DIR" in variables(service):
@@ -290,6 +296,53 @@ def test_the_driver_may_finish_a_batch_before_its_container_ends() -> None:
     assert int(SERVICES["airflow-supervisor"]["stop_grace_period"].removesuffix("s")) >= seconds + 30
 
 
+def mounts(service: str) -> dict[str, Path]:
+    """Return the project's folders that a service sees, by where it sees them."""
+    told = (volume.split(":") for volume in SERVICES[service].get("volumes", []) if volume.startswith("./"))
+    return {there: PROJECT / here for here, there, how in told if how == "ro"}
+
+
+def seen(service: str, path: str) -> Path:
+    """Return which of our files a service sees at a path."""
+    (found,) = (
+        here / Path(path).relative_to(there) for there, here in mounts(service).items() if path.startswith(there)
+    )
+    return found
+
+
+@pytest.mark.parametrize("service", ["prometheus", "alertmanager"])
+def test_who_watches_finds_its_files(service: str) -> None:
+    (config,) = re.findall(r"--config.file=(\S+)", SERVICES[service]["command"])
+    read = yaml.safe_load(seen(service, config).read_text(encoding="utf-8"))
+    assert all((seen(service, config).parent / name).is_file() for name in read.get("rule_files", []))
+
+
+def test_grafana_finds_its_files() -> None:
+    told = variables("grafana")
+    folder = seen("grafana", told["GF_PATHS_PROVISIONING"])
+    (provider,) = yaml.safe_load((folder / "dashboards" / "customer-activity.yml").read_text(encoding="utf-8"))[
+        "providers"
+    ]
+    assert seen("grafana", provider["options"]["path"]) == monitoring.DASHBOARD.parent
+    assert seen("grafana", told["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]) == monitoring.DASHBOARD
+    sources = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text(encoding="utf-8"))["datasources"]
+    shown = json.loads(monitoring.DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    assert {panel["datasource"]["uid"] for panel in shown if "datasource" in panel} <= {each["uid"] for each in sources}
+
+
+def test_who_watches_knows_where_the_others_are() -> None:
+    told = "".join(file.read_text(encoding="utf-8") for file in monitoring.FOLDER.rglob("prometheus.yml"))
+    addresses = set(re.findall(r"(?:http://|\")([a-z-]+):(\d+)", told))
+    assert addresses == {
+        ("airflow-supervisor", str(product.Settings().metrics_port)),
+        ("alertmanager", "9093"),
+        ("localhost", "9090"),
+        ("prometheus", "9090"),
+    }
+    assert {name for name, _ in addresses} - {"localhost"} <= SERVICES.keys()
+    assert variables("airflow-supervisor")["ACTIVITY_METRICS_ADDRESS"] == "0.0.0.0"  # noqa: S104 - within Compose
+
+
 def test_kafka_is_told_what_the_tests_broker_is(settings: product.Settings, tmp_path: Path) -> None:
     text = node.configure(settings.model_copy(update={"broker_dir": tmp_path})).read_text(encoding="utf-8")
     local = dict(line.split("=", 1) for line in text.splitlines())
@@ -312,6 +365,5 @@ def test_what_a_driver_needs_to_go_on_outlives_its_container() -> None:
     places = [volume.partition(":")[2] for volume in SERVICES["airflow-supervisor"]["volumes"]]
     run_dir = Path(variables("airflow-supervisor")["ACTIVITY_RUN_DIR"])
     assert any(run_dir.is_relative_to(place) for place in places)
-    assert {volume.partition(":")[0] for s in SERVICES.values() for volume in s.get("volumes", [])} == set(
-        COMPOSE["volumes"]
-    )
+    volumes = {volume.partition(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    assert {volume for volume in volumes if not volume.startswith("./")} == set(COMPOSE["volumes"])

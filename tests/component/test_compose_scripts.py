@@ -341,7 +341,8 @@ def test_it_makes_every_secret_that_compose_hands_out(make_secrets: MakeSecrets)
     made = make_secrets()
     assert {f"infra/compose/secrets/{name}" for name in made} == {secret["file"] for secret in wanted.values()}
     assert len(set(made.values())) == len(made)
-    assert min(len(value) for value in made.values()) >= 43  # 32 bytes
+    random = {name: value for name, value in made.items() if not name.endswith("_webhook")}  # which people write
+    assert min(len(value) for value in random.values()) >= 43  # 32 bytes
     assert not [name for name, value in made.items() if value != value.strip()]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,10 +14,6 @@ import pytest
 from customer_activity import topology
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
-from customer_activity.engine.observability import QueryStatus
-from customer_activity.inspection import topics
-from customer_activity.inspection.topics import Topic
-from customer_activity.lake import delta
 from customer_activity.metrics import page, serving
 from customer_activity.metrics.listed import METRICS
 from customer_activity.metrics.looks import Looking
@@ -27,58 +22,17 @@ from customer_activity.metrics.pacing import Paced
 from customer_activity.quality import results
 from customer_activity.quality.judging import Judged, Outcome
 from customer_activity.quality.rules import load
-from customer_activity.settings import PROJECT, Settings
+from customer_activity.settings import PROJECT
 from support import scraped
-from support.living import LivingPipeline
+from support.observed import World, now_ms, observed
 from support.records import Record, profile, purchase
 from support.scraped import Scraped
 from support.streams import Query
-from support.without_jvm import without_jvm
 
 PAGE = (PROJECT / "docs" / "METRICS.md").read_text(encoding="utf-8")
 DAY = 86_400_000
 LATE = ("event_time", "late_events")
 PERSONAL = ("customer", "name", "email", "address", "purchase", "key")
-
-
-@dataclass
-class World:
-    """A lake with all streams that move metrics, and what serves them; each step is scraped before and after."""
-
-    pipeline: LivingPipeline
-    epochs: dict[str, int]
-    observe: Callable[..., None] = lambda *_: None
-    status: dict[str, QueryStatus] = field(default_factory=dict)
-
-    @property
-    def settings(self) -> Settings:
-        return self.pipeline.settings
-
-    def hop(self, *streams: str) -> None:
-        """Let streams take what is there, and tell as a driver does."""
-        for stream in streams:
-            batch = self.pipeline.hop(stream)
-            self.observe(batch, 0.2)
-            status = self.status.setdefault(stream, QueryStatus(stream, state="running"))
-            status.finished(batch.batch_id, batch.rows, 0.2, batch.phases, batch.placement)
-            status.write(self.settings.run_dir)
-
-    def send(self, *records: Record) -> None:
-        self.pipeline.sent += [self.pipeline.log.append(record, 0) for record in records]
-
-    def topics(self, names: list[str]) -> dict[str, Topic]:
-        """Stand in for Kafka's offsets."""
-        found: dict[str, Topic] = {}
-        for name in names:
-            records = self.pipeline.log.entries.get((name, 0), [])
-            newest = max((record.timestamp_ms for record in records), default=None)
-            at = None if newest is None else datetime.fromtimestamp(newest / 1000, UTC)
-            found[name] = Topic(name, {0: (0, len(records))}, at)
-        return found
-
-
-def now_ms() -> int:
-    return int(datetime.now(UTC).timestamp() * 1000)
 
 
 def begins(world: World) -> None:
@@ -219,30 +173,22 @@ class Seen(NamedTuple):
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """Take all steps, once, with the product's own batches, looks and server."""
-    folder = tmp_path_factory.mktemp("metrics")
-    topology.switch_on(["late_events"])
-    settings = Settings(lake=str(folder / "lake"), run_dir=folder / "run", metrics_port=0, max_bad_share=1.0)
-    delta.ensure_tables(settings.lake)
     found: dict[Callable[[World], None], tuple[Scraped, Scraped]] = {}
     hours = itertools.count(3_600.0, 3_600.0)  # between two steps: each finds that a look is due
     now = [0.0]
-    with without_jvm() as nobody, pytest.MonkeyPatch.context() as patch:
-        world = World(LivingPipeline(nobody, settings), dict.fromkeys(topology.names(), 1))  # type: ignore[arg-type]
-        patch.setattr(topics, "topics", lambda _settings, names: world.topics(names))
-        looking = Looking(settings, world.epochs)
+    with observed(tmp_path_factory.mktemp("metrics")) as world:
+        looking = Looking(world.settings, world.epochs)
         paced = Paced(looking.take, clock=lambda: now[0])
-        with serving.exported(settings, world.epochs, paced) as world.observe:
+        with serving.exported(world.settings, world.epochs, paced) as world.observe:
             before: Scraped = {}
             for step in STEPS:
                 looking.counted.clear()  # rows of local state are counted again
                 step(world)
                 now[0] = next(hours)
-                after = scraped.scrape(settings)
+                after = scraped.scrape(world.settings)
                 found[step] = before, after
                 before = after
-            yield Seen(found, scraped.families(settings))
-        world.pipeline.close()
-    topology.switch_on([])
+            yield Seen(found, scraped.families(world.settings))
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
