@@ -21,8 +21,7 @@ from customer_activity.settings.project import IS_INSTALLED, PROJECT
 from customer_activity.storage import locations, s3
 
 # Settings that name a file of secrets; no setting is one itself.
-SECRETS = frozenset({"kafka_config", "mask_key_file"})
-SECRETS = frozenset({"kafka_config", "portal_tokens"})  # settings that name a file of secrets; no setting is one itself
+SECRETS = frozenset({"kafka_config", "mask_key_file", "portal_tokens"})
 
 # As Spark takes them; one that it would not is refused before a JVM is started for it.
 MASTER = re.compile(
