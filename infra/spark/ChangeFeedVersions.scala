@@ -2,6 +2,7 @@ package customeractivity
 
 import java.io.{BufferedReader, FileNotFoundException, InputStreamReader}
 import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.{Callable, Executors}
 import java.util.{Map => JavaMap, Set => JavaSet}
 
 import scala.jdk.CollectionConverters._
@@ -37,6 +38,12 @@ class ChangeFeedVersions extends TableProvider {
 
 object ChangeFeedVersions {
   val Schema: StructType = new StructType().add("_commit_version", "long")
+
+  /** How often a log is listed in which the next version is not there. */
+  val ListSeconds = 60L
+
+  /** Entries that are read at once where each answer takes its time. */
+  val Readers = 32
 }
 
 private class VersionsTable(options: CaseInsensitiveStringMap) extends Table with SupportsRead {
@@ -67,9 +74,10 @@ private class Versions(options: CaseInsensitiveStringMap, conf: Configuration)
   private val maxBytes = options.getLong("maxBytesPerTrigger", Long.MaxValue)
   private val log = new Path(options.get("path"), "_delta_log")
   private val files = log.getFileSystem(conf)
+  private val isLocal = files.getUri.getScheme == "file"
   private val json = new ObjectMapper()
   private var last = Long.MaxValue // of a query that ends with what is there when it starts
-  private var listAt = 0L
+  private var listAt = Option.empty[Long] // nanoseconds
 
   override def initialOffset(): Offset = new Before(tableId, first)
 
@@ -103,28 +111,41 @@ private class Versions(options: CaseInsensitiveStringMap, conf: Configuration)
   override def stop(): Unit = ()
 
   /** The last version of a batch that begins with this one: whole versions, within the limits unless one has more. */
-  private def admitted(next: Long): Long = {
-    var (upto, filesSoFar, bytesSoFar) = (next, 0L, 0L)
-    while (upto < last && isThere(upto + 1)) {
-      if (upto == next) { val (f, b) = added(next); filesSoFar = f; bytesSoFar = b }
-      val (moreFiles, moreBytes) = added(upto + 1)
-      filesSoFar += moreFiles
-      bytesSoFar += moreBytes
-      if (filesSoFar > maxFiles || bytesSoFar > maxBytes) return upto
-      upto += 1
+  private def admitted(next: Long): Long =
+    if (next == last || !isThere(next + 1)) next
+    else {
+      val has: Long => Boolean = if (isLocal) isThere else listed.toSet
+      val versions = Iterator.iterate(next)(_ + 1).takeWhile(version => version <= last && has(version))
+      var (upto, count, bytes) = (next - 1, 0L, 0L)
+      for ((moreFiles, moreBytes) <- sizes(versions)) {
+        count += moreFiles
+        bytes += moreBytes
+        if (upto >= next && (count > maxFiles || bytes > maxBytes)) return upto
+        upto += 1
+      }
+      upto
     }
-    upto
-  }
+
+  /** Files and bytes that some commits add, in order; of a bucket many entries are asked for at once. */
+  private def sizes(versions: Iterator[Long]): Iterator[(Long, Long)] =
+    if (isLocal) versions.map(added)
+    else
+      versions.grouped(8 * ChangeFeedVersions.Readers).flatMap { group =>
+        val pool = Executors.newFixedThreadPool(ChangeFeedVersions.Readers)
+        val reads = group.map(version => (() => added(version)): Callable[(Long, Long)])
+        try pool.invokeAll(reads.asJava).asScala.map(_.get)
+        finally pool.shutdownNow()
+      }
 
   /**
    * The newest version where the log has lost the next one. What is lost is told by who reads the batch; a stream that
-   * took it for not written yet would wait for ever. A listing costs more than a look, and is made every few seconds.
+   * took it for not written yet would wait for ever. A listing costs more than a look, so it is made once a minute.
    */
   private def newestBehindGap(next: Long): Option[Long] = {
     val now = System.nanoTime()
-    if (now < listAt) None
+    if (listAt.exists(now - _ < 0)) None
     else {
-      listAt = now + 5000000000L
+      listAt = Some(now + ChangeFeedVersions.ListSeconds * 1000000000L)
       listed.filter(version => version >= next && version <= last).maxOption
     }
   }
@@ -134,8 +155,10 @@ private class Versions(options: CaseInsensitiveStringMap, conf: Configuration)
   private def isThere(version: Long): Boolean = files.exists(entry(version))
 
   private def listed: Iterator[Long] =
-    try files.listStatus(log).iterator.map(_.getPath.getName).filter(_.matches("\\d{20}\\.json")).map(_.take(20).toLong)
-    catch { case _: FileNotFoundException => Iterator.empty }
+    try {
+      val names = if (isLocal) LocalNames.of(log) else files.listStatus(log).map(_.getPath.getName)
+      names.iterator.filter(_.matches("\\d{20}\\.json")).map(_.take(20).toLong)
+    } catch { case _: FileNotFoundException => Iterator.empty }
 
   /** How many files and bytes a commit adds to the change feed; none where its entry has gone meanwhile. */
   private def added(version: Long): (Long, Long) =

@@ -12,6 +12,21 @@ import io.delta.storage.LocalLogStore
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, Path}
 
+/** What a folder of a local disk has, by names alone: no file is looked at. */
+private object LocalNames {
+
+  /** Delta takes a folder that is not there for a table that is not; whatever else is wrong must not look like that. */
+  def of(folder: Path): Array[String] =
+    try {
+      Using.resource(Files.newDirectoryStream(Paths.get(folder.toUri.getPath)))(
+        _.iterator.asScala.map(_.getFileName.toString).toArray
+      )
+    } catch {
+      case _: NoSuchFileException => throw new FileNotFoundException(s"No such file or directory: $folder")
+      case fault: DirectoryIteratorException => throw fault.getCause
+    }
+}
+
 /**
  * Delta's log store for a local disk, with a listing that does not grow with what lies before its start.
  *
@@ -25,19 +40,8 @@ class LazyLocalLogStore(conf: Configuration) extends LocalLogStore(conf) {
   /** The files of the folder from this name on, in order; one that goes meanwhile is left out, as in a listing. */
   override def listFrom(path: Path, conf: Configuration): JavaIterator[FileStatus] = {
     val folder = path.getFileSystem(conf).makeQualified(path.getParent)
-    names(folder).filter(_ >= path.getName).sorted.iterator.flatMap(status(folder, _)).asJava
+    LocalNames.of(folder).filter(_ >= path.getName).sorted.iterator.flatMap(status(folder, _)).asJava
   }
-
-  /** Delta takes a folder that is not there for a table that is not; whatever else is wrong must not look like that. */
-  private def names(folder: Path): Array[String] =
-    try {
-      Using.resource(Files.newDirectoryStream(Paths.get(folder.toUri.getPath)))(
-        _.iterator.asScala.map(_.getFileName.toString).toArray
-      )
-    } catch {
-      case _: NoSuchFileException => throw new FileNotFoundException(s"No such file or directory: $folder")
-      case fault: DirectoryIteratorException => throw fault.getCause
-    }
 
   private def status(folder: Path, name: String): Option[FileStatus] = {
     val path = new Path(folder, new Path(null, null, name)) // of a name with a colon `Path` would make a scheme
