@@ -38,6 +38,7 @@ COMMANDS = {  # name: where it is written
     "catalogue": "catalogue:app",
     "quality": "quality:quality",
     "portal": "portal:portal",
+    "report": "report:report",
     "quarantine": "quarantine:app",
     "driver": "driver:app",
 }

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.quality import documents
-from customer_activity.quality.judging import Judge, Outcome, expectation_of
+from customer_activity.quality.judging import Judge, expectation_of
 from customer_activity.quality.rules import Rule, Severity, Suite
+from customer_activity.quality.verdicts import Outcome
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WHY = "It would mean that somebody counts twice."

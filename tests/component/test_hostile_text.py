@@ -27,8 +27,9 @@ from customer_activity.engine import gate, observability
 from customer_activity.errors import TerminalError
 from customer_activity.inspection import status
 from customer_activity.inspection.doctor import Finding
-from customer_activity.quality.judging import Judged, Outcome
+from customer_activity.quality.judging import Judged
 from customer_activity.quality.run import Report, Verdict
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings

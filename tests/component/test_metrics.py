@@ -20,8 +20,9 @@ from customer_activity.metrics.looks import Looking
 from customer_activity.metrics.metric import Kind, Metric
 from customer_activity.metrics.pacing import Paced
 from customer_activity.quality import results
-from customer_activity.quality.judging import Judged, Outcome
+from customer_activity.quality.judging import Judged
 from customer_activity.quality.rules import load
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.settings import PROJECT
 from support import scraped
 from support.observed import World, now_ms, observed

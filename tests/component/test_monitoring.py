@@ -26,8 +26,9 @@ from customer_activity.metrics.listed import METRICS
 from customer_activity.metrics.looks import Looking
 from customer_activity.metrics.pacing import Paced
 from customer_activity.quality import results
-from customer_activity.quality.judging import Judged, Outcome
+from customer_activity.quality.judging import Judged
 from customer_activity.quality.rules import load
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.supervision import endpoint
 from support import monitoring, tables
 from support.monitoring import FOLDER

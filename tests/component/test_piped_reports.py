@@ -19,9 +19,10 @@ from customer_activity.lake.layout import Layout
 from customer_activity.maintenance.maintenance import Tended
 from customer_activity.maintenance.on_demand import Maintained
 from customer_activity.operations.migration import Migrated
-from customer_activity.quality.judging import Judged, Outcome
+from customer_activity.quality.judging import Judged
 from customer_activity.quality.run import Report as Judgement
 from customer_activity.quality.run import Verdict
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.quarantine.contents import Group
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt

@@ -10,9 +10,10 @@ import pytest
 
 from customer_activity.commands import quality
 from customer_activity.engine import gate
-from customer_activity.quality.judging import Judged, Outcome
+from customer_activity.quality.judging import Judged
 from customer_activity.quality.rules import Severity
 from customer_activity.quality.run import Report, Verdict
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.settings import Settings
 from support import command
 from support.reports import rule

@@ -13,7 +13,7 @@ from customer_activity.engine import merge_tasks
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.merge_tasks import Work
 from customer_activity.settings import PROJECT
-from customer_activity.streams.current import activity, profiles, summaries
+from customer_activity.streams.current import activity, masked, profiles, summaries
 
 HEAVY = ("pyspark", "py4j", "delta", "moto", "great_expectations")
 COLLECT = f"""
@@ -48,7 +48,7 @@ def test_what_executors_import_is_light(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "stream", [each.STREAM for each in (activity, profiles, summaries)], ids=lambda it: it.spec.name
+    "stream", [each.STREAM for each in (activity, masked, profiles, summaries)], ids=lambda it: it.spec.name
 )
 def test_what_executors_are_given_to_merge_is_light(stream: CurrentRows) -> None:
     """It names the module of its stream, which they import."""

@@ -16,8 +16,8 @@ from customer_activity.errors import LakeOfAnotherRelease
 from customer_activity.kafka import clients
 from customer_activity.lake import layout
 from customer_activity.operations.migration import migrate
-from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.settings import Settings
 from support import kept_lakes
 from support.broker import assert_verified, drain, rows

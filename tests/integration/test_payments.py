@@ -13,8 +13,8 @@ from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.commands.verify import others
 from customer_activity.kafka import topics
-from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
 from support.broker import rows, send

@@ -14,8 +14,8 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.quality import verdicts
-from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import Report, run
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
 from support.damages import DAMAGES, HISTORY, VIEW_DAMAGES, set_, without

@@ -22,8 +22,8 @@ from customer_activity.lake.numbering import Numbering
 from customer_activity.lease import lease
 from customer_activity.maintenance import replays
 from customer_activity.maintenance.scheduler import Scheduler
-from customer_activity.quality.judging import Outcome
 from customer_activity.quality.run import run
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.quarantine import contents
 from customer_activity.quarantine import replay as replay_module
 from customer_activity.quarantine.contents import Selection

@@ -15,9 +15,9 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.kafka import clients
 from customer_activity.kafka.marker import Marker
 from customer_activity.quality import outside
-from customer_activity.quality.judging import Outcome
 from customer_activity.quality.outside import View
 from customer_activity.quality.run import Report
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
 from customer_activity.verification.records import RawRecord

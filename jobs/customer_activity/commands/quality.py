@@ -12,10 +12,10 @@ from rich.text import Text
 
 from customer_activity.engine import gate
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
-from customer_activity.quality.judging import Outcome
 from customer_activity.quality.rules import Severity
 from customer_activity.quality.run import Report, Verdict
 from customer_activity.quality.run import run as judge
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.terminal import console
 
 NICE = 10  # the streams come first

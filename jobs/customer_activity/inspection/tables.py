@@ -20,8 +20,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The column of a table that holds the Kafka timestamp of the input it reflects, where there is one.
 TIME_COLUMN = {table: "kafka_timestamp" for table in Table if "kafka_timestamp" in arrow_schema(table).names} | {
     Table.SUMMARIES: "last_kafka_timestamp",
-    Table.ACTIVITY_CHANGES: "as_of",
-    Table.ACTIVITY: "as_of",
+    **{table: "as_of" for table in Table if "as_of" in arrow_schema(table).names},
 }
 
 

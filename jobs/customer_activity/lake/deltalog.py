@@ -62,6 +62,14 @@ def is_whole(lake: str, table: Table, version: int) -> bool:
     return entries.issuperset(range(begin + 1, version + 1))
 
 
+def first_whole_version(lake: str, table: Table) -> int | None:
+    """Return the oldest version that a log has all of; None where it has none with an entry of its own."""
+    names = _names(lake, table)
+    entries = {int(name[:20]) for name in names if ENTRY.fullmatch(name)}
+    checkpoints = {int(name[:20]) for name in names if CHECKPOINT.match(name)}
+    return min(entries & (checkpoints | {0}), default=None)
+
+
 def _names(lake: str, table: Table) -> Sequence[str]:
     files, folder = filesystem(table_path(lake, table))
     log = f"{folder}/_delta_log"

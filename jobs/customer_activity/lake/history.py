@@ -72,6 +72,23 @@ def archived_entries(lake: str, table: Table) -> Iterator[dict[str, Any]]:
                 yield from filter(None, map(_line, stream.read().splitlines()))
 
 
+def backwards(lake: str, table: Table, upto: int) -> Iterator[dict[str, Any]]:
+    """Yield what each commit said, with its version, from one version back: from the log, then from what is kept."""
+    version = upto + 1
+    for said in log_entries(lake, table, upto):
+        version = said["version"]
+        yield said
+    files, folder = filesystem(history_path(lake, table))
+    kept = [entry.path for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True))]
+    for path in sorted((path for path in kept if path.endswith(SUFFIX)), reverse=True):
+        with files.open_input_stream(path) as stream:
+            lines = stream.read().splitlines()
+        for said in filter(None, map(_line, reversed(lines))):
+            if said["version"] < version:  # an interrupted shortening leaves some in both
+                version = said["version"]
+                yield said
+
+
 def _line(line: bytes) -> dict[str, Any] | None:
     """Return what a line says; None for one that was cut off."""
     try:

@@ -15,8 +15,7 @@ from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.inspection.status import Report
 from customer_activity.metrics import readiness
-from customer_activity.quality import results
-from customer_activity.quality.results import Result
+from customer_activity.quality.newest import Newest, Result
 from customer_activity.settings import Settings
 from customer_activity.state import local
 from customer_activity.supervision import driver
@@ -85,7 +84,7 @@ class Looking:
     settings: Settings
     epochs: Mapping[str, int]
     counted: dict[str, tuple[float, int]] = field(default_factory=dict)  # rows of a state, and from when on again
-    judged: results.Newest = field(default_factory=results.Newest)
+    judged: Newest = field(default_factory=Newest)
 
     def take(self) -> Look:
         """Look at everything once.

@@ -10,7 +10,6 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 from customer_activity.errors import SettingsError
 from customer_activity.quality.rules import Rule, Severity, filled
 from customer_activity.quality.snapshot import PERSONAL
+from customer_activity.quality.verdicts import Outcome
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -35,14 +35,6 @@ for chatty in ("great_expectations", "great_expectations.validator.validator"):
 EXAMPLES = 5
 NOT_JUDGED = "it could not be judged"  # what is said instead of a library's words about a column of a person
 SEVERITIES = {Severity.HOLD: FailureSeverity.CRITICAL, Severity.WARN: FailureSeverity.WARNING}
-
-
-class Outcome(StrEnum):
-    """What came of a rule."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    ERROR = "error"
 
 
 class Judged(NamedTuple):

@@ -20,10 +20,11 @@ from customer_activity.engine import gate
 from customer_activity.errors import ActivityError, JudgingBusy, SettingsError
 from customer_activity.lake import corrections
 from customer_activity.quality import accounting, documents, outside, results, snapshot
-from customer_activity.quality.judging import Judge, Judged, Outcome, described, expectation_of
+from customer_activity.quality.judging import Judge, Judged, described, expectation_of
 from customer_activity.quality.pins import Pins, pin
 from customer_activity.quality.rules import Rule, Severity, Suite, chosen, load
 from customer_activity.quality.snapshot import PERSONAL
+from customer_activity.quality.verdicts import Outcome
 from customer_activity.settings import Settings
 
 MOST_ROWS = 10_000  # of a query's result: whoever has more of them has seen enough

@@ -6,6 +6,7 @@ Nothing here imports Great Expectations, which takes seconds and a hundred megab
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
@@ -16,6 +17,14 @@ from customer_activity.engine import gate
 
 KEPT = timedelta(days=1)  # a rule that was not judged for so long before the newest run is not there any more
 SHOWN = ("rule", "suite", "severity", "outcome", "found", "observed", "judged_at", "run_id")
+
+
+class Outcome(StrEnum):
+    """What came of a rule."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
 
 
 class Verdicts(NamedTuple):

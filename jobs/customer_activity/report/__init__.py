@@ -1,0 +1,1 @@
+"""`activity report`: what the pipeline did over some hours, from the lake alone, as a page that needs nothing else."""
