@@ -8,6 +8,7 @@ events and by time.
 `judge`: `ops/quality_results` in the lake, the Data Docs, and the gate: a failed rule of severity `hold` shuts it. The
 task's page links to the Data Docs.
 `prove`, once an hour: a thousand customers, recomputed from the input, compared with silver, gold and the view.
+`report`, once an hour: a page about the last day, beside the Data Docs; the task's page links to it.
 
 ### Impact of failure
 A failed `judge` says which rules failed and by how much. While the gate is shut nothing is published to the view
@@ -27,7 +28,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, task
 
 from activity_dags.command import ActivityOperator
 from activity_dags.conventions import arguments_of, gold
-from activity_dags.judging import JudgeOperator
+from activity_dags.judging import JudgeOperator, ReportOperator
 from activity_dags.pipelines import declared
 
 for pipeline in declared():
@@ -51,4 +52,4 @@ for pipeline in declared():
         prove = ActivityOperator(
             pipeline=pipeline, task_id="prove", arguments=["verify", "--sample", "1000", "--seed", seed], **again
         )
-        on_the_hour() >> prove
+        on_the_hour() >> [prove, ReportOperator(pipeline=pipeline, task_id="report", **again)]

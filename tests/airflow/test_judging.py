@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from activity_dags.judging import JudgeOperator, PagesLink
+from activity_dags.judging import JudgeOperator, PagesLink, ReportOperator
 from activity_dags.pipelines import DEFAULT, Pipeline
 
 
@@ -39,3 +39,11 @@ def test_a_rule_that_fails_is_named_and_its_pages_are_a_click_away(program: Any)
     with pytest.raises(AirflowFailException, match="purchases_count_once"):
         judge.execute({})
     assert PagesLink().get_link(judge, ti_key=None) == "file:///q/index.html"
+
+
+def test_the_reports_button_leads_to_its_page(program: Any) -> None:
+    program.answers(report=[{"lines": ["report: https://dq.example.org/report.html"]}])
+    report = ReportOperator(pipeline=Pipeline(DEFAULT), task_id="report")
+    report.execute({})
+    (link,) = report.operator_extra_links
+    assert (link.name, link.get_link(report, ti_key=None)) == ("Report", "https://dq.example.org/report.html")

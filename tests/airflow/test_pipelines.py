@@ -81,6 +81,7 @@ def test_each_has_a_set_of_dags_with_ids_of_their_own() -> None:
             "DriverOperator": 1,
             "JudgeOperator": 1,
             "RebuildOperator": 1,
+            "ReportOperator": 1,
         }
 
 

@@ -211,6 +211,8 @@ def test_the_command_writes_the_page_or_prints_the_figures(
     runner = CliRunner()
     assert runner.invoke(cli.app, ["report"]).output.strip() == f"report: {reported.quality_docs}/report.html"
     assert Path(reported.quality_docs, "report.html").exists()
+    monkeypatch.setenv("ACTIVITY_QUALITY_URL", "https://dq.example.org")
+    assert runner.invoke(cli.app, ["report"]).output.strip() == "report: https://dq.example.org/report.html"
     told = runner.invoke(cli.app, ["report", "--json", "--out", str(tmp_path / "other.html")])
     assert json.loads(told.stdout)["landed"] == 7 * 630
     assert (tmp_path / "other.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")

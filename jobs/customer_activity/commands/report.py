@@ -38,4 +38,5 @@ def report(
     if json:
         console.print_json(figures.as_data(found))
     else:
-        console.say(f"report: {place}")
+        served = f"{settings.quality_url}/{PAGE}" if settings.quality_url and out is None else place
+        console.say(f"report: {served}")
