@@ -21,6 +21,7 @@ from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from activity_dags import place, program
+from activity_dags.links import PortalLink
 from activity_dags.pipelines import Pipeline
 from activity_dags.watching import WELL, DriverTrigger
 
@@ -41,6 +42,7 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
     """
 
     external_id_key = "driver"
+    operator_extra_links = (PortalLink(),)
     ui_color = "#dcebf5"
 
     def __init__(self, *, pipeline: Pipeline, shift: timedelta, gold: Asset, **kwargs: Any) -> None:

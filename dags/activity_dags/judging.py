@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from airflow.sdk import BaseOperatorLink
 
 from activity_dags.command import ActivityOperator
+from activity_dags.links import PortalLink
 
 SERVED = ("https://", "http://", "s3://", "s3a://")  # where pages are; a link that a browser would run is none
 
@@ -58,7 +59,7 @@ class PagesOperator(ActivityOperator):
 class JudgeOperator(PagesOperator):
     """Run `activity quality`; red with the failed rules' names when one of severity `hold` fails."""
 
-    operator_extra_links = (PagesLink(),)
+    operator_extra_links = (PagesLink(), PortalLink())
     begins = "pages: "
 
     def __init__(self, **kwargs: Any) -> None:
@@ -69,7 +70,7 @@ class JudgeOperator(PagesOperator):
 class ReportOperator(PagesOperator):
     """Run `activity report`."""
 
-    operator_extra_links = (ReportLink(),)
+    operator_extra_links = (ReportLink(), PortalLink())
     begins = "report: "
 
     def __init__(self, **kwargs: Any) -> None:

@@ -5,3 +5,4 @@ set -euo pipefail
 activity broker topics
 activity broker acls pipeline activity
 activity broker acls traffic producers
+activity broker acls portal portal

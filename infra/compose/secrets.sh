@@ -64,14 +64,23 @@ word_in() { sed --quiet 's/.* password="\(.*\)";/\1/p' "$1"; }
 sign_in admin | keep kafka_admin
 sign_in activity | keep kafka_client
 sign_in producers | keep kafka_producers
+sign_in portal | keep kafka_portal
+# It is made of the others: where one of them is new, it is made again.
+if [ -s kafka_users ] && ! grep --quiet user_portal= kafka_users; then rm --force kafka_users; fi
 keep kafka_users <<END
 KafkaServer {
   org.apache.kafka.common.security.plain.PlainLoginModule required
   username="admin" password="$(word_in kafka_admin)"
   user_admin="$(word_in kafka_admin)"
   user_activity="$(word_in kafka_client)"
-  user_producers="$(word_in kafka_producers)";
+  user_producers="$(word_in kafka_producers)"
+  user_portal="$(word_in kafka_portal)";
 };
+END
+keep portal_tokens <<END
+# Who may see what on the portal: docs/PORTAL.md.
+viewer $(random)
+personal-data $(random)
 END
 keep spark_defaults <<END
 spark.authenticate true

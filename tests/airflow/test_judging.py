@@ -24,7 +24,7 @@ def test_its_button_leads_to_the_pages_of_its_run(program: Any, said: list[str],
     program.answers(quality=[{"lines": ["61 of 61 rules passed", *said]}])
     judge = JudgeOperator(pipeline=Pipeline(DEFAULT), task_id="judge")
     judge.execute({})
-    (link,) = judge.operator_extra_links
+    link, _ = judge.operator_extra_links
     assert (link.name, link.get_link(judge, ti_key=None)) == ("Data Docs", leads_to)
     assert program.asked[0][0] == "quality"
 

@@ -177,6 +177,7 @@ def test_only_pages_have_a_port() -> None:
         "airflow-api-server",
         "grafana",
         "minio",
+        "portal",
     }
 
 

@@ -351,7 +351,12 @@ def test_what_belongs_together_agrees(make_secrets: MakeSecrets) -> None:
     assert f":{made['postgres_password']}@" in made["airflow_database"]
     assert f"={made['minio_password']}" in made["minio_keys"]
     assert made["minio_password"] not in made["lake_keys"]
-    for name, user in (("kafka_admin", "admin"), ("kafka_client", "activity"), ("kafka_producers", "producers")):
+    for name, user in {
+        "kafka_admin": "admin",
+        "kafka_client": "activity",
+        "kafka_portal": "portal",
+        "kafka_producers": "producers",
+    }.items():
         word = re.search(rf'username="{user}" password="([^"]+)";', made[name])[1]  # type: ignore[index]
         assert f'user_{user}="{word}"' in made["kafka_users"]
     assert (
@@ -390,7 +395,21 @@ def test_an_account_of_the_lake_that_was_the_stores_root_is_made_anew(make_secre
     assert make_secrets() == made
 
 
-@pytest.mark.parametrize("name", ["kafka_admin", "kafka_client", "kafka_producers"])
+def test_users_of_kafka_that_lack_the_portal_are_made_anew_of_the_others(
+    make_secrets: MakeSecrets, secrets: Path
+) -> None:
+    made = make_secrets()
+    users = secrets / "kafka_users"
+    users.unlink()
+    without = "\n".join(line for line in made["kafka_users"].splitlines() if "user_portal" not in line)
+    users.write_text(without, encoding="utf-8")
+    (secrets / "kafka_portal").unlink()
+    again = make_secrets()
+    assert f'user_portal="{again["kafka_portal"].rpartition("password=")[2][1:-2]}"' in again["kafka_users"]
+    assert {name for name in made if made[name] != again[name]} == {"kafka_portal", "kafka_users"}
+
+
+@pytest.mark.parametrize("name", ["kafka_admin", "kafka_client", "kafka_portal", "kafka_producers"])
 def test_who_signs_in_to_kafka_has_a_file_that_both_clients_take(
     name: str, make_secrets: MakeSecrets, secrets: Path
 ) -> None:
@@ -485,6 +504,7 @@ def test_topics_come_first_and_then_rights(environment: dict[str, str], calls: C
         "activity broker topics",
         "activity broker acls pipeline activity",
         "activity broker acls traffic producers",
+        "activity broker acls portal portal",
     ]
 
 

@@ -134,7 +134,7 @@ def test_a_record_of_somebody_else_on_the_view_topic_is_shown(key: bytes, value:
 
 def test_what_to_do_next_is_safe_to_paste(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for customer_id, shown in (("C 1; rm -rf $HOME", "show 'C 1; rm -rf $HOME'"), (HOSTILE, "show CUSTOMER_ID")):
-        run._print_what_next(customer_id, stays=False, pages=None)
+        run._print_what_next(customer_id, {}, stays=False)
         assert shown in capsys.readouterr().out
 
 

@@ -39,6 +39,7 @@ def test_rights_have_the_names_of_the_deployment(role: str) -> None:
         ("traffic", {"WRITE"}),
         ("reader", {"READ", "DESCRIBE_CONFIGS"}),
         ("consumer", set()),
+        ("portal", {"DESCRIBE"}),
         ("topics", {"CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"}),
     ],
 )
@@ -84,13 +85,13 @@ def test_an_optional_publisher_has_rights_where_it_is_on() -> None:
         assert (wanted & off, wanted & on, topics & read) == (set(), wanted, topics)
 
 
-@pytest.mark.parametrize("role", ["pipeline", "reader"])
+@pytest.mark.parametrize("role", ["pipeline", "reader", "portal"])
 def test_the_readers_group_is_the_clients(role: str) -> None:
     group = clients.reader_config(SETTINGS)["group.id"]
     assert [r.name for r in acls.declared(SETTINGS, role, "anna") if r.kind == "group"] == [group]
 
 
-@pytest.mark.parametrize("role", ["traffic", "reader", "consumer", "topics"])
+@pytest.mark.parametrize("role", ["traffic", "reader", "consumer", "portal", "topics"])
 def test_nobody_but_the_pipeline_may_write_what_it_writes(role: str) -> None:
     written = {SETTINGS.view_topic, SETTINGS.progress_topic}
     rights = acls.declared(SETTINGS, role, "anna")

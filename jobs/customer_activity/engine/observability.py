@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 import stat
 import time
 from collections.abc import Mapping
@@ -82,6 +83,7 @@ class QueryStatus:
         query: which query.
         state: starting, running, held, stopped or failed.
         pid: the driver's process.
+        host: the machine, or the container, that has it.
         updated_at: when this was written, UTC.
         batch_id: the last finished batch.
         batch_rows: rows in it.
@@ -101,6 +103,7 @@ class QueryStatus:
     query: str
     state: str = "starting"
     pid: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=socket.gethostname)
     updated_at: str = field(default_factory=now)
     batch_id: int | None = None
     batch_rows: int = 0

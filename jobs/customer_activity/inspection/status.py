@@ -8,6 +8,7 @@ zero, everything that was on the topics at the beginning has been processed.
 from __future__ import annotations
 
 import json
+import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -215,7 +216,8 @@ def _state(settings: Settings, query: str, progress: checkpoint.Progress | None)
     state, message = status["state"], status["message"]
     age = (datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])).total_seconds()
     is_at_work = state in ("starting", "running", HELD)
-    if is_at_work and not is_alive(status["pid"]):
+    is_here = status.get("host", socket.gethostname()) == socket.gethostname()  # another container has other processes
+    if is_at_work and is_here and not is_alive(status["pid"]):
         state, message = "dead", f"its process {status['pid']} ended and left no message"
     elif is_at_work and age > SILENT_SECONDS:
         state, message = "silent", f"process {status['pid']} has written no status for {age:.0f} s"

@@ -18,7 +18,7 @@ from customer_activity.settings import PROJECT, Settings
 
 ACLS_FILE = PROJECT / "infra" / "kafka" / "acls.yaml"
 FILE_NAME = "infra/kafka/acls.yaml"
-ROLES = ("pipeline", "traffic", "reader", "consumer", "topics")
+ROLES = ("pipeline", "traffic", "reader", "consumer", "portal", "topics")
 SECONDS = 20.0
 KINDS = {
     "topic": ResourceType.TOPIC,

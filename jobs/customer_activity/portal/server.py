@@ -52,17 +52,8 @@ def serve(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=STOP_SECONDS,
         )
-        log.info("the portal is at %s", url(settings))
+        log.info("the portal is at %s", settings.portal_page)
         uvicorn.Server(config).run(sockets=[listening])
-
-
-def url(settings: Settings) -> str:
-    """Where its page is."""
-    host = settings.portal_host
-    if settings.portal_url is not None:
-        return settings.portal_url
-    shown = "localhost" if host in ("127.0.0.1", "0.0.0.0", "::", "::1") else host  # noqa: S104 - compared, not bound
-    return f"http://{shown}:{settings.portal_port}"
 
 
 def application(settings: Settings, allowed: Access) -> ASGIApp:

@@ -9,6 +9,8 @@ from pydantic import Field, StringConstraints, field_validator
 
 from customer_activity.settings.pipeline import Pipeline
 
+HERE = ("127.0.0.1", "0.0.0.0", "::", "::1")  # noqa: S104 - compared, not bound
+
 
 class PortalSettings(Pipeline):
     """What `activity portal` goes by."""
@@ -37,3 +39,12 @@ class PortalSettings(Pipeline):
     @classmethod
     def _absolute_tokens(cls, file: Path | None) -> Path | None:
         return None if file is None else file.expanduser().resolve()
+
+    @property
+    def portal_page(self) -> str:
+        """Where the portal's page is, as a browser is to ask for it."""
+        if self.portal_url is not None:
+            return self.portal_url
+        is_here = self.portal_host in HERE
+        host = f"[{self.portal_host}]" if ":" in self.portal_host else self.portal_host
+        return f"http://{'localhost' if is_here else host}:{self.portal_port}"

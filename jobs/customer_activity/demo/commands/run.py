@@ -40,13 +40,14 @@ def run(
     outcome = live.run(settings, console.out, lines=lines, stays=stays, airflow=airflow)
     if outcome.exit_code in (EXIT_OK, EXIT_CHECK_FAILED):  # the proof ran to its end: there is a gold table to look at
         _print_queries(settings)
-        _print_what_next(outcome.customer_id, stays=stays, pages=local_airflow.url(settings) if airflow else None)
+        pages = _pages(settings, airflow=airflow)
+        _print_what_next(outcome.customer_id, pages, stays=stays)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
 
 
 def stop(ctx: typer.Context) -> None:
-    """Stop traffic, Airflow, streams and broker; leaves no process behind, and succeeds when nothing runs."""
+    """Stop traffic, portal, Airflow, streams and broker; leaves no process behind, and succeeds when nothing runs."""
     ended = parts.stop(console.settings_of(ctx))
     console.out.print(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
 
@@ -54,6 +55,14 @@ def stop(ctx: typer.Context) -> None:
 def _is_ci() -> bool:
     """Whether this runs where nobody looks on: CI services set this variable."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def _pages(settings: Settings, *, airflow: bool) -> dict[str, str]:
+    """Return the pages of what stays up, and what each is for."""
+    portal = {settings.portal_page: "the portal: find a customer, see the row change"}
+    return (portal if parts.is_portal_up(settings) else {}) | (
+        {local_airflow.url(settings): "Airflow: the streams' runs and logs; pause, clear, rebuild"} if airflow else {}
+    )
 
 
 def _print_queries(settings: Settings) -> None:
@@ -64,7 +73,7 @@ def _print_queries(settings: Settings) -> None:
         console.say(query.command)
 
 
-def _print_what_next(customer_id: str | None, *, stays: bool, pages: str | None) -> None:
+def _print_what_next(customer_id: str | None, pages: dict[str, str], *, stays: bool) -> None:
     activity = queries.near(str(Path(sys.executable).with_name("activity")), Path.cwd())
     if stays:
         console.out.print("\nEverything stays up. Go on with:")
@@ -74,7 +83,7 @@ def _print_what_next(customer_id: str | None, *, stays: bool, pages: str | None)
         f"{activity} status{' --watch' if stays else ''}": "each stream: state, lag, freshness",
         f"{activity} show {_argument(customer_id)}": "one customer: gold row, profile, last purchases",
         "make run": "run it again, with new purchases",
-        **({pages: "Airflow: the streams' runs and logs; pause, clear, rebuild"} if stays and pages else {}),
+        **(pages if stays else {}),
         **({"make stop": "stop everything"} if stays else {}),
     }
     for command, meaning in steps.items():

@@ -2,7 +2,8 @@
 
 1. The broker, unless one answers already with all topics there.
 2. The streams, unless they run already: by Airflow, or without it as a process of this one.
-3. The traffic, once the streams wait for it: the data set, or a short burst when the topic has it already.
+3. The traffic, once the streams wait for it: the data set, or a short burst when the topic has it already. Beside it
+   the portal, on which it can be watched.
 4. Watch until the traffic is sent and every stream has read everything.
 5. `activity verify`.
 
@@ -76,7 +77,7 @@ def run(settings: Settings, console: Console, *, lines: int | None, stays: bool,
             stream = None if airflow else parts.start_stream(settings, console, started)
             before = status.report(settings)
             with Tail(settings) as tail:
-                send = partial(parts.start_traffic, settings, before, lines, started)
+                send = partial(_begin, settings, console, before, lines, started)
                 watch(settings, console, Run(began, before, stream, send, tail))
                 changed = tail.newest[-1].customer_id if tail.newest else None
             seconds = time.monotonic() - began
@@ -95,6 +96,15 @@ def run(settings: Settings, console: Console, *, lines: int | None, stays: bool,
         else:
             parts.stop(settings)
     return Outcome(verified.returncode, changed)
+
+
+def _begin(
+    settings: Settings, console: Console, before: Report, lines: int | None, started: ExitStack
+) -> parts.Traffic:
+    """Send the traffic, and have a page to watch what comes of it: the streams wait for it, and for no page."""
+    traffic = parts.start_traffic(settings, before, lines, started)
+    parts.start_portal(settings, console, started)
+    return traffic
 
 
 def watch(settings: Settings, console: Console, under_way: Run) -> None:

@@ -198,6 +198,7 @@ def environment(settings: Settings, passwords: dict[str, str]) -> dict[str, str]
         f"AIRFLOW_CONN_{settings.airflow_prefix.upper()}_SPARK": json.dumps(
             {"conn_type": "spark", "host": settings.spark_master}
         ),
+        "ACTIVITY_PORTAL_URL": settings.portal_page,  # buttons of tasks lead there
         "CUSTOMER_ACTIVITY_PROGRAM": str(Path(sys.executable).with_name("activity")),
         "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": str(DAGS),  # the triggerer imports what a DAG file imports, and reads no DAG file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from contextlib import ExitStack
@@ -26,6 +27,7 @@ from customer_activity.storage.filesystem import PRIVATE
 from customer_activity.supervision import processes, running
 
 TRAFFIC = "produce"  # the command, and the name of its log and pid file
+PORTAL = "portal"  # likewise
 
 DATASET = "completejourney"
 PROFILE_CHANGES = 300  # enough to see customers change who buy nothing
@@ -36,6 +38,7 @@ BURST = ["--customers", "500", "--purchases", str(BURST_PURCHASES), "--profile-c
 WATCHED_BATCH_RECORDS = 250_000
 
 TRAFFIC_STOP_SECONDS = 5.0
+PORTAL_STOP_SECONDS = 5.0
 START_SECONDS = 300.0
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 3.0  # Airflow's pages are slow while it starts something
@@ -176,6 +179,24 @@ def start_traffic(settings: Settings, before: Report, lines: int | None, started
     return Traffic(child, words, expected)
 
 
+def start_portal(settings: Settings, console: Console, started: ExitStack) -> None:
+    """Start the portal, and wait for nothing: it is ready some seconds later, and a run does not depend on it."""
+    if not is_portal_up(settings):
+        with socket.socket() as probe:
+            if probe.connect_ex((settings.portal_host, settings.portal_port)) == 0:
+                taken = f"something else listens on port {settings.portal_port}; ACTIVITY_PORTAL_PORT names another"
+                console.print(f"portal: not started: {taken}", highlight=False)
+                return
+        child = processes.start(settings, PORTAL, [PORTAL])
+        started.callback(running.end, child, PORTAL_STOP_SECONDS)
+    console.print(f"portal: {settings.portal_page}", highlight=False)
+
+
+def is_portal_up(settings: Settings) -> bool:
+    """Whether the portal of these settings runs."""
+    return processes.running(settings, PORTAL) is not None
+
+
 def is_sent(settings: Settings, traffic: Traffic) -> bool:
     """Whether all traffic is on Kafka.
 
@@ -191,15 +212,18 @@ def is_sent(settings: Settings, traffic: Traffic) -> bool:
 
 
 def stop(settings: Settings) -> list[str]:
-    """End traffic, Airflow, streams and broker, in this order; return what was ended. Fine when nothing runs."""
+    """End traffic, portal, Airflow, streams and broker, in this order; return what was ended, if anything ran."""
     ended = []
     if (sender := processes.running(settings, TRAFFIC)) is not None:
         processes.stop(sender.pid, seconds=TRAFFIC_STOP_SECONDS)
         ended.append("traffic")
+    if (portal := processes.running(settings, PORTAL)) is not None:
+        processes.stop(portal.pid, seconds=PORTAL_STOP_SECONDS)
+        ended.append("portal")
     if local_airflow.stop(settings):  # it would start the streams again
         ended.append("Airflow")
     killed = "streams (killed: they did not stop in time; nothing is lost by it)"
     ended += ["streams" if is_graceful else killed for is_graceful in running.end_streams(settings)]
-    for name in (TRAFFIC, running.STREAM):
+    for name in (TRAFFIC, PORTAL, running.STREAM):
         processes.pid_path(settings, name).unlink(missing_ok=True)
     return [*ended, "broker"] if broker.stop(settings) else ended
