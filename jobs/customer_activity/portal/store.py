@@ -23,7 +23,7 @@ from customer_activity.storage.filesystem import keep_private
 
 LAYOUT = "1"  # of the file; one of another release is made again
 KEPT_CHANGES = 1_000  # the newest, for the page and for readers that come back
-CACHE_KB = 128_000
+RESTORE_CACHE_KB, CACHE_KB = 128_000, 16_000
 PURGE_PAGES = 500  # that a step merges: some hundredths of a second
 
 TABLES = """
@@ -54,13 +54,14 @@ class Store:
         """Open a file that `create` or `newest` found."""
         self.path = path
         self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"cache_size=-{CACHE_KB}", "temp_store=MEMORY"):
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"cache_size=-{RESTORE_CACHE_KB}", "temp_store=MEMORY"):
             self.connection.execute(f"PRAGMA {pragma}")
         # What was removed of a customer is not to be found in the file afterwards.
         self.connection.execute("PRAGMA secure_delete=ON")
         self.facts = dict(self.connection.execute("SELECT name, value FROM facts"))
         self.positions = dict(self.connection.execute("SELECT partition, next_offset FROM positions"))
         self.customers = self._count()
+        self._need_less()
 
     @property
     def id(self) -> str:
@@ -118,6 +119,7 @@ class Store:
             self.connection.executemany("INSERT INTO words (rowid, name, email) VALUES (?, ?, ?)", words)
             self._tell("restored_at", repr(time.time()))
         self.customers = self._count()
+        self._need_less()
 
     def take(self, rows: Iterable[Row], positions: Mapping[int, int]) -> list[Change]:
         """Take records in, and return what they changed."""
@@ -136,6 +138,12 @@ class Store:
         """Note up to when it has everything that was committed."""
         with self.connection:
             self._tell("complete_until", repr(until))
+
+    def _need_less(self) -> None:
+        """Give memory back that only restoring needs."""
+        if self.is_restored:
+            self.connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
+            self.connection.execute("PRAGMA shrink_memory")
 
     def _count(self) -> int:
         return int(self.connection.execute("SELECT count(*) FROM customers").fetchone()[0])
