@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from customer_activity import application
+from customer_activity.commands import driver as driver_command
 from customer_activity.engine import heartbeat
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
@@ -216,6 +217,27 @@ def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.Monk
         monkeypatch.setattr(running, "stream_pids", lambda *_, **__: [child.pid])
         assert driver.stop(settings, 5.0) is True
         assert child.wait(5) != 0
+
+
+@pytest.mark.parametrize(
+    ("found", "end"),
+    [
+        pytest.param(Driver(State.RUNNING, pid=7), "last batch unknown", id="nothing to say"),
+        pytest.param(
+            Driver(State.RUNNING, pid=7, not_ready="gold: failed"), "; not ready: gold: failed", id="not ready"
+        ),
+        pytest.param(Driver(State.STALLED, "stuck", 7, not_ready="gold: no batch"), "; stuck", id="what is worse"),
+    ],
+)
+def test_a_look_in_a_line_says_what_is_not_well(found: Driver, end: str) -> None:
+    assert driver_command.line(found).endswith(end)
+
+
+def test_a_look_from_outside_says_who_is_not_ready(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "report", lambda _: report(*(behind(name, pid=os.getpid()) for name in Query)))
+    monkeypatch.setattr(running, "stream_pids", lambda *_: [os.getpid()])
+    found = driver.look(settings.model_copy(update={"ready_batch_seconds": 0.001}))[1]
+    assert found.not_ready.startswith("bronze: bronze has something to read")
 
 
 @pytest.mark.usefixtures("deployment")

@@ -15,11 +15,11 @@ import pytest
 
 from customer_activity.errors import BrokerUnavailable, SettingsError
 from customer_activity.inspection.status import QueryReport, Report
-from customer_activity.metrics import readiness, serving
+from customer_activity.metrics import serving
 from customer_activity.metrics.looks import Look, Usage
 from customer_activity.metrics.pacing import Paced
 from customer_activity.settings import Settings
-from customer_activity.supervision import driver, endpoint, running
+from customer_activity.supervision import driver, endpoint, readiness, running
 from customer_activity.supervision.driver import Driver, State
 from support import scraped
 from support.streams import Query
@@ -108,10 +108,17 @@ def test_what_cannot_be_read_any_more_is_not_ready(settings: Settings, caplog: p
         looked.show(look(settings))
         assert scraped.ask(settings, "/readyz")[0] == 200
         for _ in range(3):
-            looked.show(BrokerUnavailable("no answer from Kafka"))
+            looked.show(RuntimeError("something new"))
             assert scraped.ask(settings, "/readyz")[0] == 200, "what was read last is still true enough"
+            looked.show(BrokerUnavailable("no answer from Kafka"))
+            scraped.get(settings, "/livez")
         assert scraped.get(settings, "/metrics")[0] == 200
-    told = [record.message for record in caplog.records if "no answer from Kafka" in record.message]
+        looked.show(look(settings))
+        assert scraped.ask(settings, "/readyz")[0] == 200
+        for _ in range(3):
+            looked.show(OSError("the disk is gone"))
+            scraped.get(settings, "/livez")
+    told = [record.message for record in caplog.records if "the disk is gone" in record.message]
     assert len(told) == 1, "once, however often somebody asks"
 
 

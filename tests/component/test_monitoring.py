@@ -25,14 +25,11 @@ from customer_activity.metrics import pacing, serving
 from customer_activity.metrics.listed import METRICS
 from customer_activity.metrics.looks import Looking
 from customer_activity.metrics.pacing import Paced
-from customer_activity.quality import results
-from customer_activity.quality.judging import Judged
-from customer_activity.quality.rules import load
 from customer_activity.quality.verdicts import Outcome
 from customer_activity.supervision import endpoint
 from support import monitoring, tables
 from support.monitoring import FOLDER
-from support.observed import World, now_ms, observed
+from support.observed import World, judged, now_ms, observed
 from support.records import Record, profile, purchase
 from support.streams import Query
 from support.waiting import until
@@ -136,12 +133,7 @@ class Watched:
 
     def judge(self, outcome: Outcome) -> None:
         """Have quality judge."""
-        rules = {rule.rule: rule for suite in load() for rule in suite.rules}
-        judged = [
-            (rules["purchases_with_a_profile"], Judged(Outcome.PASSED, 0.5, "0.5", (), None), 0.1),
-            (rules["match_rate_is_as_usual"], Judged(outcome, 0.25, "0.25", (), None), 0.1),
-        ]
-        results.append(self.settings.lake, "run", datetime.now(UTC), judged, {})
+        judged(self.settings.lake, outcome)
 
 
 def test_each_panel_and_each_rule_has_data(watched: Watched) -> None:

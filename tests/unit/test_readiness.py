@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from customer_activity.inspection.status import QueryReport, Report
-from customer_activity.metrics import readiness
 from customer_activity.settings import Settings
+from customer_activity.supervision import readiness
 from support.streams import Query
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)

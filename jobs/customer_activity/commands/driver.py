@@ -106,4 +106,5 @@ def line(found: Driver) -> str:
     words.append(f"last batch {seconds_ago(found.batch_age_seconds)}")
     if found.freshness_seconds is not None:
         words.append(f"view {found.freshness_seconds:,.1f} s behind")
-    return shown.in_a_line(", ".join(words) + (f"; {found.message}" if found.message else ""))
+    said = [found.message] if found.message else [f"not ready: {found.not_ready}"] if found.not_ready else []
+    return shown.in_a_line("; ".join([", ".join(words), *said]))

@@ -11,9 +11,9 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from customer_activity import topology
 from customer_activity.engine.observability import HELD
 from customer_activity.inspection.status import QueryReport
-from customer_activity.metrics import readiness
 from customer_activity.metrics.listed import named
 from customer_activity.metrics.looks import Look
+from customer_activity.supervision import readiness
 
 STATES = ("not started", "starting", "running", HELD, "stopped", "failed", "dead", "silent", "unknown")
 DISTRIBUTION = "customer-activity"

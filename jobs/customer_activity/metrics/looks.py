@@ -14,11 +14,10 @@ import psutil
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.inspection.status import Report
-from customer_activity.metrics import readiness
 from customer_activity.quality.newest import Newest, Result
 from customer_activity.settings import Settings
 from customer_activity.state import local
-from customer_activity.supervision import driver
+from customer_activity.supervision import driver, readiness
 from customer_activity.supervision.driver import Driver
 
 COUNT_SHARE = 100  # rows of local state are counted again after so many times what it took: a hundredth of a core
@@ -90,7 +89,7 @@ class Looking:
         """Look at everything once.
 
         Raises:
-            ActivityError, DeltaError, OSError: something cannot be read.
+            Exception: something cannot be read.
         """
         started = time.monotonic()
         process = psutil.Process()

@@ -7,9 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from deltalake.exceptions import DeltaError
-
-from customer_activity.errors import ActivityError
 from customer_activity.metrics.looks import Look
 
 EVERY_SECONDS = 10.0  # from the begin of a look to that of the next, at least
@@ -78,7 +75,7 @@ class Paced:
         """Take a look; None where something cannot be read, which is logged when it is another thing than before."""
         try:
             found = self.take()
-        except (ActivityError, DeltaError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the streams go on, and the next look may find more
             fault = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
             if fault != self.fault:
                 log.warning("metrics could not be read, tried again later: %s", fault)

@@ -21,9 +21,9 @@ from customer_activity.engine import heartbeat
 from customer_activity.engine.observability import HELD
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
-from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.inspection.status import Report
 from customer_activity.settings import Settings
-from customer_activity.supervision import endpoint, processes, running
+from customer_activity.supervision import endpoint, processes, readiness, running
 from customer_activity.supervision.running import STREAM
 
 STALLED_SECONDS = 120.0  # a batch of a backlog takes less, and a query without one that has something to read is stuck
@@ -62,6 +62,7 @@ class Driver(NamedTuple):
     freshness_seconds: float | None = None  # how far the view is behind the newest input; None when unknown
     gold_version: int = -1  # version of gold.customer_activity
     gold_rows: int = 0
+    not_ready: str = ""  # which streams are not, and why
     last_words: str = ""  # the end of its log, when it ended and was not told to
 
     def as_json(self) -> dict[str, Any]:
@@ -101,7 +102,9 @@ def look(settings: Settings) -> tuple[Report, Driver]:
     state, message = judged(report, pid, seconds, settings.merge_seconds)
     by_query = {query.query: query for query in report.queries}
     publisher = by_query[topology.publishing().name]
-    ages = [age for query in report.queries if (age := batch_age(query, report.at)) is not None]
+    ours = [query.query for query in report.queries if query.pid == pid]
+    not_ready = readiness.not_ready(report, ours, seconds or 0.0, settings) if pid is not None else {}
+    ages = [age for query in report.queries if (age := readiness.batch_age(query, report.at)) is not None]
     lags = [query.lag_versions for query in report.queries if query.lag_versions is not None]
     driver = Driver(
         state,
@@ -114,6 +117,7 @@ def look(settings: Settings) -> tuple[Report, Driver]:
         publisher.freshness_seconds,
         report.version(Table.ACTIVITY),
         report.rows(Table.ACTIVITY),
+        "; ".join(f"{stream}: {why}" for stream, why in not_ready.items()),
         processes.last_lines(settings, STREAM) if state in (State.FAILED, State.DEAD) else "",
     )
     return report, driver
@@ -138,9 +142,8 @@ def judged(report: Report, pid: int | None, seconds: float | None, merge_seconds
     if not ours or any(query.state == "starting" and query.batch is None for query in ours):
         is_late = seconds > START_SECONDS
         return (State.STALLED, f"it has not started within {START_SECONDS:.0f} s") if is_late else (State.STARTING, "")
-    stuck = next(
-        (words for query in ours if (words := stuck_for(query, report.at, seconds, STALLED_SECONDS, merge_seconds))), ""
-    )
+    found = (readiness.stuck_for(query, report.at, seconds, STALLED_SECONDS, merge_seconds) for query in ours)
+    stuck = next((words for words in found if words), "")
     return (State.STALLED, stuck) if stuck else (State.RUNNING, "")
 
 
@@ -152,43 +155,6 @@ def _ended(report: Report) -> tuple[State, str]:
     if any(query.state == "dead" for query in report.queries):
         return State.DEAD, "its process ended and left no message"
     return State.STOPPED, ""
-
-
-def stuck_for(query: QueryReport, now: datetime, seconds: float, most: float, merge_seconds: float) -> str:
-    """Say why a query is stuck; empty when it is not. One whose lag is unknown is left to itself.
-
-    Args:
-        query: as it is now.
-        now: the moment.
-        seconds: since its driver started.
-        most: seconds without a sign of it after which it is stuck.
-        merge_seconds: more of them, for one behind the hot path.
-    """
-    age = batch_age(query, now)
-    waited = seconds if age is None else min(seconds, age)
-    patience = most + (merge_seconds if topology.spec(query.query).is_behind else 0.0)
-    if waited <= patience or query.state == HELD:
-        return ""
-    if query.state == "silent":
-        return f"{query.query}: {query.message}"
-    has_work = query.lag_records or query.lag_versions
-    return f"{query.query} has something to read and no batch for {waited:.0f} s" if has_work else ""
-
-
-def batch_age(query: QueryReport, now: datetime) -> float | None:
-    """Seconds since a query finished its last batch, told how far it is in the one at work, or found nothing to read.
-
-    After a quiet hour what comes in waits for some seconds at most: that query is not stuck. One that finds nothing
-    although commits wait is, from when the oldest of them was made.
-    """
-    told = [(query.batch or {}).get("at"), query.progress_at, query.idle_at]
-    *done, idle = (None if at is None else datetime.fromisoformat(at) for at in told)
-    if idle is not None and query.unread_since is not None:
-        idle = min(idle, datetime.fromisoformat(query.unread_since))
-    newest = max((at for at in (*done, idle) if at is not None), default=None)
-    if newest is None:
-        return None
-    return max(0.0, (now.astimezone(UTC) - newest).total_seconds())
 
 
 def start(

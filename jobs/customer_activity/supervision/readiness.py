@@ -1,4 +1,4 @@
-"""Whether each stream is ready: at work, not far behind, and not silent for long. Pure."""
+"""Whether a stream is stuck, and whether it is ready: at work, not far behind, and not silent for long. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from customer_activity import topology
 from customer_activity.engine.observability import HELD
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.settings import Settings
-from customer_activity.supervision import driver
 
 AT_WORK = ("running", HELD)
 
@@ -42,7 +41,7 @@ def _why(query: QueryReport, now: datetime, seconds: float, settings: Settings) 
     most = settings.ready_lag_seconds + (settings.merge_seconds if spec.is_behind else 0.0)
     if (waiting := lag_seconds(query, now)) is not None and waiting > most:
         return f"a commit has waited for it for {waiting:,.0f} s, and may for {most:,.0f} s"
-    return driver.stuck_for(query, now, seconds, settings.ready_batch_seconds, settings.merge_seconds)
+    return stuck_for(query, now, seconds, settings.ready_batch_seconds, settings.merge_seconds)
 
 
 def lag_seconds(query: QueryReport, now: datetime) -> float | None:
@@ -50,3 +49,40 @@ def lag_seconds(query: QueryReport, now: datetime) -> float | None:
     if query.unread_since is not None:
         return max(0.0, (now.astimezone(UTC) - datetime.fromisoformat(query.unread_since)).total_seconds())
     return 0.0 if query.lag_versions == 0 else None
+
+
+def stuck_for(query: QueryReport, now: datetime, seconds: float, most: float, merge_seconds: float) -> str:
+    """Say why a query is stuck; empty when it is not. One whose lag is unknown is left to itself.
+
+    Args:
+        query: as it is now.
+        now: the moment.
+        seconds: since its driver started.
+        most: seconds without a sign of it after which it is stuck.
+        merge_seconds: more of them, for one behind the hot path.
+    """
+    age = batch_age(query, now)
+    waited = seconds if age is None else min(seconds, age)
+    patience = most + (merge_seconds if topology.spec(query.query).is_behind else 0.0)
+    if waited <= patience or query.state == HELD:
+        return ""
+    if query.state == "silent":
+        return f"{query.query}: {query.message}"
+    has_work = query.lag_records or query.lag_versions
+    return f"{query.query} has something to read and no batch for {waited:.0f} s" if has_work else ""
+
+
+def batch_age(query: QueryReport, now: datetime) -> float | None:
+    """Seconds since a query finished its last batch, told how far it is in the one at work, or found nothing to read.
+
+    After a quiet hour what comes in waits for some seconds at most: that query is not stuck. One that finds nothing
+    although commits wait is, from when the oldest of them was made.
+    """
+    told = [(query.batch or {}).get("at"), query.progress_at, query.idle_at]
+    *done, idle = (None if at is None else datetime.fromisoformat(at) for at in told)
+    if idle is not None and query.unread_since is not None:
+        idle = min(idle, datetime.fromisoformat(query.unread_since))
+    newest = max((at for at in (*done, idle) if at is not None), default=None)
+    if newest is None:
+        return None
+    return max(0.0, (now.astimezone(UTC) - newest).total_seconds())
