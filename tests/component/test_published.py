@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.stream import Record, Send
+from customer_activity.engine.stream import Record, Send, Traced
 from customer_activity.errors import ChangeFeedLost, TerminalError
 from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, Outlet, parse
 from customer_activity.lake import delta
@@ -47,7 +47,7 @@ class Topic:
     """A broker with one topic, and the publisher's marker: both change together, or not at all."""
 
     marker: Marker | None = None
-    records: list[Record] = field(default_factory=list)
+    records: list[Record | Traced] = field(default_factory=list)
     max_bytes: int = 1_000_000
     outlet: Outlet = field(default=OUTLET)
 

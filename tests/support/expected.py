@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from customer_activity.catalog import Reason
@@ -49,6 +50,7 @@ class Expected(NamedTuple):
         addresses: by customer with a profile, its address.
         frozen: customers whose total is out of range.
         lives: by customer, the addresses that its profile has had since its last tombstone.
+        traces: by customer with a profile, the `traceparent` of the record that the row is as new as; empty: none.
     """
 
     purchases: dict[str, tuple[str, int, int]]
@@ -57,6 +59,7 @@ class Expected(NamedTuple):
     addresses: dict[str, str | None]
     frozen: set[str]
     lives: dict[str, set[str | None]]
+    traces: dict[str, bytes]
 
     @property
     def view(self) -> dict[str, Row]:
@@ -80,6 +83,7 @@ def expected(landed: Iterable[Landed]) -> Expected:
     counted: dict[str, tuple[Landed, dict[str, Any]]] = {}
     conflicts = set()
     current: dict[str, tuple[int, str | None]] = {}
+    stamps: dict[str, tuple[int, bytes]] = {}  # of current profiles
     lives: dict[str, set[str | None]] = {}
     for entry in sorted(landed, key=lambda entry: (entry.landing, entry.partition, entry.offset)):
         record = entry.sent.record
@@ -97,7 +101,11 @@ def expected(landed: Iterable[Landed]) -> Expected:
                 conflicts.add(entry.place)
         elif key not in current or fields["updatedAtEpochMillis"] >= current[key][0]:
             current[key] = (fields["updatedAtEpochMillis"], fields["address"])
+            stamps[key] = _stamp(entry)
             lives.setdefault(key, set()).add(fields["address"])
+    newest: dict[str, tuple[int, bytes]] = {}
+    for record_of, fields in counted.values():
+        newest[fields["customerId"]] = max(_stamp(record_of), newest.get(fields["customerId"], (0, b"")))
     bought: dict[str, list[Decimal]] = {}
     for _, fields in counted.values():
         bought.setdefault(fields["customerId"], []).append(Decimal(fields["amount"]))
@@ -109,7 +117,13 @@ def expected(landed: Iterable[Landed]) -> Expected:
         {customer: address for customer, (_, address) in current.items()},
         {customer for customer, (_, total) in summaries.items() if total > MOST},
         lives,
+        {customer: max(newest.get(customer, (0, b"")), stamps[customer], key=itemgetter(0))[1] for customer in current},
     )
+
+
+def _stamp(entry: Landed) -> tuple[int, bytes]:
+    record = entry.sent.record
+    return record.timestamp_ms, dict(record.headers).get("traceparent") or b""
 
 
 class Kind(StrEnum):

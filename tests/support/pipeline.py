@@ -74,10 +74,13 @@ class ViewTopic:
     records: list[tuple[str, dict[str, Any] | None]] = field(default_factory=list)
     values: dict[bytes, bytes | None] = field(default_factory=dict)
     max_bytes: int = 1_000_000
+    headers: dict[str, dict[str, bytes]] = field(default_factory=dict)  # of the last record of each key
 
-    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
+    def publish(self, sent: Iterable[tuple[Any, ...]], marker: Marker | None) -> int:
         """Take records and their marker together."""
-        records = list(records)
+        traced = list(sent)
+        records: list[tuple[bytes, bytes | None]] = [(key, value) for key, value, *_ in traced]
+        self.headers |= {key.decode(): dict(headers) for key, _, headers in traced}
         self.values |= dict(records)
         batch = [(key.decode(), None if value is None else json.loads(value)) for key, value in records]
         self.records += batch

@@ -124,6 +124,9 @@ class Witness:
         too_large = self.too_large()
         topic, gold = without(self._on_topic(), too_large), without(gold, too_large)
         assert topic == gold, f"other records on the topic: {_differing(topic, gold)}"
+        traces = {customer: self.pipeline.view.headers[customer].get("traceparent", b"") for customer in topic}
+        right = {customer: trace for customer, trace in wanted.traces.items() if customer in topic}
+        assert traces.items() >= {item for item in right.items() if item[0] not in wanted.frozen}, "another trace"
         frozen = self._in_quarantine(TOTAL_OUT_OF_RANGE)
         assert frozen == dict.fromkeys(wanted.frozen, 1), "quarantine does not tell once of each total out of range"
         self._every_record_has_one_outcome()

@@ -103,6 +103,7 @@ def test_good_purchase() -> None:
         "loyalty_status": None,
         "updated_at": None,
         "is_tombstone": None,
+        "trace_context": None,
     }
 
 

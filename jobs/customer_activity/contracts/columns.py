@@ -87,6 +87,9 @@ RAW = columns(key=pa.binary(), value=pa.binary(), headers=HEADERS)
 LANDING = columns(landing=pa.int64())
 POSITION = columns(partition=pa.int32(), offset=pa.int64(), kafka_timestamp=UTC_MICROS, landing=pa.int64())
 IS_TOMBSTONE = columns(is_tombstone=pa.bool_())
+# The W3C trace context that a record's headers name (`trace.py`): of a change of gold, that of the record which its
+# `as_of` names; of one that is gone, the tombstone's. Null: there is none, or the record landed before it was kept.
+TRACE = columns(trace_context=pa.string())
 # What a summary has of a customer's purchases besides their number and total: a column's least or greatest value.
 EXTREMES = {
     "first_purchase_at": ("occurred_at", "min"),

@@ -33,6 +33,7 @@ from customer_activity.contracts import (
 )
 from customer_activity.contracts.columns import columns_of
 from customer_activity.contracts.refusals import Refusals, as_text, rows_unlike, rows_where
+from customer_activity.contracts.trace import trace_contexts
 
 CLOCK_TOLERANCE = timedelta(minutes=5)  # what a producer's clock may be ahead of the broker's
 MAX_DETAIL = 200  # characters
@@ -66,6 +67,7 @@ def parsed_schema(*contracts: Contract) -> pa.Schema:
             "detail": pa.string(),
             **fields,
             "is_tombstone": pa.bool_(),
+            "trace_context": pa.string(),
         }
     )
 
@@ -116,6 +118,7 @@ def _parse_records(
     )
     stamped_in_range = pc.if_else(is_stamped, stamped, None)
     carried["kafka_timestamp"] = pc.multiply(stamped_in_range, 1000).cast(TIMESTAMP)
+    carried["trace_context"] = trace_contexts(carried["headers"])
     refusals = Refusals()
     refusals.add_where(
         pc.fill_null(pc.equal(pc.binary_length(key), 0), fill_value=True), Reason.MISSING_KEY, "key: missing or empty"

@@ -17,7 +17,8 @@ NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"  # Unicode's category Cc, in
 #   2  ids and keys hold no control characters; an event is compared with the time of landing, too; a Kafka timestamp
 #      is none (-1) or within the years 1970 to 9999
 #   3  a purchase has a risk score; before, a field of that name was unknown and could hold anything
-RULES = 3
+#   4  the trace context of purchases and profiles is kept; of records before, none is known
+RULES = 4
 LATEST_MILLIS = 253_402_300_799_999  # the last millisecond of the year 9999
 NO_TIMESTAMP = -1  # what Kafka gives a record that has no timestamp
 

@@ -23,6 +23,7 @@ from customer_activity.contracts.columns import (
     PROFILE_FIELDS,
     PURCHASE_FIELDS,
     RAW,
+    TRACE,
     UTC_MICROS,
     Declaration,
     columns,
@@ -31,10 +32,12 @@ from customer_activity.contracts.optional_tables import OPTIONAL_TABLES
 
 TABLES: dict[Table, Declaration] = {
     Table.PURCHASE_EVENTS: Declaration(
-        pa.schema([*PURCHASE_FIELDS, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING]), BY_PLACE
+        pa.schema([*PURCHASE_FIELDS, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING, *TRACE]), BY_PLACE
     ),
     Table.PROFILE_EVENTS: Declaration(
-        pa.schema([*PROFILE_FIELDS, *IS_TOMBSTONE, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING]),
+        pa.schema(
+            [*PROFILE_FIELDS, *IS_TOMBSTONE, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING, *TRACE]
+        ),
         BY_PLACE,
     ),
     Table.QUARANTINE: Declaration(
@@ -50,9 +53,11 @@ TABLES: dict[Table, Declaration] = {
         BY_PLACE,
         LOOKED_BACK_IN,
     ),
-    Table.PURCHASES: Declaration(COUNTED, ("kafka_timestamp",)),
+    Table.PURCHASES: Declaration(pa.schema([*COUNTED, *TRACE]), ("kafka_timestamp",)),
     # One row a change, in the order of records; a tombstone ends the profile.
-    Table.PROFILE_CHANGES: Declaration(pa.schema([*PROFILE_FIELDS, *POSITION, *IS_TOMBSTONE]), ("kafka_timestamp",)),
+    Table.PROFILE_CHANGES: Declaration(
+        pa.schema([*PROFILE_FIELDS, *POSITION, *IS_TOMBSTONE, *TRACE]), ("kafka_timestamp",)
+    ),
     Table.SUMMARIES: Declaration(
         pa.schema(
             columns(
@@ -71,7 +76,8 @@ TABLES: dict[Table, Declaration] = {
     ),
     # One row a change, in the order of commits; `existed`: the row was there before, `is_gone`: it is not there after.
     Table.ACTIVITY_CHANGES: Declaration(
-        pa.schema([*ACTIVITY_FIELDS, *columns(existed=pa.bool_(), is_gone=pa.bool_())]), ("view_version", "as_of")
+        pa.schema([*ACTIVITY_FIELDS, *columns(existed=pa.bool_(), is_gone=pa.bool_()), *TRACE]),
+        ("view_version", "as_of"),
     ),
     Table.ACTIVITY: Declaration(
         pa.schema(ACTIVITY_FIELDS), ("customer_id", "view_version", "as_of"), LOOKED_BACK_IN, is_current=True

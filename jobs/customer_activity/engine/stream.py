@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from customer_activity.catalog import Table
+from customer_activity.contracts.trace import Headers
 from customer_activity.lake import commits, merging
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.lake.failpoints import FailPoint
@@ -91,6 +92,14 @@ class Rewrite:
 Record = tuple[bytes, bytes | None] | tuple[bytes, bytes | None, str]
 
 
+class Traced(NamedTuple):
+    """A record for a publisher's first topic, with headers."""
+
+    key: bytes
+    value: bytes | None
+    headers: Headers
+
+
 @dataclass(frozen=True)
 class Send:
     """Records for a topic and their progress marker, in one Kafka transaction of the stream's own publisher.
@@ -98,7 +107,7 @@ class Send:
     `as_of` has the Kafka timestamps of the newest input that the records reflect, where they are known.
     """
 
-    records: Iterable[Record]
+    records: Iterable[Record | Traced]
     marker: Any
     as_of: pa.ChunkedArray | None = None
 
@@ -133,7 +142,7 @@ class Context:
 class Publisher(Protocol):
     """Sends what a step yields as `Send`."""
 
-    def publish(self, records: Iterable[Record], marker: Any) -> int:
+    def publish(self, records: Iterable[Record | Traced], marker: Any) -> int:
         """Send records and their marker, or nothing; return how many went out."""
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from customer_activity.catalog import Table
 from customer_activity.settings import Settings
-from customer_activity.verification import comparison, declared, kafka_input, lake, oracle, order, totals
+from customer_activity.verification import comparison, declared, kafka_input, lake, oracle, order, totals, traces
 from customer_activity.verification.comparison import BRONZE, PAYMENTS, Check, Commits, compare_rows
 from customer_activity.verification.declared import Declared
 from customer_activity.verification.landing import (
@@ -21,6 +21,7 @@ from customer_activity.verification.oracle import Expected
 from customer_activity.verification.order import Notes, Order
 from customer_activity.verification.records import Payment, Profile, Purchase
 from customer_activity.verification.sampling import restrict
+from customer_activity.verification.traces import Traces
 from customer_activity.verification.view import ViewTopic
 
 OnStep = Callable[[str], None]
@@ -146,7 +147,8 @@ def compare(
         states = list(lake.newest(changed, comparison.GOLD_COLUMNS, version, "is_gone", chosen))
         wanted.gold.update(totals.settled(states, wanted.frozen))
     if only & OF_GOLD:
-        checks += _compare_gold(settings, tables, wanted, states, view, chosen)
+        wanted_traces = traces.expected(wanted, purchases.traces, profiles.traces)
+        checks += _compare_gold(settings, tables, wanted, states, view, chosen, wanted_traces)
     checks += _compare_others(settings, tables, expected, [each for each in others if each.table.label in only], chosen)
     has_arrived = {source.topic: bool(source.followed) and source.followed != source.end for source in sources}
     for topic, outcomes in expected.outcomes.items():
@@ -161,12 +163,19 @@ def _compare_gold(
     states: Collection[tuple[Any, ...]],
     view: ViewTopic,
     chosen: frozenset[str] | None,
+    wanted_traces: Traces,
 ) -> list[Check]:
+    # Which state a frozen row has depends on how batches were cut, and so does its trace.
+    known = {customer: row for customer, row in wanted.gold.items() if customer not in wanted.frozen}
     changes, _ = comparison.compare_gold(Table.ACTIVITY_CHANGES.label, wanted.gold, states)
     rows = lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen)
     gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, rows)
     largest = kafka_input.largest_record(settings, settings.view_topic)
-    return [changes, gold, *view.checks(wanted.gold, versions, chosen, largest)]
+    of_view = [
+        *view.checks(wanted.gold, versions, chosen, largest),
+        *view.trace_checks(wanted_traces, known, chosen, largest),
+    ]
+    return [changes, gold, *of_view]
 
 
 def _compare_others(

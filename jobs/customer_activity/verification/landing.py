@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from customer_activity.catalog import Reason
+from customer_activity.verification import traces
 from customer_activity.verification.comparison import (
     PAYMENT_COLUMNS,
     PROFILE_COLUMNS,
@@ -60,6 +61,7 @@ class TopicInput:
     # Up to where (exclusive) it is known whose records arrived after the end, by partition.
     followed: dict[int, int] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)  # those customers
+    traces: dict[tuple[int, int], str] = field(default_factory=dict)  # by partition and offset, of those that have one
 
     def take(self, records: Iterable[RawRecord], order: Order) -> None:
         """Add what Kafka has; `order` tells where bronze has put it by now."""
@@ -73,7 +75,17 @@ class TopicInput:
             if not run[0] <= offset <= run[1]:
                 run = runs[partition] = order.of(partition, offset)
             log[partition][offset] = judge(raw, run[2])
+            if raw.headers:
+                self._note_trace(raw, run[2])
             self.read += 1
+
+    def _note_trace(self, raw: RawRecord, place: Place) -> None:
+        """Keep the trace that a record's headers name, where the rules at its place keep it."""
+        trace = traces.of(raw.headers) if place.rules >= traces.KEEPS_TRACES else ""
+        if trace:
+            self.traces[raw.partition, raw.offset] = trace
+        else:
+            self.traces.pop((raw.partition, raw.offset), None)
 
     def follow(self, records: Iterable[RawRecord], upto: dict[int, int]) -> None:
         """Take note of whose records arrived after the end; one that is refused changes nobody's row."""
@@ -102,7 +114,9 @@ class TopicInput:
             is_open = decides or record.landing == NOT_LANDED
             is_new = is_open and record.landing != row.landing and record.fingerprint == raw.fingerprint
         if is_new:
-            record = of_partition[raw.offset] = self.judge(raw, self.notes.place(row.landing, row.landed_at))
+            place = self.notes.place(row.landing, row.landed_at)
+            record = of_partition[raw.offset] = self.judge(raw, place)
+            self._note_trace(raw, place)
         return record
 
     def covers(self) -> dict[int, int]:

@@ -14,7 +14,7 @@ READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE = OUTCOMES = ("read", "accepted", 
 
 GREATEST_TOTAL = 10**18 - 1  # cents: what decimal(18,2) holds
 NOT_LANDED = 1 << 62  # in the place of a landing's number: after every one
-FIRST_RULES, NEWEST_RULES = 1, 3  # versions of the contract's rules
+FIRST_RULES, NEWEST_RULES = 1, 4  # versions of the contract's rules
 
 Headers = tuple[tuple[str, bytes | None], ...]
 Coordinates = tuple[str, int, int]  # topic, partition, offset

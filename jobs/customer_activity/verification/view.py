@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from customer_activity.verification import traces
 from customer_activity.verification.comparison import Check, Differences, unlike
 from customer_activity.verification.contract import json_value
 from customer_activity.verification.lake import Landed
 from customer_activity.verification.numbers import NumberText
 from customer_activity.verification.records import Activity, RawRecord
+from customer_activity.verification.traces import Traces
 
 # Fields of a value in the order of gold's columns.
 FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -32,7 +34,8 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "asOfEpochMillis": int,
     "viewVersion": int,
 }
-FRAME_BYTES = 100  # what a batch of one record has beside key and value, at most
+FRAME_BYTES = 100  # what a batch of one record has beside key and value, at most; and what headers have beside theirs
+LARGE_BYTES = 1 << 16  # no topic takes less
 EXACT_CENTS = re.compile(r"(0|[1-9][0-9]*)\.([0-9]{2})")
 
 
@@ -47,6 +50,8 @@ class ViewTopic:
     malformed: Differences = field(default_factory=Differences)  # records that break the contract
     not_growing: Differences = field(default_factory=Differences)  # records whose version is not above all before it
     repeated: Differences = field(default_factory=Differences)  # records that say again what the record before said
+    traces: dict[str, str] = field(default_factory=dict)  # by key, that of the newest record, where it has one
+    large: dict[str, int] = field(default_factory=dict)  # by key, the bytes of the newest record, where it has many
     # By key, the newest row, version and bytes of what is in quarantine because the topic takes none so large.
     held: dict[str, tuple[Activity, int, int]] = field(default_factory=dict)
 
@@ -68,6 +73,32 @@ class ViewTopic:
                     self.not_growing.add(key, f"at {place}: viewVersion {version} after {newest}")
                 self.newest_version[key] = max(version, newest)
             self.last[key] = state
+            self._note_trace(key, raw)
+
+    def _note_trace(self, key: str, raw: RawRecord) -> None:
+        """Keep the trace on a record, and how large one is that may have had no room for it."""
+        for of_newest in (self.traces, self.large):
+            of_newest.pop(key, None)
+        if trace := traces.of(raw.headers):
+            self.traces[key] = trace
+        elif (size := len(raw.key or b"") + len(raw.value or b"")) > LARGE_BYTES:
+            self.large[key] = size
+
+    def trace_checks(
+        self,
+        wanted: Traces,
+        expected: Mapping[str, Activity],
+        customers: Collection[str] | None = None,
+        largest: int = 0,
+    ) -> Iterator[Check]:
+        """Compare the traces on records with those that they must have; one goes without where there was no room."""
+        rows = {key: _content(state) for key, state in self.last.items() if customers is None or key in customers}
+        known = {
+            key: row
+            for key, row in expected.items()
+            if self.large.get(key, 0) + len(wanted.wanted.get(key, "")) <= largest - 2 * FRAME_BYTES
+        }
+        yield from wanted.check(rows, self.traces, known)
 
     def holding(self, topic: str, quarantine: Iterable[Landed]) -> Iterator[Landed]:
         """Keep what never went out to the topic, and pass on what else is in quarantine."""

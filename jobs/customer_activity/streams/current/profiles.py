@@ -22,7 +22,8 @@ SPEC = Spec(
     is_behind=True,
     is_spread=True,
 )
-COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
+GONE = "is_tombstone"
+COLUMNS = [*arrow_schema(Table.PROFILES).names, GONE]
 ORDER = ["landing", "partition", "offset"]  # of a key's records, on any partitions
 
-STREAM = CurrentRows(SPEC, COLUMNS, newest(Table.PROFILE_CHANGES, COLUMNS, ["customer_id"], ORDER), gone="is_tombstone")
+STREAM = CurrentRows(SPEC, COLUMNS, newest(Table.PROFILE_CHANGES, COLUMNS, ["customer_id"], ORDER), gone=GONE)

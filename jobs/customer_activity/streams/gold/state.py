@@ -2,6 +2,8 @@
 
 Both follow from silver's tables; its state finds them by customer.
 
+Of a customer's purchases with a trace the newest is kept, with its time: it goes on with a row that is as new as that.
+
 A total that leaves decimal(18,2) is kept as OUT_OF_RANGE for ever: such a customer's row is frozen as it was last
 right, and only a tombstone still ends it, also where the profile has come back in the same batch.
 """
@@ -18,6 +20,7 @@ import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import ACTIVITY_FIELDS, COUNTED, EXTREMES, SUMMED, names
+from customer_activity.contracts.columns import TRACE as TRACED
 from customer_activity.lake.deltalog import Position
 from customer_activity.state import profile_records
 from customer_activity.state.columns import listed, plain, plain_sql, typed
@@ -25,8 +28,14 @@ from customer_activity.state.keyed import Holding, Needs, State
 
 OUT_OF_RANGE = 10**18  # cents: the first total that decimal(18,2) does not hold; a sum of two still fits 64 bits
 SUMS = pa.schema(
-    [("customer_id", pa.string()), *((name, pa.int64()) for name in ("purchase_count", "cents", *EXTREMES))]
+    [
+        ("customer_id", pa.string()),
+        *((name, pa.int64()) for name in ("purchase_count", "cents", *EXTREMES)),
+        ("traced", pa.string()),  # the Kafka timestamp in so many digits, then the trace context: the greatest of them
+    ]
 )
+DIGITS = 18  # of microseconds until the year 9999
+BEFORE_1970 = 1_000  # microseconds: a record without a timestamp is at -1 ms
 # Where a column of gold's row comes from; one that is not named here is the profile's of the same name.
 SOURCES = {
     "profile_updated_at": "profile.updated_at",
@@ -37,8 +46,17 @@ SOURCES = {
     # A row without purchases is as new as the profile.
     "as_of": "max(profile.kafka_timestamp, coalesce(summary.last_kafka_timestamp, 0))",
 }
+# The trace of the record that `as_of` names: of several purchases as new as that the greatest, and of a purchase and
+# the profile the purchase's. So it is another only where the row differs, too.
+TRACE = f"""
+CASE WHEN profile.customer_id IS NULL THEN CASE WHEN latest.is_tombstone THEN latest.trace_context END
+     WHEN coalesce(summary.last_kafka_timestamp, 0) < profile.kafka_timestamp THEN profile.trace_context
+     WHEN substr(summary.traced, 1, {DIGITS}) = printf('%0{DIGITS}d', summary.last_kafka_timestamp + {BEFORE_1970})
+     THEN substr(summary.traced, {DIGITS + 1})
+END
+"""
 COLUMNS = [name for name in names(ACTIVITY_FIELDS[1:]) if name not in ("currency", "view_version")]
-ROW = ("customer_id", *COLUMNS, "existed", "is_gone")
+ROW = ("customer_id", *COLUMNS, "existed", "is_gone", "trace_context")
 VALUES = ", ".join(SOURCES.get(name, f'profile."{name}"') for name in COLUMNS)
 BEFORE = listed(COLUMNS, "before")
 TABLES = f"""
@@ -74,8 +92,9 @@ LEFT JOIN summary ON summary.customer_id = changed.customer_id
 WHERE coalesce(summary.cents, 0) < {OUT_OF_RANGE}
 """  # noqa: S608 - the names are ours
 DIFFERENT = f"""
-SELECT changed.customer_id, {VALUES}, before.customer_id IS NOT NULL, profile.customer_id IS NULL
+SELECT changed.customer_id, {VALUES}, before.customer_id IS NOT NULL, profile.customer_id IS NULL, {TRACE}
 FROM changed LEFT JOIN before ON before.customer_id = changed.customer_id
+LEFT JOIN latest ON latest.customer_id = changed.customer_id
 LEFT JOIN profile ON profile.customer_id = changed.customer_id
     AND NOT EXISTS (SELECT 1 FROM over WHERE over.customer_id = changed.customer_id)
 LEFT JOIN summary ON summary.customer_id = profile.customer_id
@@ -88,6 +107,7 @@ ADD = f"""
 {INSERT} ON CONFLICT (customer_id) DO UPDATE SET
     purchase_count = purchase_count + excluded.purchase_count,
     cents = min(cents + excluded.cents, {OUT_OF_RANGE}),
+    traced = coalesce(max(traced, excluded.traced), traced, excluded.traced),
     {", ".join(f"{name} = {how}({name}, excluded.{name})" for name, (_, how) in EXTREMES.items())}
 """
 ROWS_AT_A_TIME = 50_000
@@ -167,15 +187,25 @@ def summarised(purchases: pa.Table) -> pa.Table:
     """What purchases add per customer, columns of SUMS; cents are OUT_OF_RANGE where there are so many or more."""
     cents = pc.cast(pc.multiply(purchases.column("amount"), pa.scalar(100, pa.decimal128(3, 0))), pa.int64())
     columns = {name: plain(purchases.column(name)) for name in SUMMED if name != "amount"}
-    by_customer = _wide(pa.table(columns | {"cents": cents})).group_by("customer_id")
-    sums = by_customer.aggregate([("cents", "count"), ("cents", "sum"), *EXTREMES.values()])
+    traced = _traced(columns["kafka_timestamp"], purchases.column("trace_context"))
+    by_customer = _wide(pa.table(columns | {"cents": cents, "traced": traced})).group_by("customer_id")
+    sums = by_customer.aggregate([("cents", "count"), ("cents", "sum"), *EXTREMES.values(), ("traced", "max")])
     return _in_range(sums.rename_columns(SUMS.names))
+
+
+def _traced(times: pa.ChunkedArray, contexts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return trace contexts behind their times, in microseconds, so that the greatest is the newest; mostly none."""
+    if contexts.null_count == len(contexts):
+        return contexts
+    digits = pc.utf8_lpad(pc.add(times, BEFORE_1970).cast(pa.string()), DIGITS, "0")
+    return pc.binary_join_element_wise(digits, contexts, "")
 
 
 def totalled(parts: Iterable[pa.Table]) -> pa.Table:
     """Add up what `summarised` made of parts; in the order of customers, in which a tree of keys grows fast."""
     together = _wide(pa.concat_tables([SUMS.empty_table(), *parts]))
     how = [("purchase_count", "sum"), ("cents", "sum"), *((name, how) for name, (_, how) in EXTREMES.items())]
+    how.append(("traced", "max"))
     sums = together.group_by("customer_id").aggregate(how)
     return _in_range(sums.rename_columns(SUMS.names)).sort_by("customer_id")
 
@@ -208,12 +238,13 @@ def _take_purchases(connection: sqlite3.Connection, rows: pa.Table) -> None:
 
 PURCHASES = Holding(
     Table.PURCHASES,
-    SUMMED,
+    [*SUMMED, *names(TRACED)],
     "DELETE FROM summary",
     _take_purchases,
     f"""
     SELECT customer_id, count(*), (least(sum(amount), {OUT_OF_RANGE // 100}::DECIMAL(38, 2)) * 100)::BIGINT,
-        {", ".join(f"{how}({plain_sql(COUNTED.field(column))})" for column, how in EXTREMES.values())}
+        {", ".join(f"{how}({plain_sql(COUNTED.field(column))})" for column, how in EXTREMES.values())},
+        max(lpad((epoch_us(kafka_timestamp) + {BEFORE_1970})::VARCHAR, {DIGITS}, '0') || trace_context)
     FROM snapshot {{where}} GROUP BY customer_id
     """,  # noqa: S608 - the names are ours
     INSERT,

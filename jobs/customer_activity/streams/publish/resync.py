@@ -20,9 +20,9 @@ from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.contracts.view import Record, records, version_of
+from customer_activity.contracts.view import version_of
 from customer_activity.engine import gate, stream
-from customer_activity.engine.stream import Resynced
+from customer_activity.engine.stream import Resynced, Traced
 from customer_activity.errors import TerminalError
 from customer_activity.kafka.marker import Marker
 from customer_activity.lake import audit, delta, deltalog
@@ -31,7 +31,7 @@ from customer_activity.lease import lease
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
 from customer_activity.streams.publish.parts import PART_BYTES, PART_RECORDS
-from customer_activity.streams.publish.records import COLUMNS, oversized
+from customer_activity.streams.publish.records import COLUMNS, oversized, traced
 from customer_activity.streams.publish.transaction import Publisher
 
 ROWS_AT_A_TIME = 10_000
@@ -51,7 +51,7 @@ class Found(NamedTuple):
         too_large: rows that the topic does not take.
     """
 
-    going: list[Record]
+    going: list[Traced]
     unchanged: int
     too_large: int
 
@@ -86,7 +86,7 @@ def _resync(settings: Settings, query: str, reason: str) -> Resynced:
         send(publisher, found.going, Marker(table_id, version, commit=commit))
     now = datetime.now(UTC)
     aside = checkpoint.set_aside(lake, query, now)
-    deletes = sum(value is None for _, value in found.going)
+    deletes = sum(value is None for _, value, *_ in found.going)
     done = Resynced(len(found.going) - deletes, deletes, found.unchanged, found.too_large)
     audit.append(lake, now, "resync", query, reason, **done._asdict(), set_aside=aside)
     return done
@@ -94,7 +94,7 @@ def _resync(settings: Settings, query: str, reason: str) -> Resynced:
 
 def send(
     publisher: Publisher,
-    going: Sequence[stream.Record],
+    going: Sequence[stream.Record | Traced],
     marker: Marker,
     *,
     most_records: int = PART_RECORDS,
@@ -157,21 +157,21 @@ def compared(gold: Iterable[pa.Table], on_topic: dict[bytes, bytes | None], max_
     Raises:
         TerminalError: the topic has a newer version of a row.
     """
-    going: list[Record] = []
+    going: list[Traced] = []
     unchanged = 0
     held: set[bytes] = set()
     for rows in gold:
         too_large = oversized(rows, max_bytes)
         held |= {key for key, _ in too_large.values()}
         keep = pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_())
-        for key, value in records(rows.filter(keep)):
-            known = on_topic.pop(key, None)
-            if known == value:
+        for record in traced(rows.filter(keep), max_bytes):
+            known = on_topic.pop(record.key, None)
+            if known == record.value:
                 unchanged += 1
                 continue
-            _refuse_newer(key, known, value)
-            going.append((key, value))
-    going += [(key, None) for key, known in on_topic.items() if known is not None and key not in held]
+            _refuse_newer(record.key, known, record.value)
+            going.append(record)
+    going += [Traced(key, None, ()) for key, known in on_topic.items() if known is not None and key not in held]
     return Found(going, unchanged, len(held))
 
 

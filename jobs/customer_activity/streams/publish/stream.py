@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import PROGRESS_ROLE, VIEW_ROLE, Table
-from customer_activity.contracts.view import Record, records
+from customer_activity.contracts.view import records
 from customer_activity.engine.changes import changes_of
-from customer_activity.engine.stream import Context, Opened, Resynced, Send, Steps, Writer
+from customer_activity.engine.stream import Context, Opened, Resynced, Send, Steps, Traced, Writer
 from customer_activity.errors import ChangeFeedLost, ForeignCommit, TerminalError
 from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.lake import delta, deltalog, feeds
@@ -35,7 +35,7 @@ from customer_activity.settings import Settings
 from customer_activity.streams.publish import parts, reading
 from customer_activity.streams.publish.parts import ROW, VERSION
 from customer_activity.streams.publish.reading import NONE, Corrections
-from customer_activity.streams.publish.records import COLUMNS, oversized, unlike
+from customer_activity.streams.publish.records import COLUMNS, oversized, traced, unlike
 from customer_activity.streams.publish.resync import resync
 from customer_activity.streams.publish.too_large import TooLarge, keep, position
 from customer_activity.streams.publish.transaction import Publisher
@@ -141,10 +141,10 @@ def step(
             rows = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
         # The marker says that those in quarantine are done with, too.
         if rows.num_rows or too_large:
-            going = records(rows)
+            going = traced(rows, publisher.max_bytes)
             if on_topic is not None:
                 going = iter(held := list(going))
-                on_topic |= dict(held)
+                on_topic |= {key: value for key, value, *_ in held}
             yield Send(halfway(going, rows.num_rows, batch), reading.named(feed, part.marker), rows.column("as_of"))
         batch.progress(f"gold up to version {part.marker.version} of {batch.versions[Table.ACTIVITY_CHANGES][1]}")
 
@@ -171,7 +171,7 @@ def held_back(rows: pa.Table, topic: str) -> Iterator[TooLarge]:
         yield TooLarge(position(version, row + 1), topic, key, value or b"")
 
 
-def halfway(items: Iterable[Record], count: int, batch: MicroBatch) -> Iterator[Record]:
+def halfway(items: Iterable[Traced], count: int, batch: MicroBatch) -> Iterator[Traced]:
     """Yield records, and come to a place where a drill may end the batch when half of them are through."""
     for number, item in enumerate(items):
         if number == count // 2:

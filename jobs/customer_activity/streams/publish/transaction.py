@@ -16,7 +16,8 @@ from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from customer_activity.engine.stream import Record
+from customer_activity.contracts.trace import Headers
+from customer_activity.engine.stream import Record, Traced
 from customer_activity.errors import TerminalError, TransientError
 from customer_activity.kafka import clients, settled
 from customer_activity.kafka import marker as markers
@@ -118,7 +119,7 @@ class Publisher:
         """
         return settled.last_values(self.settings, topic or self.outlet.topics[0])
 
-    def publish(self, records: Iterable[Record], marker: Marker | None) -> int:
+    def publish(self, records: Iterable[Record | Traced], marker: Marker | None) -> int:
         """Send records and the marker in one transaction; return how many records went out.
 
         A record is a key and a value (null deletes), and the topic after them where that is not the first one.
@@ -134,8 +135,12 @@ class Publisher:
         try:
             self.producer.begin_transaction()
             first = self.outlet.topics[0]
-            for key, value, *topic in records:
-                self._produce(topic[0] if topic else first, key, value)
+            for record in records:
+                if isinstance(record, Traced):
+                    self._produce(first, *record)
+                else:
+                    key, value, *topic = record
+                    self._produce(topic[0] if topic else first, key, value)
                 sent += 1
             if marker is not None:
                 self._produce(self.settings.progress_topic, self.identity.encode(), marker.text())
@@ -149,10 +154,10 @@ class Publisher:
             self.succeeded = {}
         return sent
 
-    def _produce(self, topic: str, key: bytes, value: bytes | None) -> None:
+    def _produce(self, topic: str, key: bytes, value: bytes | None, headers: Headers = ()) -> None:
         while True:
             try:
-                self.producer.produce(topic, key=key, value=value)
+                self.producer.produce(topic, key=key, value=value, headers=[*headers] or None)
             except BufferError:  # the client's queue is full: let it send
                 self.producer.poll(FULL_SECONDS)
             else:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Reason, Table, table_path
-from customer_activity.contracts.columns import IS_TOMBSTONE, POSITION, PROFILE_FIELDS, PURCHASE_FIELDS, names
+from customer_activity.contracts.columns import IS_TOMBSTONE, POSITION, PROFILE_FIELDS, PURCHASE_FIELDS, TRACE, names
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream, Spreadable, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
@@ -58,8 +58,8 @@ SPEC = Spec(
     is_spread=True,
 )
 SIDES = {
-    Table.PURCHASE_EVENTS: names([*PURCHASE_FIELDS, *POSITION]),
-    Table.PROFILE_EVENTS: names([*PROFILE_FIELDS, *IS_TOMBSTONE, *POSITION]),
+    Table.PURCHASE_EVENTS: names([*PURCHASE_FIELDS, *POSITION, *TRACE]),
+    Table.PROFILE_EVENTS: names([*PROFILE_FIELDS, *IS_TOMBSTONE, *POSITION, *TRACE]),
 }
 PROFILES_AT_A_TIME = 50_000
 COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed again

@@ -1,0 +1,142 @@
+"""A view record's `traceparent` leads to the record that its `asOfEpochMillis` names, through the whole pipeline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from customer_activity.catalog import checkpoint_path
+from customer_activity.lake import failpoints
+from customer_activity.lake.failpoints import FailPoint
+from customer_activity.settings import Settings
+from customer_activity.verification import kafka_input
+from customer_activity.verification.verify import verify
+from support.broker import assert_verified, send
+from support.records import Record, profile, purchase, tombstone
+from support.shell import Shell, environment
+from support.streams import Query
+
+RUN = ("stream", "--available-now")
+
+
+class OnTopic(NamedTuple):
+    """A record as a consumer sees it."""
+
+    key: str
+    value: dict[str, Any] | None
+    timestamp: int | None
+    trace: str
+    state: str
+
+
+def traced(record: Record, number: int, state: str = "") -> Record:
+    """Give a record the trace of that number."""
+    headers: tuple[tuple[str, bytes | None], ...] = (("traceparent", traceparent(number).encode()),)
+    return replace(record, headers=(*headers, ("tracestate", state.encode())) if state else headers)
+
+
+def traceparent(number: int) -> str:
+    return f"00-{number:032x}-{number:016x}-01"
+
+
+def read(settings: Settings, topic: str) -> Iterator[OnTopic]:
+    """Yield the committed records of a topic, a partition's in their order."""
+    begin, end = kafka_input.begins(settings, topic), kafka_input.ends(settings, topic)
+    for raw in kafka_input.read(settings, topic, begin, end):
+        headers = {name: (value or b"").decode() for name, value in raw.headers}
+        value = None if raw.value is None else json.loads(raw.value)
+        key = (raw.key or b"").decode()
+        yield OnTopic(key, value, raw.timestamp, headers.get("traceparent", ""), headers.get("tracestate", ""))
+
+
+def newest(settings: Settings) -> dict[str, OnTopic]:
+    return {record.key: record for record in read(settings, settings.view_topic)}
+
+
+def assert_each_leads_to_its_cause(settings: Settings) -> None:
+    """Each trace on the view topic is that of a record of this customer, as old as the row says."""
+    inputs = [*read(settings, settings.purchase_topic), *read(settings, settings.profile_topic)]
+    for record in (each for each in read(settings, settings.view_topic) if each.trace):
+        (cause,) = (each for each in inputs if each.trace == record.trace)
+        of_customer = cause.key if cause.value is None else cause.value["customerId"]
+        assert of_customer == record.key
+        if record.value is not None:
+            assert cause.timestamp == record.value["asOfEpochMillis"]
+
+
+def numbers(settings: Settings) -> Mapping[str, int]:
+    """By customer, the number of the trace on the newest record."""
+    return {key: int(record.trace.split("-")[1], 16) for key, record in newest(settings).items()}
+
+
+def test_a_view_record_leads_to_what_caused_it(settings: Settings, tmp_path: Path) -> None:
+    with Shell(settings, {}, tmp_path / "errors") as activity:
+        send(settings, traced(profile("C-1"), 1), traced(profile("C-2"), 2), traced(profile("C-3"), 3))
+        assert activity.run(*RUN) == (0, "")
+        assert numbers(settings) == {"C-1": 1, "C-2": 2, "C-3": 3}
+
+        send(settings, traced(purchase("P-1", "C-1"), 4, "vendor=1"), traced(purchase("P-2", "C-2"), 5))
+        assert activity.run(*RUN) == (0, "")
+        send(settings, traced(profile("C-2", updated=2_000), 6))  # its purchases' trace is in the state alone
+        send(settings, traced(purchase("P-3", "C-1"), 7), traced(purchase("P-3", "C-1"), 8))  # the second one repeats
+        send(settings, traced(tombstone("C-3"), 9))
+        assert activity.run(*RUN) == (0, "")
+        assert numbers(settings) == {"C-1": 7, "C-2": 6, "C-3": 9}
+        assert [each.state for each in read(settings, settings.view_topic) if each.trace == traceparent(4)] == [
+            "vendor=1"
+        ]
+
+        for query in (Query.PUBLISH, Query.GOLD):  # batches are cut elsewhere from here on
+            shutil.rmtree(checkpoint_path(settings.lake, query))
+        assert activity.run("recover", "gold", "--reason", "lost")[0] == 0
+        shutil.rmtree(settings.index_dir)
+        send(
+            settings,
+            traced(purchase("P-4", "C-2"), 10),
+            replace(purchase("P-5", "C-1"), headers=(("traceparent", b"00-x"),)),
+        )
+        assert activity.run(*RUN) == (0, "")
+        found = newest(settings)
+        assert (found["C-2"].trace, found["C-1"].trace) == (traceparent(10), ""), "what is malformed is not passed on"
+    assert_each_leads_to_its_cause(settings)
+    (check,) = (check for check in verify(settings, settle_seconds=0).checks if check.name == "view: traces")
+    assert (check.expected, check.observed, check.differences) == (1, 1, 0)
+    assert_verified(settings)
+
+
+@pytest.mark.nightly
+def test_a_driver_that_is_killed_anywhere_loses_no_trace(settings: Settings) -> None:
+    places = (
+        f"{Query.SILVER}:{FailPoint.COMMITTED}",
+        f"{Query.GOLD}:{FailPoint.STAGED}",
+        f"{Query.PUBLISH}:{FailPoint.SENDING}",
+        f"{Query.PUBLISH}:{FailPoint.PUBLISHED}",
+    )
+    settings.run_dir.mkdir(parents=True, exist_ok=True)
+    for number, place in enumerate(places, 1):
+        send(
+            settings,
+            traced(profile("C-1", updated=number), 2 * number),
+            traced(purchase(f"P-{number}"), 2 * number + 1),
+        )
+        (settings.run_dir / failpoints.ORDER).write_text(place, encoding="utf-8")
+        assert stream(settings) < 0
+        assert (settings.run_dir / failpoints.REACHED).exists()
+        assert stream(settings) == 0
+        assert newest(settings)["C-1"].trace in {traceparent(2 * number), traceparent(2 * number + 1)}
+    assert_each_leads_to_its_cause(settings)
+    assert_verified(settings)
+
+
+def stream(settings: Settings) -> int:
+    command = [sys.executable, "-m", "customer_activity", *RUN]
+    variables = environment(settings, ACTIVITY_FAIL_POINTS="true")
+    return subprocess.run(command, check=False, capture_output=True, env=variables, start_new_session=True).returncode
