@@ -237,7 +237,7 @@ def test_a_dry_run_shows_and_does_nothing(run: Callable[..., str], before: str) 
 
 
 def test_it_says_what_it_did(run: Callable[..., str]) -> None:
-    assert re.search(r"silver\.purchases: add .*landing \(null in earlier rows\), then note version 2", run())
+    assert re.search(r"silver\.purchases: add .*landing.* \(null in earlier rows\), then note version 2", run())
     assert "nothing to do" in run()
 
 
@@ -246,7 +246,7 @@ def test_what_is_written_afterwards_reads_with_what_was_there(before: str) -> No
     had = tables.opened(before, Table.PURCHASES).to_pyarrow_table()
     write_deltalake(
         table_path(before, Table.PURCHASES),
-        had.slice(0, 1).set_column(had.num_columns - 1, "landing", [[7]]),
+        had.slice(0, 1).set_column(had.column_names.index("landing"), "landing", [[7]]),
         mode="append",
     )
     landings = [row[0] for row in rows(before, Table.PURCHASES, ["landing"])]
