@@ -8,7 +8,6 @@ how many bytes each of them brought into the driver.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -27,9 +26,8 @@ from customer_activity.settings import Settings
 RUN_SECONDS = 14_400.0
 LOOK_SECONDS = 0.25  # what a process does in its last moments is not seen
 RUN = "import sys; from customer_activity import application, settings; "
-RUN += "from customer_activity.engine import observability; observability.configure_logging(); "
+RUN += "from customer_activity.engine import logs; logs.configure_logging(logs.JSON); "
 RUN += "application.run(settings.load(), sys.argv[1:], available_now={available_now})"
-BATCH = re.compile(r"(\S+Z) INFO query=(\S+) batch_id=(\d+) rows=(\d+) seconds=([\d.]+) rows_per_second=\d+ (.*)")
 RESULT_TASK, REPORTED = "ResultTask", "data returned from Python workers"  # as the event log has them
 # What Spark's own settings say beside the pipeline's: the driver is refused more than this from its executors.
 CONF = """
@@ -84,11 +82,13 @@ class Tasks(NamedTuple):
 
 def batches(lines: Iterable[str]) -> Iterator[Batch]:
     """Yield the batches that a driver's log tells of."""
-    for line in lines:
-        if found := BATCH.search(line):
-            at, query, number, rows, seconds, told = found.groups()
-            end_ms = datetime.fromisoformat(at).timestamp() * 1000
-            yield Batch(query, int(number), end_ms - float(seconds) * 1000, end_ms, int(rows), told)
+    for line in (line for line in lines if line.startswith("{")):
+        event = json.loads(line)
+        if "batch" in event and "phases" in event:
+            end_ms = datetime.fromisoformat(event["time"]).timestamp() * 1000
+            phases = (f"{name}={millis:.0f}ms" for name, millis in event["phases"].items())
+            told = " ".join([*phases, f"{event['place']}: {event['why']}" if "place" in event else ""]).strip()
+            yield Batch(event["query"], event["batch"], end_ms - event["seconds"] * 1000, end_ms, event["rows"], told)
 
 
 def tasks(lines: Iterable[str]) -> Tasks:

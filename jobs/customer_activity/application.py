@@ -21,7 +21,8 @@ from pyspark.sql import SparkSession
 from customer_activity import topology
 from customer_activity.engine import heartbeat, loss, reach, session
 from customer_activity.engine.failures import disk_full
-from customer_activity.engine.observability import HELD, log
+from customer_activity.engine.logs import log
+from customer_activity.engine.observability import HELD
 from customer_activity.engine.queries import RunningQuery
 from customer_activity.engine.stream import Context
 from customer_activity.engine.turns import Turn, Turns
@@ -50,7 +51,8 @@ def leased(spark: SparkSession, settings: Settings, queries: Sequence[str], reso
     """
     lease = resources.enter_context(Lease(partial(session.JvmLock, spark), settings.lake, queries))
     for query in lease.frozen:
-        log.warning("query=%s was taken over from a driver that did not give it back and does not answer", query)
+        words = "%s was taken over from a driver that did not give it back and does not answer"
+        log.warning(words, query, extra={"query": query})
         local.discard(settings, query)  # that driver may wake inside a change of it
     return lease
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from functools import cache
 from pkgutil import resolve_name
@@ -13,6 +14,7 @@ from typer.core import TyperGroup
 
 from customer_activity import settings, shown, topology
 from customer_activity.commands import extras
+from customer_activity.engine import logs
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK, ActivityError
 from customer_activity.masking import key
 from customer_activity.storage import filesystem, s3
@@ -108,6 +110,7 @@ app = typer.Typer(
 def load_settings(ctx: typer.Context) -> None:
     """Read the settings once; every command gets this one object."""
     ctx.obj = settings.load()
+    logs.configure_logging(ctx.obj.log_format, logging.WARNING)  # a command that runs for long tells more
     topology.switch_on(ctx.obj.optional_streams, ctx.obj.present)
     key.use(ctx.obj.mask_key)
     s3.connect(ctx.obj.s3_environment())
@@ -118,6 +121,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         code = app(arguments, standalone_mode=False)
     except ActivityError as error:
+        if logs.is_json():
+            logs.tell_end(error, error.exit_code)
+            sys.exit(error.exit_code)
         words = f" {shown.message(error.what, error.remedy)}"
         console.err.print(Text.assemble(("error:", "red"), words), highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
@@ -128,6 +134,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             error.show()
             sys.exit(error.exit_code)
-        console.err.print(shown.stack(error), highlight=False, soft_wrap=True)
+        if logs.is_json():
+            logs.tell_end(error, EXIT_CHECK_FAILED)
+        else:
+            console.err.print(shown.stack(error), highlight=False, soft_wrap=True)
         sys.exit(EXIT_CHECK_FAILED)
     sys.exit(code if isinstance(code, int) else EXIT_OK)

@@ -23,7 +23,7 @@ from customer_activity.commands import driver, inspection, quality, rebuild
 from customer_activity.commands import verify as verifying
 from customer_activity.demo.commands import run
 from customer_activity.demo.run import changes, view
-from customer_activity.engine import gate, observability
+from customer_activity.engine import gate, logs
 from customer_activity.errors import TerminalError
 from customer_activity.inspection import status
 from customer_activity.inspection.doctor import Finding
@@ -186,7 +186,7 @@ def test_what_to_do_stands_behind_what_happened(settings: Settings) -> None:
     for said in (
         text(screens.status(status.report(settings))),
         driver.line(Driver(State.FAILED, str(error))),
-        observability._Lines("%(message)s").format(logging.makeLogRecord({"msg": str(error)})),
+        logs.Lines().format(logging.makeLogRecord({"msg": str(error)})),
     ):
         assert "gold: files are gone → put them back" in said
 
@@ -235,8 +235,8 @@ def test_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr("sys.stderr", written)
     monkeypatch.setattr(logging.root, "handlers", [])
-    observability.configure_logging()
-    observability.log.error("query=bronze failed: %s", HOSTILE, exc_info=ValueError(HOSTILE))
+    logs.configure_logging()
+    logs.log.error("query=bronze failed: %s", HOSTILE, exc_info=ValueError(HOSTILE))
     first, *rest = written.getvalue().splitlines()
     assert_harmless(written.getvalue(), lines=False)
     assert_harmless(first)  # one line an event
@@ -244,14 +244,39 @@ def test_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line for line in rest[1:] if not line.startswith(" ")] == []
 
 
-def test_the_jvm_s_logs() -> None:
+def test_logs_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stderr", written)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    logs.configure_logging(logs.JSON)
+    extra = {"query": HOSTILE, "offsets": {HOSTILE: {"0": [1, 2]}}, "why": [HOSTILE]}
+    logs.log.error("failed: %s", HOSTILE, exc_info=ValueError(HOSTILE), extra=extra)
+    (line,) = written.getvalue().splitlines()
+    event = json.loads(line)
+    assert_harmless(event.pop("stack"), lines=False)
+    assert event.keys() == {"time", "level", "logger", "message", *extra}
+    assert line.isprintable()
+    for each in (event["message"], event["query"], *event["offsets"], *event["why"]):
+        assert_harmless(each)
+
+
+@pytest.mark.parametrize(
+    ("file", "what", "kept_whole"),
+    [
+        pytest.param("log4j2.properties", r"%m%n%ex\{short\}", "\t\n\r\u00ad", id="text"),
+        pytest.param("log4j2-json.properties", "%m", "\u00ad", id="a message in JSON"),
+        pytest.param("log4j2-json.properties", r"%ex\{short\}", "\t\n\r\u00ad", id="a stack in JSON"),
+    ],
+)
+def test_the_jvm_s_logs(file: str, what: str, kept_whole: str) -> None:
     """Java's expressions and Python's are the same here: ranges alone."""
-    text = (Path(observability.__file__).with_name("log4j2.properties")).read_text(encoding="utf-8")
-    pattern = next(line for line in text.splitlines() if line.startswith("appender.stderr.layout.pattern"))
-    found = re.search(r"%replace\{%m%n%ex\{short\}\}\{(\[.+?\])\}\{\?\}", pattern.replace("\\\\", "\\"))
+    text = (Path(logs.__file__).with_name(file)).read_text(encoding="utf-8")
+    while "\\\\" in text:  # once for properties, and once more within JSON
+        text = text.replace("\\\\", "\\")
+    found = re.search(rf"%replace\{{{what}\}}\{{(\[.+?\])\}}\{{\?\}}", text)
     assert found is not None
     kept = re.sub(found[1], "?", "".join(chr(point) for point in range(0x10000)))
-    assert {c for c in kept if unicodedata.category(c) in HIDDEN - {"Cs"}} <= set("\t\n\r\u00ad") | SIGNS
+    assert {c for c in kept if unicodedata.category(c) in HIDDEN - {"Cs"}} <= set(kept_whole) | SIGNS
 
 
 def test_a_console_lets_nothing_through_that_somebody_forgot(capsys: pytest.CaptureFixture[str]) -> None:

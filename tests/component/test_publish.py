@@ -57,6 +57,17 @@ def test_a_record_is_too_large_from_its_first_byte_beyond_the_limit(columns: dic
     assert records.oversized(rows, size - 1) == {0: (key, value)}
 
 
+@pytest.mark.parametrize(("room", "names"), [(0, ["traceparent", "tracestate"]), (-1, [])], ids=["fits", "does not"])
+def test_a_row_goes_without_its_trace_where_both_do_not_fit(room: int, names: list[str]) -> None:
+    parent = f"00-{1:032x}-{1:016x}-01"
+    rows = changed(trace_context=f"{parent} vendor=1")
+    ((key, value),) = view.records(rows)
+    headers = [("traceparent", parent.encode()), ("tracestate", b"vendor=1")]
+    size = len(key) + len(value or b"") + sum(len(name) + len(text) + 4 for name, text in headers)
+    ((_, same, sent),) = records.traced(rows, size + room)
+    assert (same, [name for name, _ in sent]) == (value, names)
+
+
 def test_a_row_that_is_gone_is_never_too_large() -> None:
     assert records.oversized(changed(is_gone=True, address="x" * 5_000), 100) == {}
 

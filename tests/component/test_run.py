@@ -52,7 +52,7 @@ while True: time.sleep(1)
 TALKATIVE = """
 import os, subprocess, sys
 from customer_activity import settings
-from customer_activity.engine.observability import keep_log_short
+from customer_activity.engine.logs import keep_log_short
 def say(words): subprocess.run(["sh", "-c", "cat >&2"], input=words.encode(), check=True); os.write(2, words.encode())
 folder = settings.load().run_dir
 for words in ("one", "two", "three", "four"):

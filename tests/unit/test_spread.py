@@ -104,15 +104,13 @@ def test_what_was_not_measured_is_not_judged() -> None:
 
 
 def test_batches_are_read_from_a_drivers_log() -> None:
-    told = "read=1ms placement='executors: 1,020 rows are many'"
-    lines = [
-        "2026-11-25T01:00:10.500Z INFO query=silver started",
-        f"2026-11-25T01:00:20.000Z INFO query=silver batch_id=3 rows=1020 seconds=2.500 rows_per_second=408 {told}",
-        "java.lang.Exception: rows=5",
-    ]
+    began = {"time": "2026-11-25T01:00:10.500Z", "message": "silver started", "query": "silver"}
+    ended = {"query": "silver", "batch": 3, "rows": 1020, "seconds": 2.5, "phases": {"read": 1.2}, "place": "executors"}
+    ended |= {"time": "2026-11-25T01:00:20.000Z", "why": "1,020 rows are many"}
+    lines = [json.dumps(began), json.dumps(ended), "java.lang.Exception: rows=5"]
     (batch,) = drains.batches(lines)
     assert (batch.query, batch.number, batch.rows, batch.seconds) == ("silver", 3, 1_020, 2.5)
-    assert batch.told == told
+    assert batch.told == "read=1ms executors: 1,020 rows are many"
     assert batch.end_ms - batch.start_ms == 2_500
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import typer
 
-from customer_activity.engine.observability import configure_logging
+from customer_activity.engine.logs import configure_logging
 from customer_activity.errors import EnvironmentFault
 from customer_activity.terminal import console
 
@@ -22,5 +22,6 @@ def portal(ctx: typer.Context) -> None:
         )
     from customer_activity.portal import server  # noqa: PLC0415 - only this command needs a web framework
 
-    configure_logging()
-    server.serve(console.settings_of(ctx))
+    settings = console.settings_of(ctx)
+    configure_logging(settings.log_format)
+    server.serve(settings)

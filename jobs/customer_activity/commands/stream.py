@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from customer_activity import topology
-from customer_activity.engine import observability
+from customer_activity.engine.logs import configure_logging
 from customer_activity.terminal import console
 
 
@@ -48,8 +48,8 @@ def stream(
     ] = None,
 ) -> None:
     """Run the streams in one Spark application, until told to stop (Ctrl-C or SIGTERM)."""
-    observability.configure_logging()
     settings = console.settings_of(ctx)
+    configure_logging(settings.log_format)
     if stages:  # before a JVM is started for nothing
         _refuse_unknown(stages)
     from customer_activity.engine import session  # noqa: PLC0415 - brings pyspark, which few commands need

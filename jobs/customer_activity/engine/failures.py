@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from customer_activity import topology
 from customer_activity.engine import loss
-from customer_activity.engine.observability import log
+from customer_activity.engine.logs import log
 from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, LeaseLost, OffsetsLost, TransientError
 from customer_activity.kafka import faults
 from customer_activity.settings import Settings
@@ -59,7 +59,7 @@ def explain(
             f"{query}: files are gone of a change feed that it still has to read",
             remedy=_without_feed(query),
         )
-    log.error("query=%s failed", query, exc_info=cause or error)
+    log.error("%s failed", query, exc_info=cause or error, extra={"query": query})
     return TransientError(
         f"{query} stopped: {text.splitlines()[0][:300]}",
         remedy="start again: it resumes where it stopped; the log above has the whole error",

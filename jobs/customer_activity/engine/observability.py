@@ -1,73 +1,18 @@
-"""What the running queries tell: a status file each for `activity status`, and one log line a batch."""
+"""What the running queries tell: a status file each for `activity status`."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
-import shutil
 import socket
-import stat
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from customer_activity import shown
 from customer_activity.lake.microbatch import Placement
 
-log = logging.getLogger("customer_activity")
-
 HELD = "held"  # a publisher's state while quality holds its gate shut
-STANDARD_ERROR = 2
-LOG_BYTES = 64 * 2**20  # of a driver's log: most of a day
-
-
-class _Lines(logging.Formatter):
-    """One line an event, with nothing in it that commands a terminal or forges another line; times in UTC."""
-
-    converter = staticmethod(time.gmtime)
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Escape what the data brought."""
-        return shown.in_a_line(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """Write the stack trace in lines of its own."""
-        return shown.stack(ei[1])
-
-
-def configure_logging() -> None:
-    """Log to standard error, one line an event, times in UTC."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Lines("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    logging.basicConfig(handlers=[handler], level=logging.INFO)
-    for chatty in ("py4j", "pyspark"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-
-
-def keep_log_short(folder: Path, most: int = LOG_BYTES) -> None:
-    """Rotate this process's log when it has grown large: what was in `<name>.log` is in `<name>.log.1` then.
-
-    The JVM below writes there, too, and cannot be told to open another file. So the log is copied and cut, and what is
-    said in the instant between is in neither (as with logrotate's copytruncate). A log elsewhere is left alone.
-
-    Args:
-        folder: where logs of detached processes are.
-        most: its bytes; below them nothing is done.
-
-    Raises:
-        OSError: it cannot be copied, and is as it was.
-    """
-    said = os.fstat(STANDARD_ERROR)
-    if not stat.S_ISREG(said.st_mode) or said.st_size < most:
-        return
-    for log_file in folder.glob("*.log"):
-        if os.path.samestat(log_file.stat(), said):
-            shutil.copyfile(log_file, log_file.with_name(f"{log_file.name}.1"))
-            os.truncate(log_file, 0)
 
 
 def now() -> str:
@@ -131,7 +76,7 @@ class QueryStatus:
         phases: Mapping[str, float],
         placement: Placement | None = None,
     ) -> None:
-        """Note a finished batch and log it."""
+        """Note a finished batch."""
         self.placement = "" if placement is None else f"{placement.place}: {placement.why}"
         self.phases = {name: round(millis, 1) for name, millis in phases.items()}
         self.batch_id, self.batch_rows, self.batch_seconds = batch_id, rows, round(seconds, 3)
@@ -139,16 +84,6 @@ class QueryStatus:
         self.rows_total += rows
         self.last_batch_at = now()
         self.progress, self.progress_at = "", None
-        log.info(
-            "query=%s batch_id=%d rows=%d seconds=%.3f rows_per_second=%.0f %s%s",
-            self.query,
-            batch_id,
-            rows,
-            seconds,
-            self.rows_per_second,
-            " ".join(f"{name}={millis:.0f}ms" for name, millis in self.phases.items()),
-            f" placement={self.placement!r}" if self.placement else "",
-        )
 
     def write(self, run_dir: Path) -> None:
         """Write the status file; a reader never sees half of one."""

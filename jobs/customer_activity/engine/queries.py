@@ -16,9 +16,10 @@ from pyspark.sql.streaming import StreamingQuery
 from customer_activity import topology
 from customer_activity.catalog import checkpoint_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.engine import gate, pace
+from customer_activity.engine import batch_events, gate, pace
 from customer_activity.engine.failures import explain
-from customer_activity.engine.observability import HELD, QueryStatus, log
+from customer_activity.engine.logs import log
+from customer_activity.engine.observability import HELD, QueryStatus
 from customer_activity.engine.stream import Opened
 from customer_activity.engine.turns import TELL_SECONDS, Turn, Turns
 from customer_activity.errors import CheckpointMismatch
@@ -87,7 +88,7 @@ class RunningQuery:
         look = f"{pace.look(self.settings, self.query)} seconds"
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=look)
         self.handle = writer.start()
-        log.info("query=%s started", self.query)
+        log.info("%s started", self.query, extra={"query": self.query})
         self.status.state = "running"
 
     def _batch(self, stream: Opened, frame: DataFrame, batch_id: int) -> None:
@@ -132,6 +133,7 @@ class RunningQuery:
                 raise
             seconds = time.monotonic() - started
             self.status.finished(batch_id, batch.rows, seconds, batch.phases, batch.placement)
+            batch_events.tell(batch, seconds)
             self.observe(batch, seconds)
             if batch.rows > SMALL_BATCH_ROWS:
                 pa.default_memory_pool().release_unused()  # Arrow would keep what a large batch took
@@ -162,12 +164,13 @@ class RunningQuery:
                 self.failure = gate.held(rules)
                 raise self.failure
             if self.status.state != HELD:
-                log.warning("query=%s is held by quality: %s", self.query, ", ".join(sorted(rules)))
+                words = ", ".join(sorted(rules))
+                log.warning("%s is held by quality: %s", self.query, words, extra={"query": self.query})
             self.status.state, self.status.message = HELD, str(gate.held(rules))
             if self.stopping.wait(GATE_SECONDS):
                 raise Stopping
         if self.status.state == HELD:
-            log.info("query=%s is held no more", self.query)
+            log.info("%s is held no more", self.query, extra={"query": self.query})
             self.status.state, self.status.message = "running", ""
             self.status.moved("begins")  # what it was held for is no silence of its own
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine.observability import log
+from customer_activity.engine.logs import log
 from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile

@@ -9,7 +9,7 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from customer_activity.engine import clusters
+from customer_activity.engine import clusters, logs
 from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
 from customer_activity.lake import jvm
 from customer_activity.settings import TO_GET_JARS, Settings
@@ -108,6 +108,7 @@ OPTIMISE_LATER = (
 # of other jars alone; being told so at every start helps nobody.
 CLASS_ARCHIVE_OPTIONS = " -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
 LOG4J = Path(__file__).with_name("log4j2.properties")
+LOG4J_JSON = LOG4J.with_name("log4j2-json.properties")  # on top of it
 
 
 def jars(settings: Settings, folder: str = "spark") -> list[Path]:
@@ -141,7 +142,8 @@ def classpath(settings: Settings) -> dict[str, str]:
 def jvm_options(settings: Settings) -> str:
     """Options of the driver's JVM."""
     archive = settings.jars_dir / "classes.jsa"
-    options = JVM_OPTIONS.format(log4j=LOG4J.as_uri()) + OPTIMISE_LATER
+    files = [LOG4J, LOG4J_JSON] if settings.log_format == logs.JSON else [LOG4J]
+    options = JVM_OPTIONS.format(log4j=",".join(file.as_uri() for file in files)) + OPTIMISE_LATER
     return options + (CLASS_ARCHIVE_OPTIONS.format(archive=archive) if archive.exists() else "")
 
 

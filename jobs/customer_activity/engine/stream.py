@@ -225,6 +225,8 @@ class Writer:
                 with suppress(StopIteration):  # a step takes back what it took for the write, and cannot let it pass
                     steps.throw(error)
                 raise
+            if version is not None and not isinstance(write, Send):
+                batch.written[write.table] = version
             try:
                 write = steps.send(version)
             except StopIteration:

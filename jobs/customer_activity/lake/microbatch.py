@@ -77,6 +77,7 @@ class MicroBatch:
     ids: Mapping[Table, str] = field(default_factory=dict)  # of the tables that it reads change feeds of
     # An id that this attempt at the batch alone has; its commits carry it.
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    written: dict[Table, int] = field(default_factory=dict)  # by table, the newest version that came of it, in any part
     # Milliseconds by phase: read, compute, write, commit, publish.
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     # Tells the epoch of the driver's lease, which every commit carries; None where there is no lease.

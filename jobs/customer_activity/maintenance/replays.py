@@ -14,7 +14,7 @@ import msgspec
 
 from customer_activity import topology
 from customer_activity.contracts import RULES
-from customer_activity.engine.observability import log
+from customer_activity.engine.logs import log
 from customer_activity.engine.queries import RunningQuery, paused
 from customer_activity.errors import ActivityError, TerminalError
 from customer_activity.lake import delta

@@ -15,7 +15,7 @@ import msgspec
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import TABLES
-from customer_activity.engine.observability import keep_log_short, log
+from customer_activity.engine.logs import keep_log_short, log
 from customer_activity.engine.queries import RunningQuery, paused
 from customer_activity.lake import change_feeds, delta, failpoints
 from customer_activity.maintenance import maintenance
@@ -110,7 +110,7 @@ class Scheduler:
             with paused(self.writers[table]) as are_paused:
                 if are_paused:
                     self.tended.append(self.tend(table))
-                    log.info("table=%s tended as asked", table.label)
+                    log.info("%s: tended as asked", table.label, extra={"table": table.label})
         if len(self.tended) == len(self.writers):
             requests.answer(run_dir, MAINTENANCE, request, {"tables": msgspec.to_builtins(self.tended)})
         return True
@@ -146,7 +146,9 @@ class Scheduler:
             if are_paused:
                 started = time.monotonic()
                 maintenance.compact(self.settings.lake, table, self.failpoint)
-                log.info("table=%s compacted seconds=%.3f", table.label, time.monotonic() - started)
+                seconds = time.monotonic() - started
+                extra = {"table": table.label, "seconds": round(seconds, 3)}
+                log.info("%s: compacted in %.2f s", table.label, seconds, extra=extra)
 
     def shorten(self, table: Table) -> bool:
         """Shorten the log of a table further that was kept for a reader; say whether there was anything to remove.
@@ -162,7 +164,8 @@ class Scheduler:
             _later(table, error)
             return True
         if gone:
-            log.info("table=%s shortened commits=%d", table.label, gone)
+            extra = {"table": table.label, "commits": gone}
+            log.info("%s: log shortened by %d commits", table.label, gone, extra=extra)
             self.due.append(partial(self.shorten, table))
         return gone > 0
 
@@ -185,14 +188,16 @@ class Scheduler:
             _later(table, error)
             return True
         for reader in done.behind:
-            log.warning("table=%s not vacuumed: %s", table.label, reader)
+            log.warning("%s: not vacuumed: %s", table.label, reader, extra={"table": table.label})
         if done.files:
-            log.info("table=%s vacuumed files=%d bytes=%d", table.label, done.files, done.bytes)
+            extra = {"table": table.label, "files": done.files, "bytes": done.bytes}
+            log.info("%s: vacuumed, %d files of %d bytes", table.label, done.files, done.bytes, extra=extra)
         return True
 
 
 def _later(table: Table, error: Exception) -> None:
-    log.warning("table=%s maintenance failed, tried again later: %s", table.label, error)
+    extra = {"table": table.label}
+    log.warning("%s: maintenance failed, tried again later: %s", table.label, error, extra=extra)
 
 
 def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:

@@ -28,7 +28,7 @@ from deltalake import DeltaTable
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import TABLES
 from customer_activity.engine import executors, placement, reach
-from customer_activity.engine.observability import log
+from customer_activity.engine.logs import log
 from customer_activity.engine.queries import RunningQuery, paused
 from customer_activity.errors import ActivityError, TransientError
 from customer_activity.lake import commits, jvm
@@ -199,11 +199,13 @@ class Rewriting:
         table, done = self.table, self.at_work
         self.table = self.at_work = None
         if (error := done.exception()) is None:
-            log.info("table=%s compacted on executors files=%d", table.label, done.result())
+            extra = {"table": table.label, "files": done.result()}
+            log.info("%s: compacted on executors, %d files", table.label, done.result(), extra=extra)
             return
         self.rests_until = time.monotonic() + RETRY_SECONDS
         said = error if isinstance(error, ActivityError) else type(error).__name__  # Java's words may be very many
-        log.warning("table=%s compaction on executors failed, tried again later: %s", table.label, said)
+        extra = {"table": table.label}
+        log.warning("%s: compaction on executors failed, tried again later: %s", table.label, said, extra=extra)
 
     def close(self) -> None:
         """End what is at work: what it has written belongs to nobody."""

@@ -18,6 +18,7 @@ from customer_activity.settings.monitoring import Monitoring
 from customer_activity.settings.pipeline import PIPELINE, PREFIX, TopicName
 from customer_activity.settings.portal import PortalSettings
 from customer_activity.settings.project import IS_INSTALLED, PROJECT
+from customer_activity.settings.telemetry import LogsAndLineage
 from customer_activity.storage import locations, s3
 
 # Settings that name a file of secrets; no setting is one itself.
@@ -35,7 +36,7 @@ def _own(folder: str) -> Callable[[dict[str, Any]], str]:
     return lambda known: f"./var/{folder}" if known["pipeline"] == PIPELINE else f"./var/{known['pipeline']}/{folder}"
 
 
-class Settings(Analysts, Monitoring, PortalSettings):
+class Settings(Analysts, Monitoring, PortalSettings, LogsAndLineage):
     """Everything a deployment may change. Field `lake` is the variable `ACTIVITY_LAKE`, and so on."""
 
     lake: str = Field(

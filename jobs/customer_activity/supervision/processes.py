@@ -6,6 +6,7 @@ it started (the JVM, Spark's Python workers, which leave its process group) is f
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -138,6 +139,8 @@ def last_lines(settings: Settings, name: str, count: int = LAST_LINES) -> str:
     except FileNotFoundError:
         return ""
     lines = [line for line in text.splitlines() if line.strip() and not JVM_FRAME.match(line)]
+    if lines and lines[-1].startswith("{") and (words := _last_event(lines[-1])):
+        return words
     begins = [number for number, line in enumerate(lines) if line.startswith("error:") or TRACEBACK in line]
     if not begins:
         return "\n".join(lines[-count:])
@@ -147,6 +150,15 @@ def last_lines(settings: Settings, name: str, count: int = LAST_LINES) -> str:
     # What was raised comes after a traceback: at its end, or below the frame that it is drawn in.
     bottom = next((number + 1 for number, line in enumerate(error) if line.startswith("╰")), None)
     return "\n".join(error[-count:] if bottom is None else error[bottom:][:count])
+
+
+def _last_event(line: str) -> str:
+    """Return what a log of JSON events ends with, where that is why the process ended."""
+    try:
+        event = json.loads(line)
+        return f"error: {event['message']}\n  → {event['remedy']}" if event["exit_code"] and event["remedy"] else ""
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def log_path(settings: Settings, name: str) -> Path:

@@ -148,7 +148,7 @@ def compare(
         wanted.gold.update(totals.settled(states, wanted.frozen))
     if only & OF_GOLD:
         wanted_traces = traces.expected(wanted, purchases.traces, profiles.traces)
-        checks += _compare_gold(settings, tables, wanted, states, view, chosen, wanted_traces)
+        checks += _compare_gold(settings, tables, wanted, states, view, chosen=chosen, wanted_traces=wanted_traces)
     checks += _compare_others(settings, tables, expected, [each for each in others if each.table.label in only], chosen)
     has_arrived = {source.topic: bool(source.followed) and source.followed != source.end for source in sources}
     for topic, outcomes in expected.outcomes.items():
@@ -162,6 +162,7 @@ def _compare_gold(
     wanted: Expected,
     states: Collection[tuple[Any, ...]],
     view: ViewTopic,
+    *,
     chosen: frozenset[str] | None,
     wanted_traces: Traces,
 ) -> list[Check]:

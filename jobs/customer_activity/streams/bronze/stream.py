@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.engine import placement, reach
-from customer_activity.engine.observability import log
+from customer_activity.engine.logs import log
 from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
 from customer_activity.kafka import clients
 from customer_activity.lake import microbatch
@@ -189,7 +189,8 @@ def _landed(
         if fetcher is None or batch.records is None:
             raise
         batch.placement = Placement(Place.DRIVER, str(reason))
-        log.info("query=%s batch_id=%d comes to the driver: %s", batch.query, batch.batch_id, reason)
+        extra = {"query": batch.query, "batch": batch.batch_id}
+        log.info("%s batch %d comes to the driver: %s", batch.query, batch.batch_id, reason, extra=extra)
         return _land_here(fetcher.fetch(batch.ranges), batch, landing)
 
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.observability import log
+from customer_activity.engine.logs import log
 from customer_activity.engine.stream import Append, Steps
 from customer_activity.lake.microbatch import MicroBatch
 
@@ -58,7 +58,10 @@ def keep(lake: str, batch: MicroBatch, table_id: str, upto: int, found: Sequence
         Table.QUARANTINE, as_quarantined(new, max_bytes), by=own, reasons={Reason.TOO_LARGE_TO_PUBLISH: len(new)}
     )
     batch.commits += 1
-    log.warning("query=%s %d rows are larger than the topic takes: they are in quarantine", batch.query, len(new))
+    extra = {"query": batch.query, "batch": batch.batch_id, "rows": len(new)}
+    log.warning(
+        "%s: %d rows are larger than the topic takes: they are in quarantine", batch.query, len(new), extra=extra
+    )
 
 
 def as_quarantined(found: Iterable[TooLarge], max_bytes: int) -> pa.Table:
