@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from activity_dags import place, program, shown
+from activity_dags import lineage, place, program, shown
 from activity_dags.pipelines import Pipeline
 
 LAST_LINES = 40
@@ -35,7 +35,7 @@ class ActivityOperator(BaseOperator):
         self.on_spark = on_spark
         self.process: subprocess.Popen[str] | None = None
 
-    def execute(self, context: Any) -> None:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Any) -> None:
         """Run it.
 
         Raises:
@@ -44,7 +44,7 @@ class ActivityOperator(BaseOperator):
         """
         arguments = tuple(argument for argument in self.arguments if argument)
         last: deque[str] = deque(maxlen=LAST_LINES)
-        settings = place.settings(self.pipeline) if self.on_spark else {}
+        settings = {**(place.settings(self.pipeline) if self.on_spark else {}), **lineage.parents(context)}
         with program.start(self.pipeline, *arguments, settings=settings) as self.process:
             for line in self.process.stdout or ():
                 self.heard(line.rstrip())

@@ -20,7 +20,7 @@ from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from activity_dags import place, program
+from activity_dags import lineage, place, program
 from activity_dags.links import PortalLink
 from activity_dags.pipelines import Pipeline
 from activity_dags.watching import WELL, DriverTrigger
@@ -64,10 +64,11 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
         with self.counted(context):
             self.execute_resumable(context)
 
-    def submit_job(self, context: Any) -> int:  # noqa: ARG002 - Airflow's signature
+    def submit_job(self, context: Any) -> int:
         """Start the driver, or find the one that runs; return its process's number."""
         started = ("driver", "start", "--attended", str(ATTENDED_SECONDS))
-        found = program.report(self.pipeline, *started, settings=place.settings(self.pipeline))
+        settings = {**place.settings(self.pipeline), **lineage.parents(context)}
+        found = program.report(self.pipeline, *started, settings=settings)
         self.log.info("Driver %s %s", found["pid"], "started" if found["is_new"] else "runs already")
         return int(found["pid"])
 

@@ -75,10 +75,7 @@ class DriverTrigger(BaseTrigger):
                 now = time.time()
                 if now - told >= TOLD_SECONDS:
                     told = now
-                    await log.ainfo(
-                        "The driver is watched",
-                        **{what: said for what, said in driver.items() if said not in ("", None)},
-                    )
+                    await log.ainfo(how_it_is(driver))
                 if driver["state"] not in WELL or now >= self.until:
                     return driver
                 if now - asked >= ASK_SECONDS:
@@ -93,6 +90,17 @@ class DriverTrigger(BaseTrigger):
         """Stop the driver: the task was cleared or marked."""
         await log.ainfo("Stopping the driver")
         await stop(self.pipeline)
+
+
+def how_it_is(driver: dict[str, Any]) -> str:
+    """Say in one line how the driver is, as `activity driver watch` does for people."""
+    words = [f"The driver is watched: {driver.get('pid')} {driver['state']}"]
+    for what, unit in (("lag_records", "records to land"), ("lag_versions", "commits to read")):
+        if driver.get(what) is not None:
+            words.append(f"{driver[what]:,} {unit}")
+    if driver.get("freshness_seconds") is not None:
+        words.append(f"view {driver['freshness_seconds']:,.1f} s behind")
+    return ", ".join(words) + (f"; {driver['message']}" if driver.get("message") else "")
 
 
 async def stop(pipeline: Pipeline) -> None:

@@ -30,7 +30,10 @@ from customer_activity.errors import ActivityError, PublishingHeld
 from customer_activity.inspection.describe import lines
 from customer_activity.kafka import topics
 from customer_activity.lake import delta, jvm, layout
+from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lease.lease import Lease
+from customer_activity.lineage import recording
+from customer_activity.lineage.recording import NOBODY, Recorder
 from customer_activity.maintenance.scheduler import Scheduler
 from customer_activity.metrics import serving
 from customer_activity.operations import recovery
@@ -87,12 +90,13 @@ def run(
     if words := topics.warning(settings):
         log.warning("%s", words)
     started = time.monotonic()
-    spark = session.start(settings)
-    log.info("Spark is ready after %.1f s", time.monotonic() - started)
-    try:
-        host(spark, settings, queries, stopping, available_now=available_now, attended=attended)
-    finally:
-        spark.stop()
+    with recording.recorder(settings) as recorder:
+        spark = session.start(settings)
+        log.info("Spark is ready after %.1f s", time.monotonic() - started)
+        try:
+            host(spark, settings, queries, stopping, available_now=available_now, attended=attended, recorder=recorder)
+        finally:
+            spark.stop()
 
 
 def host(
@@ -103,8 +107,9 @@ def host(
     *,
     available_now: bool,
     attended: float | None = None,
+    recorder: Recorder = NOBODY,
 ) -> None:
-    """Run the queries in a session until they have drained, fail, or `stopping` is set.
+    """Run the queries in a session until they have drained, fail, or `stopping` is set; `recorder` tells their lineage.
 
     Raises:
         ActivityError: a query failed, or another driver runs it.
@@ -126,14 +131,20 @@ def host(
 
         observe = resources.enter_context(serving.served(settings, {} if available_now else lease.epochs))
 
+        def told(batch: MicroBatch, seconds: float) -> None:
+            observe(batch, seconds)
+            recorder.take(batch)
+
         def prepared(
             query: str, until: threading.Event, turn: Turn | None = None, turns: Turns | None = None
         ) -> RunningQuery:
             fencing_epoch = partial(lease.fencing_epoch, query)
             opening = partial(STREAMS[query].open, context)
-            return RunningQuery(
-                query, opening, settings, until, turn, turns, fencing_epoch=fencing_epoch, observe=observe
+            running = RunningQuery(
+                query, opening, settings, until, turn, turns, fencing_epoch=fencing_epoch, observe=told
             )
+            recorder.begin(running.spec, running.status)
+            return running
 
         if available_now:
             drain(queries, prepared, settings, stopping, check)

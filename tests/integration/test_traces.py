@@ -6,20 +6,26 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from deltalake import DeltaTable
 
-from customer_activity.catalog import checkpoint_path
+from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.lake import failpoints
 from customer_activity.lake.failpoints import FailPoint
+from customer_activity.lineage import sending
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
 from customer_activity.verification.verify import verify
+from support import lineage_events
 from support.broker import assert_verified, send
+from support.lineage_events import dataset
 from support.records import Record, profile, purchase, tombstone
 from support.shell import Shell, environment
 from support.streams import Query
@@ -72,6 +78,26 @@ def assert_each_leads_to_its_cause(settings: Settings) -> None:
             assert cause.timestamp == record.value["asOfEpochMillis"]
 
 
+def assert_lineage_is_told(settings: Settings) -> None:
+    """Each run of each stream is told from start to end, and where bronze stopped the next one went on."""
+    events = lineage_events.read(sending.events_file(settings))
+    runs = Counter(event["run"]["runId"] for event in events)
+    assert len(runs) == 4 * (1 + len(Query))  # four commands, with a driver and its streams each
+    assert {event["eventType"] for event in events} == {"START", "COMPLETE"}
+    bronze = [
+        event for event in events if event["job"]["name"].endswith(".bronze") and event["eventType"] == "COMPLETE"
+    ]
+    read = [
+        {each["partition"]: (each["begin"], each["end"]) for each in facet["partitions"]}
+        for event in bronze
+        if (facet := dataset(event, settings.purchase_topic)["inputFacets"].get("customerActivity_kafkaOffsets"))
+    ]
+    for before, after in pairwise(read):
+        assert all(after[partition][0] == before[partition][1] for partition in before.keys() & after.keys())
+    newest = dataset(bronze[-1], "bronze/purchase_events")["facets"]["version"]["datasetVersion"]
+    assert int(newest) == DeltaTable(table_path(settings.lake, Table.PURCHASE_EVENTS)).version()
+
+
 def numbers(settings: Settings) -> Mapping[str, int]:
     """By customer, the number of the trace on the newest record."""
     return {key: int(record.trace.split("-")[1], 16) for key, record in newest(settings).items()}
@@ -106,6 +132,7 @@ def test_a_view_record_leads_to_what_caused_it(settings: Settings, tmp_path: Pat
         assert activity.run(*RUN) == (0, "")
         found = newest(settings)
         assert (found["C-2"].trace, found["C-1"].trace) == (traceparent(10), ""), "what is malformed is not passed on"
+    assert_lineage_is_told(settings)
     assert_each_leads_to_its_cause(settings)
     (check,) = (check for check in verify(settings, settle_seconds=0).checks if check.name == "view: traces")
     assert (check.expected, check.observed, check.differences) == (1, 1, 0)

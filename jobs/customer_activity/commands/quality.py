@@ -10,8 +10,11 @@ import typer
 from rich.table import Column
 from rich.text import Text
 
+from customer_activity.catalog import Table
 from customer_activity.engine import gate
 from customer_activity.errors import EXIT_CHECK_FAILED, SettingsError
+from customer_activity.lineage import recording
+from customer_activity.lineage.told import Verdict as Judged
 from customer_activity.quality.rules import Severity
 from customer_activity.quality.run import Report, Verdict
 from customer_activity.quality.run import run as judge
@@ -51,14 +54,22 @@ def quality(
     if reason is not None:
         raise SettingsError("--reason belongs to `activity quality release`", remedy="leave it out to judge")
     os.nice(NICE)
-    with console.err.status("judging") as status:
+    with console.err.status("judging") as status, recording.judging(settings) as tell:
         report = judge(settings, what or (), on_step=status.update)
+        tell(report.versions, [told(verdict) for verdict in report.verdicts])
     if json:
         console.print_json(as_data(report))
     else:
         show(report)
     if any(verdict.holds for verdict in report.verdicts):
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def told(verdict: Verdict) -> Judged:
+    """Return a verdict as lineage has it: about a table, or about none where it is about several."""
+    rule = verdict.rule
+    table = next((table for table in Table if table.value == rule.suite), None)
+    return Judged(table, rule.rule, verdict.judged.outcome is Outcome.PASSED, rule.severity.value)
 
 
 def show(report: Report) -> None:

@@ -10,7 +10,7 @@ Optional streams are known and take part in nothing until a deployment switches 
 
 from __future__ import annotations
 
-from customer_activity.topology.declared import Edge, End, Reads, Spec, Topic, Writes
+from customer_activity.topology.declared import Edge, End, How, Made, Reads, Spec, Topic, Writes
 from customer_activity.topology.streams import (
     behind,
     chosen,
@@ -43,6 +43,8 @@ from customer_activity.topology.streams import (
 __all__ = [
     "Edge",
     "End",
+    "How",
+    "Made",
     "Reads",
     "Spec",
     "Topic",

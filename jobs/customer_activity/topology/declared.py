@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from customer_activity.catalog import Table
@@ -31,6 +32,29 @@ class Reads(NamedTuple):
     progress: End
 
 
+class How(StrEnum):
+    """How a column is made of others, as OpenLineage calls it."""
+
+    IDENTITY = "IDENTITY"
+    TRANSFORMATION = "TRANSFORMATION"
+    AGGREGATION = "AGGREGATION"
+
+
+class Made(NamedTuple):
+    """What a column is made of, where its name does not tell.
+
+    Attributes:
+        column: of the table that is written.
+        of: columns of its sources; `layer.table:column` where one comes from a certain table. Empty: of none, but of a
+            clock, a setting or a count of steps.
+        how: they become it.
+    """
+
+    column: str
+    of: tuple[str, ...] = ()
+    how: How = How.TRANSFORMATION
+
+
 class Writes(NamedTuple):
     """What a stream writes.
 
@@ -49,6 +73,7 @@ class Writes(NamedTuple):
         expected: what the table must hold, as a query over the purchases and profiles that `activity verify` recomputes
             from Kafka; see `verification/declared.py`. Empty where the verifier knows it by itself. Of a topic that
             publishes a table, which of its rows are there, as a query over `stored`.
+        made: what its columns are made of; one that is not listed is the sources' of the same name, as it is.
     """
 
     target: End
@@ -60,6 +85,7 @@ class Writes(NamedTuple):
     with_every_batch: bool = False
     sources: tuple[Table, ...] = ()
     expected: str = ""
+    made: tuple[Made, ...] = ()
 
 
 @dataclass(frozen=True)

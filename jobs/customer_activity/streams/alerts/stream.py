@@ -29,12 +29,26 @@ from customer_activity.settings import Settings
 from customer_activity.streams.alerts import expected, rules
 from customer_activity.streams.alerts.limits import Limits
 from customer_activity.streams.alerts.nearby import SCHEMA, SOURCE, Nearby
-from customer_activity.topology import Reads, Spec, Writes
+from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 SPEC = Spec(
     "alerts",
     reads=(Reads(SOURCE, progress=Table.FRAUD_ALERTS),),
-    writes=(Writes(Table.FRAUD_ALERTS, key=("alert_id",), expected=expected.ALERTS),),
+    writes=(
+        Writes(
+            Table.FRAUD_ALERTS,
+            key=("alert_id",),
+            expected=expected.ALERTS,
+            made=(
+                Made("alert_id", ("customer_id", "purchase_id")),
+                Made("rule", ("amount", "risk_score", "occurred_at")),
+                Made("window_start", ("occurred_at",), How.AGGREGATION),
+                Made("window_end", ("occurred_at",), How.AGGREGATION),
+                Made("purchase_count", ("purchase_id",), How.AGGREGATION),
+                Made("total_amount", ("amount",), How.AGGREGATION),
+            ),
+        ),
+    ),
     promises="each window or session that goes over a limit has one alert a rule, by the purchase that took it there",
     is_behind=True,
     is_optional=True,

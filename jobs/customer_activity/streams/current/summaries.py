@@ -21,12 +21,22 @@ from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.folding import Aggregate, fitting
 from customer_activity.lake.reducing import PART_ROWS
-from customer_activity.topology import Reads, Spec, Writes
+from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 SPEC = Spec(
     "summaries",
     reads=(Reads(Table.PURCHASES, progress=Table.SUMMARIES),),
-    writes=(Writes(Table.SUMMARIES, key=("customer_id",)),),
+    writes=(
+        Writes(
+            Table.SUMMARIES,
+            key=("customer_id",),
+            made=(
+                Made("purchase_count", ("purchase_id",), How.AGGREGATION),
+                Made("total_amount", ("amount",), How.AGGREGATION),
+                *(Made(name, (column,), How.AGGREGATION) for name, (column, _) in EXTREMES.items()),
+            ),
+        ),
+    ),
     promises="each purchase is added to its customer's running summary once",
     is_behind=True,
     is_spread=True,

@@ -19,13 +19,14 @@ import pyarrow as pa
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import COUNTED, OF_PROFILE, PRODUCT_FIELDS, names
+from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.decided import Decided, landings_of
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import State
 from customer_activity.streams.enrichment import profiles, state
 from customer_activity.streams.enrichment.as_of import UNKNOWN
 from customer_activity.streams.enrichment.products import Catalogue
-from customer_activity.topology import Reads, Spec, Writes
+from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 COLUMNS = COUNTED.names
 
@@ -73,9 +74,31 @@ SPEC = Spec(
     "enrichment",
     reads=(Reads(Table.PURCHASES, progress=Table.ENRICHED),),
     writes=(
-        Writes(Table.CATALOGUE_VERSIONS, key=("landing",), expected=EXPECTED_VERSIONS),
-        Writes(Table.ENRICHED, key=("purchase_id",), expected=EXPECTED),
-        Writes(Table.PRODUCTS, key=("product_id", "version"), expected=EXPECTED_PRODUCTS),
+        Writes(
+            Table.CATALOGUE_VERSIONS,
+            key=("landing",),
+            expected=EXPECTED_VERSIONS,
+            made=(Made("catalogue_version", (f"{Table.PRODUCTS.label}:version",), How.AGGREGATION), Made("decided_at")),
+        ),
+        Writes(
+            Table.ENRICHED,
+            key=("purchase_id",),
+            expected=EXPECTED,
+            made=(
+                *(
+                    Made(name, (f"{Table.PROFILE_EVENTS.label}:{name.removeprefix('profile_')}",), How.IDENTITY)
+                    for name in names(OF_PROFILE)
+                ),
+                *(Made(name, (f"{Table.PRODUCTS.label}:{name}",), How.IDENTITY) for name in names(PRODUCT_FIELDS)),
+                Made("catalogue_version", (f"{Table.PRODUCTS.label}:version",), How.AGGREGATION),
+            ),
+        ),
+        Writes(
+            Table.PRODUCTS,
+            key=("product_id", "version"),
+            expected=EXPECTED_PRODUCTS,
+            made=tuple(Made(name) for name in arrow_schema(Table.PRODUCTS).names),  # of a file that somebody loads
+        ),
     ),
     promises="each purchase is there once, with the profile and the product as they were known when it landed",
     is_behind=True,

@@ -32,7 +32,7 @@ from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.event_time import clock
 from customer_activity.streams.event_time.clock import Clock, Closing
-from customer_activity.topology import Reads, Spec, Writes
+from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 NOTE, IDLE = "clock", "idle"  # of a commit to silver.timed_purchases
 MICROS_A_MINUTE = 60_000_000
@@ -49,9 +49,31 @@ SPEC = Spec(
     "event_time",
     reads=(Reads(Table.PURCHASES, progress=Table.TIMED_PURCHASES),),
     writes=(
-        Writes(Table.WATERMARKS, key=("landing",), expected=EXPECTED_WATERMARKS),
-        Writes(Table.TIMED_PURCHASES, key=("purchase_id",), expected=clock.EXPECTED),
-        Writes(Table.REPROCESSED, key=("purchase_id",), expected="FROM reprocessed"),
+        Writes(
+            Table.WATERMARKS,
+            key=("landing",),
+            expected=EXPECTED_WATERMARKS,
+            made=(
+                Made("watermark", ("occurred_at",), How.AGGREGATION),
+                Made("decided_at"),
+                Made("positions", ("partition", "offset", "occurred_at"), How.AGGREGATION),
+            ),
+        ),
+        Writes(
+            Table.TIMED_PURCHASES,
+            key=("purchase_id",),
+            expected=clock.EXPECTED,
+            made=tuple(
+                Made(name, ("occurred_at",), How.AGGREGATION)
+                for name in ("partition_time", "watermark", "next_watermark")
+            ),
+        ),
+        Writes(
+            Table.REPROCESSED,
+            key=("purchase_id",),
+            expected="FROM reprocessed",
+            made=(Made("day", ("occurred_at",)), Made("reprocessed_at"), Made("reason")),  # who asked says why
+        ),
     ),
     promises="each purchase is stamped once with the event time of its partition, and each watermark is stored",
     is_behind=True,

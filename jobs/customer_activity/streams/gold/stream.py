@@ -42,7 +42,7 @@ from customer_activity.streams.gold.state import (
     totalled,
     with_an_end,
 )
-from customer_activity.topology import Reads, Spec, Writes
+from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 SPEC = Spec(
     "gold",
@@ -59,6 +59,18 @@ SPEC = Spec(
             uneven=("view_version", "existed"),  # they count and compare the steps that led to a row
             # A total that does not fit its type freezes the row as it was last right.
             frozen="SELECT customer_id FROM {tables}.purchases GROUP BY ALL HAVING sum(amount) > 9999999999999999.99",
+            made=(
+                Made("profile_updated_at", ("updated_at",), How.IDENTITY),
+                Made("purchase_count", ("purchase_id",), How.AGGREGATION),
+                Made("total_amount", ("amount",), How.AGGREGATION),
+                Made("currency"),
+                Made("first_purchase_at", ("occurred_at",), How.AGGREGATION),
+                Made("last_purchase_at", ("occurred_at",), How.AGGREGATION),
+                Made("view_version"),
+                Made("as_of", ("kafka_timestamp",), How.AGGREGATION),
+                Made("existed", ("is_tombstone",)),
+                Made("is_gone", ("is_tombstone",)),
+            ),
         ),
         Writes(Table.QUARANTINE),
     ),

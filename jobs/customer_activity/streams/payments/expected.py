@@ -5,7 +5,12 @@ They see everything together and know nothing of batches, landings that are read
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from customer_activity.catalog import Table
+from customer_activity.contracts.columns import OWED, PAYMENT_FIELDS, POSITION, names
 from customer_activity.streams.event_time.clock import EXPECTED as STAMPED
+from customer_activity.topology import How, Made
 
 _MATCHED = """
 terms AS (
@@ -50,3 +55,22 @@ SELECT ranked.*,
         WHEN ranked.payment_id = counting.payment_id THEN 'repeated' ELSE 'paid_twice' END AS reason
 FROM ranked LEFT JOIN counting USING (purchase_id) WHERE NOT (ranked.agrees AND ranked.number = 1)
 """  # noqa: S608 - likewise
+
+
+def _of(table: Table, columns: Iterable[str]) -> tuple[Made, ...]:
+    """Columns that one of the two sources has, where both have one of that name."""
+    return tuple(Made(name, (f"{table.label}:{name}",), How.IDENTITY) for name in columns)
+
+
+_BOUGHT, _PAID = "occurred_at", "confirmed_at"
+MADE_OF_PAID = (
+    *_of(Table.TIMED_PURCHASES, names(OWED)),
+    *_of(Table.PAYMENT_EVENTS, names(POSITION)),
+    *(Made(name, (_BOUGHT, _PAID)) for name in ("paid_after_ms", "is_early", "is_late")),
+)
+MADE_OF_UNPAID = (*_of(Table.TIMED_PURCHASES, names(OWED)), Made("due_at", (_BOUGHT,)))
+MADE_OF_UNMATCHED = (
+    *_of(Table.PAYMENT_EVENTS, names([*PAYMENT_FIELDS, *POSITION])),
+    Made("reason", ("purchase_id", "payment_id")),
+    Made("differs_in", ("amount", "currency", "customer_id")),
+)

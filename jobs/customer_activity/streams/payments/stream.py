@@ -47,9 +47,17 @@ SPEC = Spec(
         Reads(Table.PAYMENT_EVENTS, progress=Table.UNMATCHED_PAYMENTS),
     ),
     writes=(
-        Writes(Table.PAID, key=("purchase_id",), with_every_batch=True, expected=expected.PAID),
-        Writes(Table.UNPAID, key=("purchase_id",), with_every_batch=True, expected=expected.UNPAID),
-        Writes(Table.UNMATCHED_PAYMENTS, key=PLACE, expected=expected.UNMATCHED),
+        Writes(
+            Table.PAID, key=("purchase_id",), with_every_batch=True, expected=expected.PAID, made=expected.MADE_OF_PAID
+        ),
+        Writes(
+            Table.UNPAID,
+            key=("purchase_id",),
+            with_every_batch=True,
+            expected=expected.UNPAID,
+            made=expected.MADE_OF_UNPAID,
+        ),
+        Writes(Table.UNMATCHED_PAYMENTS, key=PLACE, expected=expected.UNMATCHED, made=expected.MADE_OF_UNMATCHED),
     ),
     promises="each purchase is paid by its first payment that agrees with it, and every other payment says why not",
     is_behind=True,

@@ -26,7 +26,7 @@ from customer_activity.state.keyed import State
 from customer_activity.streams.enrichment.stream import EXPECTED as ENRICHED
 from customer_activity.streams.routing import rules
 from customer_activity.streams.routing.rules import DEFAULT, NUMBERS, TEXTS
-from customer_activity.topology import Reads, Spec, Writes
+from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 COLUMNS = names([*ROUTED_FIELDS, *POSITION])
 
@@ -75,8 +75,24 @@ SPEC = Spec(
     "routing",
     reads=(Reads(Table.ENRICHED, progress=Table.ROUTED),),
     writes=(
-        Writes(Table.ROUTING_RULES, key=("landing",), expected=EXPECTED_RULES),
-        Writes(Table.ROUTED, key=("purchase_id",), expected=EXPECTED),
+        Writes(
+            Table.ROUTING_RULES,
+            key=("landing",),
+            expected=EXPECTED_RULES,
+            made=(Made("rules_version"), Made("rules"), Made("decided_at")),
+        ),
+        Writes(
+            Table.ROUTED,
+            key=("purchase_id",),
+            expected=EXPECTED,
+            made=(
+                *(
+                    Made(name, (f"{Table.ROUTING_RULES.label}:rules", *names(ROUTED_FIELDS)))
+                    for name in ("rule", "route")
+                ),
+                Made("rules_version", (f"{Table.ROUTING_RULES.label}:rules_version",), How.IDENTITY),
+            ),
+        ),
     ),
     promises="each purchase takes one route, by the first rule that matches of those in force when it landed",
     is_behind=True,

@@ -27,6 +27,7 @@ SPEC = Spec(
             Table.DAILY,
             key=("customer_id", DAYS.first_day),
             expected=days.EXPECTED.format(stamped=STAMPED, days=DAYS.days, first_day=DAYS.first_day),
+            made=DAYS.made,
         ),
     ),
     promises="each purchase that is not too late counts in its day once, and a day is final once",

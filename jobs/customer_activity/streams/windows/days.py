@@ -25,7 +25,7 @@ from customer_activity.lake.folding import Aggregate
 from customer_activity.lake.reducing import PART_ROWS
 from customer_activity.streams.windows import lateness
 from customer_activity.streams.windows.lateness import Rules
-from customer_activity.topology import Spec
+from customer_activity.topology import How, Made, Spec
 
 AMOUNT = pa.decimal128(38, 2)
 COLUMNS = ["customer_id", "amount", *lateness.STAMPS, "next_watermark"]
@@ -69,6 +69,18 @@ class Days(NamedTuple):
     table: Table
     days: int
     first_day: str
+
+    @property
+    def made(self) -> tuple[Made, ...]:
+        """What its columns are made of."""
+        return (
+            *(Made(name, ("occurred_at",)) for name in (self.first_day, "window_start", "window_end")),
+            Made("purchase_count", ("purchase_id",), How.AGGREGATION),
+            Made("total_amount", ("amount",), How.AGGREGATION),
+            Made("first_purchase_at", ("occurred_at",), How.AGGREGATION),
+            Made("last_purchase_at", ("occurred_at",), How.AGGREGATION),
+            Made("is_final", ("next_watermark",), How.AGGREGATION),
+        )
 
 
 def stream(spec: Spec, days: Days, definition: Definition, taken_in: frozenset[str] = frozenset()) -> CurrentRows:

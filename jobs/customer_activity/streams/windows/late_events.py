@@ -27,7 +27,7 @@ from customer_activity.streams.event_time.clock import EXPECTED as STAMPED
 from customer_activity.streams.windows import daily, lateness, weekly
 from customer_activity.streams.windows.days import Days, windows_of
 from customer_activity.streams.windows.lateness import Late, Rules
-from customer_activity.topology import Reads, Spec, Writes
+from customer_activity.topology import Made, Reads, Spec, Writes
 
 WINDOWS = (daily.DAYS, weekly.DAYS)
 OF_PURCHASE = ("purchase_id", "customer_id", "amount", "occurred_at", "partition", "offset", "landing")
@@ -74,6 +74,13 @@ SPEC = Spec(
                 late=Late.LATER_THAN_GRACE,
                 closed=Late.WINDOW_CLOSED,
                 sessions=Table.SESSIONS.label,
+            ),
+            made=(
+                Made("reason", ("occurred_at", "partition_time", "watermark")),
+                Made("late_by_ms", ("occurred_at", "partition_time")),
+                Made("excluded_from", ("occurred_at", "watermark")),
+                Made("window_start", ("occurred_at",)),
+                Made("window_end", ("occurred_at",)),
             ),
         ),
     ),

@@ -43,7 +43,7 @@ from customer_activity.lake.reducing import PART_ROWS
 from customer_activity.streams.event_time.clock import EXPECTED as STAMPED
 from customer_activity.streams.windows import lateness
 from customer_activity.streams.windows.lateness import Rules
-from customer_activity.topology import Reads, Spec, Writes
+from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 COLUMNS = ["customer_id", "amount", *lateness.STAMPS, "next_watermark"]
 # The same, as gaps and islands over all purchases at once: `activity verify` holds the table against it.
@@ -76,7 +76,22 @@ FROM islands GROUP BY customer_id, island
 SPEC = Spec(
     "sessions",
     reads=(Reads(Table.TIMED_PURCHASES, progress=Table.SESSIONS),),
-    writes=(Writes(Table.SESSIONS, key=("customer_id", "session_start"), expected=EXPECTED),),
+    writes=(
+        Writes(
+            Table.SESSIONS,
+            key=("customer_id", "session_start"),
+            expected=EXPECTED,
+            made=(
+                *(
+                    Made(name, ("occurred_at",), How.AGGREGATION)
+                    for name in ("session_start", "session_end", "window_end")
+                ),
+                Made("purchase_count", ("purchase_id",), How.AGGREGATION),
+                Made("total_amount", ("amount",), How.AGGREGATION),
+                Made("is_final", ("next_watermark",), How.AGGREGATION),
+            ),
+        ),
+    ),
     promises="each purchase that is not too late is in one session, and a session is final once",
     is_behind=True,
     is_spread=True,

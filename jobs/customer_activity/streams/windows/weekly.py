@@ -25,6 +25,7 @@ SPEC = Spec(
             Table.WEEKLY,
             key=("customer_id", DAYS.first_day),
             expected=days.EXPECTED.format(stamped=STAMPED, days=DAYS.days, first_day=DAYS.first_day),
+            made=DAYS.made,
         ),
     ),
     promises="each purchase that is not too late counts once in each of its seven windows, and a window is final once",

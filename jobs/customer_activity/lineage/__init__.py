@@ -1,0 +1,1 @@
+"""Lineage as OpenLineage events: which run read what and made what of it."""
