@@ -1,9 +1,10 @@
 """Measure this checkout beside another one, in turn on the same machine: what a change cost, as ratios.
 
-    .venv/bin/python benchmarks/beside.py ../other [--runs 5] [--only NAME ...] [--streams NAMES] [--out DIR]
+    .venv/bin/python benchmarks/beside.py ../other [--runs 5] [--only NAME ...] [--streams NAMES] [--told] [--out DIR]
 
 The other is a checkout of another commit in which `make setup` has run (`git worktree add --detach ../other COMMIT`).
-With `--streams daily,alerts` these optional streams run in this one's, and `.` as the other tells what they cost.
+With `--streams daily,alerts` these optional streams run in this one's, and `.` as the other tells what they cost. With
+`--told` this one's records have traces, its logs are JSON and lineage is told, and the other's are not.
 Each run is a process of that checkout's own environment, with its own scenarios; which of the two comes first changes
 from run to run, so that a machine that becomes slower favours neither. Said at the end: for each figure the median of
 both, and of the ratios of each pair their median and spread; all of it is in <out>/beside.json after each pair.
@@ -16,7 +17,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -124,6 +125,7 @@ def main(
     runs: Annotated[int, typer.Option(min=1, help="Pairs of each measurement.")] = 5,
     only: Annotated[list[str] | None, typer.Option(help=f"There are: {', '.join(MEASUREMENTS)}.")] = None,
     streams: Annotated[str, typer.Option(help="Optional streams that run in this checkout's runs.")] = "",
+    told: Annotated[bool, typer.Option("--told", help="Traces, logs as JSON and lineage in this checkout's.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of results, logs and data.")] = TREE / "var" / "beside",
 ) -> None:
     """Measure both checkouts in turn and say the ratios, this one over the other."""
@@ -140,20 +142,29 @@ def main(
             folders = {which: out / f"{name}-{number}-{which}" for which in order}
             pairs[name].append(
                 {
-                    which: measured(trees[which], name, folder, streams if which == "this" else "")
+                    which: measured(trees[which], name, folder, variables(streams, told)[which])
                     for which, folder in folders.items()
                 }
             )
             say(f"{name} {number}: {pairs[name][-1]}")
             summary = {each: summed_up(pairs[each]) for each in names if pairs[each]}
             commits = {which: commit(tree) for which, tree in trees.items()}
-            report = {"commits": commits, "streams": streams, "summary": summary}
+            report = {"commits": commits, "streams": streams, "told": told, "summary": summary}
             (out / "beside.json").write_text(json.dumps({**report, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
     Console().print(as_table(summary))
 
 
-def measured(tree: Path, name: str, folder: Path, streams: str = "") -> Figures:
-    """Run one measurement in a checkout's own environment, with some optional streams.
+def variables(streams: str, told: bool) -> dict[str, dict[str, str]]:
+    """Return what the runs of both have in their environment besides."""
+    found = {"this": {"ACTIVITY_STREAMS": streams}, "other": {"ACTIVITY_STREAMS": ""}}
+    if told:
+        found["this"] |= {"ACTIVITY_LOG_FORMAT": "json", "ACTIVITY_LINEAGE": "true", load.TRACED: "1"}
+        found["other"] |= {"ACTIVITY_LOG_FORMAT": "text", "ACTIVITY_LINEAGE": "false", load.TRACED: ""}
+    return found
+
+
+def measured(tree: Path, name: str, folder: Path, more: Mapping[str, str]) -> Figures:
+    """Run one measurement in a checkout's own environment, and what more it has.
 
     Raises:
         subprocess.CalledProcessError: it failed; its log is beside the folder.
@@ -162,7 +173,7 @@ def measured(tree: Path, name: str, folder: Path, streams: str = "") -> Figures:
         child = subprocess.run(
             (tree / ".venv/bin/python", Path(__file__).resolve(), "--measure", name, folder),
             cwd=tree,
-            env={**os.environ, "ACTIVITY_STREAMS": streams},
+            env={**os.environ, **more},
             stdout=subprocess.PIPE,
             stderr=log,
             check=True,

@@ -6,6 +6,7 @@ byte templates, and it wakes up fifty times a second. Customers are numbers; `cu
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ MAX_CENTS = 20_000
 CUSTOMER_PREFIX = b"C-"
 CUSTOMER = re.compile(rb"C-\d{8}")
 PURCHASE_ID = re.compile(rb"p-[a-z]+\d*-\d+")
+TRACED = "LOAD_TRACED"  # the variable by which each record has a trace of its own
 PRELOADED_AT_MS = 1_700_000_000_000  # profiles that were there before: any update of a run is newer
 
 PURCHASE = (
@@ -114,6 +116,7 @@ class Sender:
         self.random = np.random.default_rng(seed)
         self.newest_update: dict[int, int] = {}
         self.failures: list[KafkaError] = []
+        self.is_traced = bool(os.environ.get(TRACED))
         self.connect()
 
     def connect(self) -> None:
@@ -164,11 +167,17 @@ class Sender:
     def _produce(self, topic: str, key: bytes, value: bytes) -> None:
         while True:
             try:
-                self.producer.produce(topic, value, key, on_delivery=self._report)
+                self.producer.produce(topic, value, key, on_delivery=self._report, headers=self._headers())
             except BufferError:
                 self.producer.poll(SLICE_SECONDS)
             else:
                 return
+
+    def _headers(self) -> list[tuple[str, str | bytes | None]] | None:
+        if not self.is_traced:
+            return None
+        number = self.purchases + self.profiles + 1
+        return [("traceparent", f"00-{number:016x}{self.random.bytes(8).hex()}-{number:016x}-01")]
 
     def flush(self) -> None:
         """Wait until Kafka has confirmed everything.

@@ -13,6 +13,7 @@ from customer_activity.catalog import Table
 from customer_activity.engine import batch_events, logs
 from customer_activity.errors import SettingsError
 from customer_activity.lake.microbatch import MicroBatch, Place, Placement
+from customer_activity.settings import PROJECT
 
 Written = Callable[[], str]
 
@@ -79,6 +80,11 @@ def test_the_object_has_all_of_it(written: Written) -> None:
         "written": {"silver.purchases": 4},
     }
     assert event.keys() - {"level", "logger", "message"} <= logs.FIELDS.keys()
+
+
+def test_the_page_names_every_field() -> None:
+    _, _, page = (PROJECT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8").partition("## Logs")
+    assert [name for name in logs.FIELDS if f"`{name}`" not in page] == []
 
 
 def test_a_library_s_events_are_objects_too(written: Written) -> None:

@@ -45,11 +45,9 @@ FIELDS = {
     "files": "number of files",
     "bytes": "of these files",
     "commits": "number of commits",
-    "error": "what happened, in one line",
     "remedy": "what to do",
     "exit_code": "with which the process ends",
     "stack": "of an exception, in one text",
-    "job": "of lineage",
     "dropped": "number of lineage events that were not sent",
 }
 
