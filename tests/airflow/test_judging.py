@@ -45,5 +45,5 @@ def test_the_reports_button_leads_to_its_page(program: Any) -> None:
     program.answers(report=[{"lines": ["report: https://dq.example.org/report.html"]}])
     report = ReportOperator(pipeline=Pipeline(DEFAULT), task_id="report")
     report.execute({})
-    (link,) = report.operator_extra_links
+    link, _ = report.operator_extra_links
     assert (link.name, link.get_link(report, ti_key=None)) == ("Report", "https://dq.example.org/report.html")
