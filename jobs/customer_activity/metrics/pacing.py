@@ -10,7 +10,7 @@ from collections.abc import Callable
 from customer_activity.metrics.looks import Look
 
 EVERY_SECONDS = 10.0  # from the begin of a look to that of the next, at least
-COST_SHARE = 50  # and so many times what the last one took: of a large lake they cost a fiftieth of a core
+COST_SHARE = 10  # and so many times what the last one took: of a large lake they cost a tenth of a core at most
 WAIT_SECONDS = 5.0  # so long somebody waits who finds an old one; Prometheus gives up after 10 s
 
 log = logging.getLogger("customer_activity")
