@@ -26,7 +26,9 @@ from customer_activity.engine.merge_tasks import Work
 from customer_activity.lake import folding
 from customer_activity.lake.datafiles import ROW_GROUP_BYTES, DataFile, FileWriter
 from customer_activity.lake.pieces import Piece
-from customer_activity.streams.current import activity, profiles, summaries
+from customer_activity.settings import Settings
+from customer_activity.streams.current import activity, masked, profiles, summaries
+from support.masks import key_file
 
 CUSTOMERS = st.sampled_from([f"C-{number}" for number in range(8)])
 TIMES = st.integers(0, 9).map(lambda second: datetime.fromtimestamp(second, UTC))
@@ -120,14 +122,17 @@ def test_executors_add_as_the_driver_does(
 
 
 @settings(max_examples=25, deadline=None)
-@given(batches(CHANGE), st.integers(1, 5))
+@given(history=batches(CHANGE), lanes=st.integers(1, 5), is_masked=st.booleans())
 def test_executors_replace_and_remove_as_the_driver_does(
-    tmp_path_factory: pytest.TempPathFactory, history: list[Batch], lanes: int
+    tmp_path_factory: pytest.TempPathFactory, history: list[Batch], lanes: int, *, is_masked: bool
 ) -> None:
     rows = (row for batch in history for file in batch for row in file)
     for version, row in enumerate(rows):
         row["view_version"] = version
-    assert_right(str(tmp_path_factory.mktemp("lake")), activity.STREAM, history, lanes)
+    folder = tmp_path_factory.mktemp("lake")
+    with_key = Settings(mask_key_file=key_file(folder))
+    stream = masked.STREAM.as_set(with_key) if is_masked else activity.STREAM
+    assert_right(str(folder), stream, history, lanes)
 
 
 def bought(count: int) -> Rows:

@@ -135,6 +135,12 @@ def test_however_long_a_log_is_so_many_commits_are_read(reported: Settings, monk
     assert found.notes[0] == "bronze.purchase_events: its newest 3 commits were read, back to 2026-01-02 12:40:00"
 
 
+def test_however_many_merges_there_are_some_are_looked_at(reported: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "MOST_ENTRIES", 3)
+    looked_at = [at for at, _ in commits.sampled(reported.lake, Table.ACTIVITY, BEGIN)]
+    assert looked_at == [BEGIN + minutes * MINUTE for minutes in (60, 30, 0)]
+
+
 def test_of_one_lake_there_is_one_page(reported: Settings) -> None:
     first, second = (render(figures.collect(reported, 24)) for _ in range(2))
     assert first == second

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -138,3 +139,20 @@ def test_a_key_tells_its_fingerprint_and_nothing_else(tmp_path: Path) -> None:
 def test_without_a_key_it_says_what_to_set() -> None:
     with pytest.raises(SettingsError, match="ACTIVITY_MASK_KEY_FILE is not set"):
         key.read(None)
+
+
+def test_the_verifier_knows_the_key_by_its_fingerprint(tmp_path: Path) -> None:
+    one, another = (key_file(tmp_path, name) for name in SECRETS)
+    notes: list[dict[str, Any]] = [
+        {"query": "maintenance"},
+        {"definition": {"rules": "v1", "key": key.read(one).fingerprint}},
+    ]
+    verifying.require_same("gold.masked", notes, one)
+    for file, words in ((another, f"has {key.read(another).fingerprint}"), (None, "is not set")):
+        with pytest.raises(SettingsError, match=words):
+            verifying.require_same("gold.masked", notes, file)
+
+
+@pytest.mark.parametrize("note", [{}, {"definition": {"time_zone": "UTC"}}], ids=["none", "of windows"])
+def test_a_table_that_notes_no_key_needs_none(note: dict[str, object]) -> None:
+    verifying.require_same("gold.daily", [note], None)

@@ -15,11 +15,12 @@ from customer_activity.lake.microbatch import metadata_of
 MOST_COMMITS = 20_000  # of a table: some seconds' reading; half a day at one in two seconds
 MOST_ENTRIES = 480  # of a log, whole ones with their files' statistics: as many as a chart can show
 READERS = 32
+TOLD = ("query", "generation", "batch_id", "upto", "counts", "by_reason")  # of a commit's note; the rest is long
 MILLIS_AN_HOUR = 3_600_000
 
 
 class Commit(NamedTuple):
-    """A commit: when it was made, in milliseconds, and what it noted."""
+    """A commit: when it was made, in milliseconds, and what it noted of TOLD."""
 
     version: int
     at: int
@@ -44,10 +45,7 @@ def newest_version(lake: str, table: Table) -> int:
 def at(lake: str, table: Table, version: int) -> int | None:
     """Return when a version was committed; None where the log does not have it."""
     entry = deltalog.entry(lake, table, version)
-    said: Mapping[str, Any] = (
-        next((action["commitInfo"] for action in entry.actions if "commitInfo" in action), {}) if entry else {}
-    )
-    return int(said["timestamp"]) if "timestamp" in said else None
+    return None if entry is None else committed_at(entry)
 
 
 def first_since(lake: str, table: Table, versions: range, begin: int) -> int | None:
@@ -71,14 +69,26 @@ def since(lake: str, table: Table, begin: int) -> Read:
             return Read(found, is_cut=False)
         if len(found) >= MOST_COMMITS:
             return Read(found, is_cut=True)
-        found.append(Commit(said["version"], int(said["timestamp"]), metadata_of(said.get("userMetadata"))))
+        note = metadata_of(said.get("userMetadata"))
+        told = {name: note[name] for name in TOLD if name in note}
+        found.append(Commit(said["version"], int(said["timestamp"]), told))
     return Read(found, is_cut=False)
 
 
-def entries(lake: str, table: Table, commits: Sequence[Commit]) -> list[tuple[Commit, deltalog.Entry]]:
-    """Return whole log entries of some commits, evenly chosen where there are many, as far as the log has them."""
-    step = max(1, -(-len(commits) // MOST_ENTRIES))
-    chosen = commits[::step]
+def sampled(lake: str, table: Table, begin: int) -> list[tuple[int, deltalog.Entry]]:
+    """Return entries since a moment that the log has, with when they were committed; of many some, evenly chosen."""
+    newest = newest_version(lake, table)
+    oldest = deltalog.first_whole_version(lake, table) if newest >= 0 else None
+    first = None if oldest is None else first_since(lake, table, range(oldest, newest + 1), begin)
+    if first is None:
+        return []
+    step = max(1, -(-(newest + 1 - first) // MOST_ENTRIES))
     with ThreadPoolExecutor(READERS, thread_name_prefix="report") as pool:
-        found = pool.map(partial(deltalog.entry, lake, table), (commit.version for commit in chosen))
-        return [(commit, entry) for commit, entry in zip(chosen, found, strict=True) if entry is not None]
+        found = list(pool.map(partial(deltalog.entry, lake, table), range(newest, first - 1, -step)))
+    return [(moment, entry) for entry in found if entry and (moment := committed_at(entry)) is not None]
+
+
+def committed_at(entry: deltalog.Entry) -> int | None:
+    """Return when a commit was made, as its entry tells; None where it does not."""
+    said: Mapping[str, Any] = next((action["commitInfo"] for action in entry.actions if "commitInfo" in action), {})
+    return int(said["timestamp"]) if "timestamp" in said else None

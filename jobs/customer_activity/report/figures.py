@@ -181,10 +181,9 @@ def _throughput(batches: Sequence[_Batch], begin: int, end: int) -> list[Series]
 
 def _freshness(lake: str, table: Table, begin: int, end: int) -> Series:
     """Return by bucket the median of what merges were behind their newest input."""
-    read = commits.since(lake, table, begin)
     behind = [
-        (commit.at, (commit.at - newest) / 1000)
-        for commit, entry in commits.entries(lake, table, read.commits)
+        (at, (at - newest) / 1000)
+        for at, entry in commits.sampled(lake, table, begin)
         if (newest := _newest_input(entry, TIME_COLUMN[table])) is not None
     ]
     return Series(table.label, _by_bucket(behind, begin, end, statistics.median))

@@ -7,7 +7,17 @@ from typing import Any, NamedTuple
 
 from customer_activity.catalog import Table
 from customer_activity.settings import Settings
-from customer_activity.verification import comparison, declared, kafka_input, lake, oracle, order, totals, traces
+from customer_activity.verification import (
+    comparison,
+    declared,
+    kafka_input,
+    lake,
+    masking,
+    oracle,
+    order,
+    totals,
+    traces,
+)
 from customer_activity.verification.comparison import BRONZE, PAYMENTS, Check, Commits, compare_rows
 from customer_activity.verification.declared import Declared
 from customer_activity.verification.landing import (
@@ -195,6 +205,7 @@ def _compare_others(
         for each in others:
             if each.query:
                 notes = lake.commits(settings.lake, each.table, tables[each.table]).metadata
+                masking.require_same(each.table.label, notes, settings.mask_key)
                 yield declared.compare(database, each, tables[each.table], notes)
             else:
                 why = "its stream does not say what it must hold"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ SCHEMA = pa.schema(
     }
 )
 POSTCODE_DIGITS = 5
+FINGERPRINTED = b"customer-activity: fingerprint of the key of masked values"
 
 
 def masks(rows: Iterable[Activity], key_file: Path | None) -> pa.Table:
@@ -30,12 +32,7 @@ def masks(rows: Iterable[Activity], key_file: Path | None) -> pa.Table:
     """
     if key_file is None:
         return SCHEMA.empty_table()
-    try:
-        key = key_file.read_bytes().strip()
-    except OSError as error:
-        raise SettingsError(
-            f"ACTIVITY_MASK_KEY_FILE: {key_file}: {error.strerror}", remedy="name the file that the streams mask with"
-        ) from None
+    key = _key(key_file)
     masked = [
         (
             row.customer_id,
@@ -49,6 +46,31 @@ def masks(rows: Iterable[Activity], key_file: Path | None) -> pa.Table:
     ]
     columns = zip(*masked, strict=True) if masked else ((),) * len(SCHEMA)
     return pa.table([pa.array(column, pa.string()) for column in columns], schema=SCHEMA)
+
+
+def require_same(label: str, notes: Iterable[Mapping[str, Any]], key_file: Path | None) -> None:
+    """Make sure that a table was computed with this key, as its commits note it, the newest first.
+
+    Raises:
+        SettingsError: it was computed with another one, or there is none.
+    """
+    noted = next((note["definition"].get("key") for note in notes if "definition" in note), None)
+    own = None if key_file is None else hmac.digest(_key(key_file), FINGERPRINTED, "sha256").hex()[:16]
+    if noted is not None and noted != own:
+        raise SettingsError(
+            f"{label} was computed with the key with fingerprint {noted}, and "
+            + (f"{key_file} has {own}" if own else "ACTIVITY_MASK_KEY_FILE is not set"),
+            remedy="name the file that the streams mask with",
+        )
+
+
+def _key(file: Path) -> bytes:
+    try:
+        return file.read_bytes().strip()
+    except OSError as error:
+        raise SettingsError(
+            f"ACTIVITY_MASK_KEY_FILE: {file}: {error.strerror}", remedy="name the file that the streams mask with"
+        ) from None
 
 
 def _hash(key: bytes, column: str, text: str | None) -> str | None:
