@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from customer_activity.catalog import Table, table_path
@@ -51,6 +52,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         source, batch = pa.Table.from_pylist([row], arrow_schema(TABLE)), MicroBatch(Query.ACTIVITY, "g", version)
         merging.merge(source, settings.lake, TABLE, batch, key=["customer_id"])
+        remove_at(settings, version, time.time() - (COMMITS - version) * HOUR)
         age(settings, COMMITS - version)
         if version % 4 == 0:
             tables.opened(settings.lake, TABLE).create_checkpoint()
@@ -71,6 +73,16 @@ def age(settings: Settings, hours: int) -> None:
     for file in folder(settings).rglob("*"):
         if file.is_file() and file.stat().st_mtime > at:
             os.utime(file, (at, at))
+
+
+def remove_at(settings: Settings, version: int, at: float) -> None:
+    """Have a commit have removed files at a moment."""
+    entry = tables.entry(settings.lake, TABLE, version)
+    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
+    for action in actions:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] = round(at * 1000)
+    entry.write_text("\n".join(json.dumps(action) for action in actions), encoding="utf-8")
 
 
 def folder(settings: Settings) -> Path:
@@ -140,6 +152,30 @@ def test_files_of_changes_are_kept_as_long(promised: Settings) -> None:
     gone = before - set(folder(promised).glob("_change_data/*"))
     assert len(before) == COMMITS
     assert len(gone) == COMMITS - 11  # the newest eleven are at most ten hours old
+
+
+@pytest.mark.parametrize(
+    ("first", "declared", "kept"),
+    [
+        pytest.param(12, 168, 12, id="as long as the log goes back"),
+        pytest.param(12, 6, 6, id="and no longer than declared"),
+        pytest.param(24, 168, 1, id="but an hour in any case"),
+        pytest.param(0, 168, 168, id="a log that was never shortened"),
+    ],
+)
+def test_replaced_files_are_kept_while_a_version_has_them(
+    promised: Settings, monkeypatch: pytest.MonkeyPatch, first: int, declared: int, kept: int
+) -> None:
+    monkeypatch.setitem(TABLES, TABLE, TABLES[TABLE]._replace(kept=Kept(COMMITS - first, declared)))
+    maintenance.shorten(promised.lake, TABLE, COMMITS - first)
+    assert round(change_feeds.files_kept(promised.lake, TABLE) / timedelta(hours=1)) == kept
+    before = {file.name for file in folder(promised).glob("*.parquet")}
+    on_demand.at_rest(promised)
+    (reach,) = change_feeds.reaches(promised)
+    for version in range(max(reach.first, COMMITS - max(kept, 10), 1), COMMITS + 1):
+        assert DeltaTable(str(folder(promised)), version=version).to_pyarrow_table().num_rows
+    gone = before - {file.name for file in folder(promised).glob("*.parquet")}
+    assert bool(gone) == bool(first)
 
 
 def test_only_golds_current_rows_are_promised(promised: Settings) -> None:

@@ -93,7 +93,7 @@ def assert_right(told: str) -> None:
     assert re.findall(r"PR-\d|\b\d+\.\d+\b|\b2\b", second)[-3:] == ["PR-1", "2", "6.25"]
 
 
-@pytest.mark.parametrize("recipe", ["DuckDB", "Polars", "pandas", "Spark SQL"])
+@pytest.mark.parametrize("recipe", ["DuckDB", "Polars", "pandas", pytest.param("Spark SQL", marks=pytest.mark.nightly)])
 def test_a_recipe_gives_the_right_rows(folder: Path, recipe: str) -> None:
     (program,) = blocks(recipe)
     assert_right(run(folder, sys.executable, "-c", program))

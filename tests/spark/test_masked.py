@@ -133,7 +133,9 @@ def test_the_key_is_in_no_file_and_in_no_setting_of_spark(masking: Pipeline) -> 
     assert noted["definition"]["key"] == key.current().fingerprint
 
 
-@pytest.mark.parametrize("place", [FailPoint.STAGED, FailPoint.COMMITTED], ids=str)
+@pytest.mark.parametrize(
+    "place", [pytest.param(FailPoint.STAGED, marks=nightly), FailPoint.COMMITTED], ids=["staged", "committed"]
+)
 def test_a_driver_that_is_killed_leaves_the_right_rows(masking: Pipeline, place: FailPoint) -> None:
     def killed(point: FailPoint) -> None:
         if point is place:
@@ -217,7 +219,7 @@ def test_the_verifier_finds_a_row_that_is_not_masked(masking: Pipeline) -> None:
     [
         pytest.param({"name_hash": "Mary Somerville"}, "nothing_is_unmasked", id="a name"),
         pytest.param({"email_domain": "ada@example.org"}, "nothing_is_unmasked", id="an e-mail address", marks=nightly),
-        pytest.param({"purchase_count": 7}, "masked_rows_follow_their_changes", id="a figure"),
+        pytest.param({"purchase_count": 7}, "masked_rows_follow_their_changes", id="a figure", marks=nightly),
         pytest.param({"name_hash": None}, "masked_rows_follow_their_changes", id="no hash", marks=nightly),
     ],
 )

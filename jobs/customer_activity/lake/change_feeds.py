@@ -1,4 +1,4 @@
-"""Gold's change feeds for readers outside the pipeline: how far back they reach, and how far they are promised to.
+"""Gold's change feeds for readers outside the pipeline: how far back they reach, how far they are promised to reach.
 
 Maintenance knows the pipeline's own readers and waits for them. Of others it knows nothing but the promise: for so many
 hours after a commit, its entry in the log and the files of its changes are there.
@@ -17,10 +17,12 @@ from pyarrow import fs
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import TABLES
+from customer_activity.lake import deltalog
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
 
 GOLD = "gold/"
+LEAST = timedelta(hours=1)  # for a query that has begun
 ENTRY = re.compile(r"(\d{20})\.json")
 
 
@@ -84,3 +86,18 @@ def read_upto(lake: str, table: Table, versions: Sequence[int], promised: timede
 
     first = bisect_left(versions, True, key=is_promised)  # noqa: FBT003
     return versions[first - 1] if first else -1
+
+
+def files_kept(lake: str, table: Table) -> timedelta:
+    """Return for how long files that were replaced are kept, whatever is promised: as the table's declaration says.
+
+    Of current rows no longer than the log goes back: older files are in no version that anybody could open, and a merge
+    every two seconds would leave 300,000 of them in a week.
+    """
+    declared = timedelta(hours=TABLES[table].kept.files_hours)
+    oldest = deltalog.first_whole_version(lake, table) if TABLES[table].is_current else None
+    if not oldest:  # the log has everything since the table was made, or not even a version of its own
+        return declared
+    files, folder = filesystem(f"{table_path(lake, table)}/_delta_log")
+    entry = files.get_file_info(f"{folder}/{oldest:020}.json")
+    return declared if entry.mtime is None else min(declared, max(LEAST, datetime.now(UTC) - entry.mtime))

@@ -155,11 +155,11 @@ def vacuum(
     Args:
         lake: where the table is.
         table: which one.
-        retention: how old what is removed must be at least; as its declaration says when not given.
+        retention: how old what is removed must be at least; as its declaration and its log say when not given.
         failpoint: called when half of it is removed.
         promised: for how long others may read what a commit changed; nothing younger is removed.
     """
-    retention = max(timedelta(hours=TABLES[table].kept.files_hours) if retention is None else retention, promised)
+    retention = max(change_feeds.files_kept(lake, table) if retention is None else retention, promised)
     if behind := readers_behind(lake, table, retention):
         return Vacuumed(0, 0, behind)
     files, folder = filesystem(table_path(lake, table))
