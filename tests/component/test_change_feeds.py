@@ -24,7 +24,7 @@ from customer_activity.engine.queries import RunningQuery
 from customer_activity.inspection import describe, doctor
 from customer_activity.lake import change_feeds, delta, merging
 from customer_activity.lake.microbatch import MicroBatch
-from customer_activity.maintenance import maintenance, on_demand
+from customer_activity.maintenance import listing, maintenance, on_demand
 from customer_activity.maintenance.scheduler import Scheduler
 from customer_activity.settings import Settings
 from support import tables
@@ -176,6 +176,16 @@ def test_replaced_files_are_kept_while_a_version_has_them(
         assert DeltaTable(str(folder(promised)), version=version).to_pyarrow_table().num_rows
     gone = before - {file.name for file in folder(promised).glob("*.parquet")}
     assert bool(gone) == bool(first)
+
+
+def test_a_long_log_has_few_checkpoints_and_every_version(promised: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "THINNED_COMMITS", 8)
+    assert maintenance.shorten(promised.lake, TABLE, 1, promised=timedelta(days=2)) == 0
+    left = [int(file.name[:20]) for file in folder(promised).glob("_delta_log/*.checkpoint.parquet")]
+    assert sorted(left) == [4, 8, 16, 20, 24]
+    rows = [DeltaTable(str(folder(promised)), version=version).to_pyarrow_table() for version in range(COMMITS + 1)]
+    assert [table.num_rows for table in rows] == [0, *(version // 3 + 1 for version in range(1, COMMITS + 1))]
+    assert changes(promised, 0) == list(range(1, COMMITS + 1))
 
 
 def test_only_golds_current_rows_are_promised(promised: Settings) -> None:

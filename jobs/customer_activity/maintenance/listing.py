@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 from pyarrow import fs
 
 REQUESTS_AT_A_TIME = 32
+THINNED_COMMITS = 1_000  # of which an older log has one checkpoint: who opens such a version reads so many entries
 
 
 def names(files: fs.FileSystem, folder: str) -> list[str]:
@@ -26,3 +28,12 @@ def delete(files: fs.FileSystem, paths: Sequence[str]) -> None:
         return
     with ThreadPoolExecutor(REQUESTS_AT_A_TIME, thread_name_prefix="shorten") as pool:
         list(pool.map(files.delete_file, paths))
+
+
+def superfluous(checkpoints: Sequence[int]) -> list[int]:
+    """Return the checkpoints of a log that nobody needs: all but the newest two and one in THINNED_COMMITS.
+
+    Each has the files that were removed in a week: some megabytes, every hundred commits.
+    """
+    older = sorted(checkpoints)[:-2]
+    return [at for before, at in pairwise(older) if at // THINNED_COMMITS == before // THINNED_COMMITS]

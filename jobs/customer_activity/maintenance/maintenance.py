@@ -132,6 +132,8 @@ def shorten(lake: str, table: Table, kept: int, table_id: str | None = None, pro
     history.keep(lake, table, commits)
     surplus = sorted((version, name) for name, version in versions.items() if version < until)
     listing.delete(files, [f"{log}/{name}" for _, name in surplus])
+    thinned = listing.superfluous([at for at in begins if at >= max(begin, until)])
+    listing.delete(files, [f"{log}/{version:020}.checkpoint.parquet" for version in thinned])
     unread = [name for name, version in versions.items() if name.endswith(".crc") and until <= version < newest - kept]
     deadline = time.monotonic() + SLICE_SECONDS
     for start in range(0, len(unread), listing.REQUESTS_AT_A_TIME):
