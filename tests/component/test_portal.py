@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from customer_activity.portal import store
+from customer_activity.errors import EnvironmentFault
+from customer_activity.portal import server, store
 from customer_activity.portal.access import Access, access
 from customer_activity.portal.events import Broadcast
 from customer_activity.portal.following import Follower
@@ -273,6 +275,18 @@ def test_a_lake_that_cannot_be_read_is_said_and_the_rows_are_served(portal: Port
         "holding": {},
         "overridden": {},
     }
+
+
+def test_no_answer_waits_until_its_first_half_is_acknowledged() -> None:
+    with server._listening("127.0.0.1", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP  # asyncio switches Nagle's algorithm off for no other
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with server._listening("127.0.0.1", 0) as listening:
+        listening.listen()
+        with pytest.raises(EnvironmentFault, match="ACTIVITY_PORTAL_PORT"):
+            server._listening("127.0.0.1", listening.getsockname()[1])
 
 
 def test_the_api_describes_each_of_its_routes(portal: Portal) -> None:

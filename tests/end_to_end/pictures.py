@@ -1,4 +1,4 @@
-"""`make pictures`: what docs/OPERATIONS.md shows of Airflow's pages, taken from a `make run` that stays up.
+"""`make pictures`: what the docs show of Airflow's pages and of the portal, taken from a `make run` that stays up.
 
 .venv/bin/python tests/end_to_end/pictures.py docs/images [--customer 608]
 """
@@ -6,21 +6,28 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 if not __package__:  # run as a file: only its own folder is searched
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import httpx
 import typer
+from selenium.webdriver import Chrome
 
 from customer_activity import settings
 from customer_activity.demo.run import local_airflow
+from customer_activity.settings import Settings
 from support import browser
 from support.airflow import STREAM_DAG, TASK, Deployment
+from support.broker import send
+from support.records import profile
 
 QUALITY_DAG, REBUILD_DAG = "customer_activity_quality", "customer_activity_rebuild"
 RUN_SECONDS = 300.0
+MOVED_TO, PORTAL_HEIGHT = "38 New Street, 20095 Hamburg", 1080
 
 
 def main(
@@ -58,6 +65,20 @@ def main(
         browser.scroll_up(page)
         browser.says(page, "across.join_match")
         browser.picture(page, folder / "airflow-quality.png")
+
+        portal(page, deployment.settings, customer)
+        browser.picture(page, folder / "portal.png")
+
+
+def portal(page: Chrome, own: Settings, customer: str) -> None:
+    """Open the portal at a customer, and have the address change at its source: the page shows what it was."""
+    row = httpx.get(f"{own.portal_page}/customers/{customer}", timeout=10).raise_for_status().json()["customer"]
+    page.set_window_size(browser.WIDTH, PORTAL_HEIGHT)
+    page.get(f"{own.portal_page}/#customer={customer}")
+    browser.says(page, row["name"], row["address"], "rules passed", "bronze")
+    kept = {name: row[name] for name in ("name", "email", "loyaltyStatus")}
+    send(own, profile(customer, int(time.time() * 1000), address=MOVED_TO, **kept))
+    browser.says(page, MOVED_TO, "in the view")
 
 
 if __name__ == "__main__":

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from customer_activity.demo.broker import process
@@ -23,12 +21,10 @@ from customer_activity.portal.freshness import State, Watch
 from customer_activity.portal.reading import Change
 from customer_activity.portal.store import newest
 from customer_activity.settings import Settings
-from customer_activity.supervision import processes
 from support import addresses
+from support.portal import begun, running, send, write
 from support.view import value
 from support.waiting import until
-
-Record = tuple[str, bytes | None]
 
 
 @dataclass
@@ -63,30 +59,6 @@ def following(settings: Settings) -> Iterator[Portal]:
         yield portal
     finally:
         portal.follower.stop()
-
-
-def begun(settings: Settings) -> Producer:
-    """Begin a transaction of a publisher's."""
-    producer = clients.producer(settings, transactional_id=f"publishes-{settings.view_topic}")
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    return producer
-
-
-def send(settings: Settings, *records: Record, commits: bool = True) -> None:
-    """Publish records in one transaction, which is aborted where it does not commit."""
-    producer = begun(settings)
-    write(producer, settings, records)
-    if commits:
-        producer.commit_transaction(30)
-    else:
-        producer.abort_transaction(30)
-
-
-def write(producer: Producer, settings: Settings, records: Sequence[Record]) -> None:
-    for key, text in records:
-        producer.produce(settings.view_topic, key=key, value=text)
-    assert producer.flush(30) == 0
 
 
 def test_what_is_on_the_topic_is_restored_and_what_comes_is_followed(settings: Settings) -> None:
@@ -215,26 +187,6 @@ def test_what_is_not_the_publishers_is_passed_over_and_counted(settings: Setting
 def served(settings: Settings) -> Settings:
     """Return settings of a portal with a port of its own."""
     return settings.model_copy(update={"portal_port": int(addresses.free().rpartition(":")[2])})
-
-
-@contextmanager
-def running(settings: Settings, name: str = "portal") -> Iterator[httpx.Client]:
-    """Run `activity portal` as a process, and kill it at the end of the block."""
-    child = processes.start(settings, name, ["portal"])
-    with httpx.Client(base_url=f"http://127.0.0.1:{settings.portal_port}", timeout=10) as asks:
-        try:
-            until(lambda: child.poll() is None and is_ready(asks))
-            yield asks
-        finally:
-            child.send_signal(signal.SIGKILL)
-            child.wait(10)
-
-
-def is_ready(asks: httpx.Client) -> bool:
-    try:
-        return asks.get("/readyz").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def test_a_portal_that_is_killed_answers_right_again_without_reading_all(served: Settings) -> None:

@@ -54,12 +54,8 @@ class Store:
         """Open a file that `create` or `newest` found."""
         self.path = path
         self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        for pragma in (
-            "journal_mode=WAL",
-            "synchronous=NORMAL",
-            f"cache_size=-{RESTORE_CACHE_KB}",
-            "temp_store=MEMORY",
-        ):
+        cache = f"cache_size=-{RESTORE_CACHE_KB}"
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", cache, "temp_store=MEMORY"):
             self.connection.execute(f"PRAGMA {pragma}")
         # What was removed of a customer is not to be found in the file afterwards.
         self.connection.execute("PRAGMA secure_delete=ON")
