@@ -23,7 +23,7 @@ from customer_activity.portal.store import newest
 from customer_activity.settings import Settings
 from support import addresses
 from support.portal import begun, running, send, write
-from support.view import value
+from support.view import row, value
 from support.waiting import until
 
 
@@ -106,8 +106,7 @@ def remade(settings: Settings) -> None:
     admin.delete_topics([settings.view_topic])[settings.view_topic].result(20)
     until(lambda: settings.view_topic not in clients.metadata(settings).topics)
     topics.check(settings, create=True)
-    for version in range(1, 4):
-        send(settings, ("C-9", value("C-9", viewVersion=version)), ("C-8", value("C-8", viewVersion=version)))
+    send(settings, *((f"C-{number}", value(f"C-{number}")) for number in range(2, 40)))  # some in each partition
 
 
 def shortened(settings: Settings) -> None:
@@ -137,6 +136,17 @@ def away(settings: Settings) -> None:
     send(settings, ("C-1", None), ("C-9", value("C-9")))
 
 
+def interrupted(settings: Settings) -> None:
+    """Have it be killed long ago while it restored; since then a removal is gone from the topic."""
+    held = newest(settings.run_dir / "portal")
+    assert held is not None
+    held.restore([row("C-gone")], {})
+    held._tell("begun_at", "0")
+    held.connection.execute("DELETE FROM facts WHERE name IN ('restored_at', 'complete_until')")
+    held.close()
+    send(settings, ("C-1", None), ("C-9", value("C-9")))
+
+
 def damaged(settings: Settings) -> None:
     """Overwrite a part of the store."""
     send(settings, ("C-1", None), ("C-9", value("C-9")))
@@ -148,7 +158,8 @@ def damaged(settings: Settings) -> None:
     "happens",
     [
         remade,
-        away,
+        interrupted,
+        pytest.param(away, marks=pytest.mark.nightly),
         pytest.param(shortened, marks=pytest.mark.nightly),
         pytest.param(damaged, marks=pytest.mark.nightly),
     ],
@@ -161,7 +172,17 @@ def test_a_store_that_is_not_of_the_topic_is_made_again(settings: Settings, happ
     with following(settings) as portal:
         until(lambda: portal.row("C-9"))
         assert portal.row("C-1") is None
+        assert portal.row("C-gone") is None
         assert portal.follower.restore_seconds is not None
+
+
+def test_a_portal_whose_broker_was_away_for_long_reads_the_topic_again(settings: Settings) -> None:
+    send(settings, ("C-1", value()))
+    with following(settings) as portal:
+        portal.follower._kept_seconds = -1.0  # any time is long
+        send(settings, ("C-2", value("C-2")))
+        until(lambda: portal.row("C-2"))
+        assert portal.follower.rebuilt == 1
 
 
 def test_a_topic_that_is_made_again_while_it_is_followed_is_noticed(
@@ -181,6 +202,19 @@ def test_what_is_not_the_publishers_is_passed_over_and_counted(settings: Setting
     with following(settings) as portal:
         assert [bool(portal.row(each)) for each in ("C-1", "C-2")] == [True, True]
         assert portal.follower.ignored == 1
+
+
+@pytest.mark.nightly
+def test_a_topic_that_is_not_there_yet_is_waited_for(settings: Settings) -> None:
+    own = settings.model_copy(update={"view_topic": f"{settings.view_topic}-later"})
+    portal = Portal(own)
+    portal.follower.start()
+    until(lambda: f"topic {own.view_topic}" in portal.watch.now().problem)
+    topics.check(own, create=True)
+    send(own, ("C-1", value()))
+    until(lambda: portal.row("C-1") and portal.has_all())
+    assert portal.watch.now().problem == ""
+    portal.follower.stop()
 
 
 @pytest.fixture

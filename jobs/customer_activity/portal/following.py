@@ -91,7 +91,14 @@ class Follower:
         return all(thread.is_alive() for thread in self._threads)
 
     def _run(self) -> None:
-        """Follow the topic until the end, whatever happens on the way."""
+        """Follow the topic until the end; `/livez` tells when that comes before its time."""
+        try:
+            self._keep_following()
+        finally:
+            self.watch.failed(READING, "it has ended: its log says why")
+
+    def _keep_following(self) -> None:
+        """Follow the topic, whatever of it fails on the way."""
         held = store.newest(self.folder)
         if held is not None:
             self.watch.begin(held.positions, held.complete_until)
@@ -105,19 +112,22 @@ class Follower:
                 self._drop(held)
                 held = None
             except sqlite3.OperationalError as error:  # a full disk, for one; the file is as it was before
-                log.warning("the portal's store cannot be written: %s", error)
-                self.watch.failed(READING, f"the store in {self.folder} cannot be written: {error}")
-                self._stopping.wait(AGAIN_SECONDS)
+                self._wait(f"the store in {self.folder} cannot be written: {error}")
             except sqlite3.DatabaseError as error:
                 log.warning("the portal's store is damaged, and is made again from the topic: %s", type(error).__name__)
                 self._drop(held)
                 held = None
             except ActivityError as error:
-                log.warning("the portal does not follow the view topic: %s", shown.in_a_line(str(error)))
-                self.watch.failed(READING, error.what)
-                self._stopping.wait(AGAIN_SECONDS)
+                self._wait(error.what)
         if held is not None:
             held.close()
+
+    def _wait(self, problem: str) -> None:
+        """Say what is in the way, once, and wait until it may be gone."""
+        if problem not in self.watch.now().problem:
+            log.warning("the portal does not follow the view topic: %s", shown.in_a_line(problem))
+        self.watch.failed(READING, problem)
+        self._stopping.wait(AGAIN_SECONDS)
 
     def _drop(self, held: Store | None) -> None:
         self.reader = None

@@ -30,6 +30,7 @@ from customer_activity.portal.reading import Change
 from customer_activity.portal.serving import Portal
 from customer_activity.settings import Settings
 
+MOST_CONNECTIONS = 1_000  # whoever opens more gets 503
 STOP_SECONDS = 2  # that answers under way have; event streams have no end of their own
 PAGES = {"/": "index.html", "/docs": "docs.html"}
 
@@ -50,6 +51,7 @@ def serve(settings: Settings) -> None:
             log_config=None,
             access_log=False,  # it has paths, and ids in them
             server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=STOP_SECONDS,
         )
         log.info("the portal is at %s", settings.portal_page)

@@ -2,7 +2,7 @@
 
 import { byId, clock, count, element, label, said } from "./text.js";
 
-const SHOWN = 40, FIELDS_SHOWN = 3, RATE_SECONDS = 10;
+const SHOWN = 40, FEW = 8, FIELDS_SHOWN = 3, RATE_SECONDS = 10;
 let choose = () => {}, seen = [];
 
 export function start(chosen) {
@@ -17,7 +17,7 @@ export function begin(changes) {
 export function add(changes) {
   seen.push([performance.now(), changes.length]);
   const newest = [...changes].reverse().slice(0, SHOWN).map(line);
-  newest.forEach(item => item.classList.add("new"));
+  if (newest.length <= FEW) newest.forEach(item => item.classList.add("new")); // of many it would be a flicker
   const list = byId("changes");
   list.prepend(...newest);
   while (list.children.length > SHOWN) list.lastChild.remove();

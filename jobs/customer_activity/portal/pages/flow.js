@@ -116,9 +116,10 @@ function remember(name, part) {
 
 function updateNode(node) {
   const [box] = parts.get(node.id);
-  text(box, ".count", node.count === null ? "unknown" : `${short(node.count)} ${node.kind === "topic" ? "records" : "rows"}`);
-  text(box, ".rate", node.perSecond >= 0.05 ? `+${short(node.perSecond < 10 ? Math.round(node.perSecond * 10) / 10 : Math.round(node.perSecond))}/s` : "");
-  for (const edge of parts.get(`edges of ${node.id}`) ?? []) edge.classList.toggle("moving", node.perSecond >= 0.05);
+  const isMoving = node.perSecond >= 0.05, unit = isMoving ? "" : node.kind === "topic" ? " records" : " rows";
+  text(box, ".count", node.count === null ? "unknown" : `${short(node.count)}${unit}`);
+  text(box, ".rate", isMoving ? `+${short(node.perSecond < 10 ? Math.round(node.perSecond * 10) / 10 : Math.round(node.perSecond))}/s` : "");
+  for (const edge of parts.get(`edges of ${node.id}`) ?? []) edge.classList.toggle("moving", isMoving);
 }
 
 function updateStream(stream) {

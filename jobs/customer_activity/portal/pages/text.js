@@ -41,7 +41,8 @@ export function count(number) {
 
 export function short(number) {
   if (number === null || number === undefined) return "–";
-  return new Intl.NumberFormat("en", { notation: number >= 100_000 ? "compact" : "standard", maximumFractionDigits: 1 }).format(number);
+  const options = number >= 100_000 ? { notation: "compact", maximumSignificantDigits: 3 } : { maximumFractionDigits: 1 };
+  return new Intl.NumberFormat("en", options).format(number);
 }
 
 // An amount is the text that is on the topic: its cents are never rounded.
