@@ -46,7 +46,8 @@ def ask(settings: Settings, path: str) -> dict[str, Any] | None:
     connection = HTTPConnection(urlsplit(place).netloc, timeout=ANSWER_SECONDS)
     try:
         connection.request("GET", path)
-        body = connection.getresponse().read()
+        with connection.getresponse() as response:  # which has the socket by now
+            body = response.read()
     except (OSError, HTTPException):
         return None
     finally:
