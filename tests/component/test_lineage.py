@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openlineage.client.serde import Serde
 from openlineage.client.uuid import generate_static_uuid
 
 from customer_activity import topology
@@ -95,6 +96,8 @@ def test_every_column_says_what_it_is_made_of(spec: Spec, write: Writes) -> None
             },
         ),
         ("enrichment", Table.ENRICHED, "brand", {("reference/products", "brand", How.IDENTITY)}),
+        ("masked", Table.ACTIVITY_MASKED, "email_hash", {("gold/activity_changes", "email", How.MASKED)}),
+        ("masked", Table.ACTIVITY_MASKED, "email_domain", {("gold/activity_changes", "email", How.TRANSFORMATION)}),
         ("payments", Table.PAID, "customer_id", {("silver/timed_purchases", "customer_id", How.IDENTITY)}),
     ],
 )
@@ -103,6 +106,14 @@ def test_origins(stream: str, table: Table, column: str, made_of: set[tuple[str,
     assert {
         (origin.end.role if isinstance(origin.end, Topic) else origin.end, *origin[1:]) for origin in found
     } == made_of
+
+
+def test_a_hash_tells_a_backend_that_it_is_masked(settings: Settings) -> None:
+    masked = SPECS["masked"]
+    facet = datasets.column_lineage(settings, masked, masked.how(Table.ACTIVITY_MASKED))["columnLineage"]
+    found = Serde.to_dict(facet)["fields"]
+    for column, is_masked in (("name_hash", True), ("postcode", False), ("total_amount", False)):
+        assert [each["masking"] for each in found[column]["inputFields"][0]["transformations"]] == [is_masked]
 
 
 def test_the_view_s_fields_are_gold_s_columns() -> None:

@@ -89,7 +89,8 @@ def column_lineage(settings: Settings, spec: Spec, write: Writes) -> dict[str, D
 
 
 def _transformation(how: How) -> lineage.Transformation:
-    return lineage.Transformation(type="DIRECT", subtype=how.value, masking=False)
+    subtype = How.TRANSFORMATION if how is How.MASKED else how
+    return lineage.Transformation(type="DIRECT", subtype=subtype.value, masking=how is How.MASKED)
 
 
 def version(number: int) -> dict[str, DatasetFacet]:

@@ -33,11 +33,12 @@ class Reads(NamedTuple):
 
 
 class How(StrEnum):
-    """How a column is made of others, as OpenLineage calls it."""
+    """How a column is made of others, as OpenLineage calls it; what is masked does not tell what it was made of."""
 
     IDENTITY = "IDENTITY"
     TRANSFORMATION = "TRANSFORMATION"
     AGGREGATION = "AGGREGATION"
+    MASKED = "MASKED"
 
 
 class Made(NamedTuple):

@@ -26,7 +26,7 @@ from customer_activity.engine.derived import DEFINITION
 from customer_activity.lake.reducing import newest, newest_of
 from customer_activity.masking import key, values
 from customer_activity.masking.key import Key
-from customer_activity.topology import Reads, Spec, Writes
+from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 if TYPE_CHECKING:
     from customer_activity.settings import Settings
@@ -42,7 +42,18 @@ JOIN (SELECT customer_id, max(view_version) AS view_version FROM activity_change
 SPEC = Spec(
     "masked",
     reads=(Reads(Table.ACTIVITY_CHANGES, progress=Table.ACTIVITY_MASKED),),
-    writes=(Writes(Table.ACTIVITY_MASKED, key=tuple(KEY), expected=EXPECTED),),
+    writes=(
+        Writes(
+            Table.ACTIVITY_MASKED,
+            key=tuple(KEY),
+            expected=EXPECTED,
+            made=(
+                *(Made(f"{name}_hash", (name,), How.MASKED) for name in HASHED),
+                Made("email_domain", ("email",)),
+                Made("postcode", ("address",)),
+            ),
+        ),
+    ),
     promises="the newest change of each row is merged once, masked; all hashes of a version are by one key",
     is_behind=True,
     is_spread=True,
