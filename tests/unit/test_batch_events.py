@@ -57,7 +57,7 @@ def test_the_line_is_short(placement: Placement | None, line: str, written: Writ
 
 def test_the_object_has_all_of_it(written: Written) -> None:
     logs.configure_logging(logs.JSON)
-    ranges = {"purchase-events": {0: (5, 9), 1: (4, 4)}}
+    ranges = {"purchase-events": {0: (5, 9), 1: (4, 4)}, "customer-profile-state": {0: (3, 3)}}
     versions = {Table.PURCHASE_EVENTS: (7, 9)}
     done = batch(placement=Placement(Place.DRIVER, "small"), ranges=ranges, versions=versions)
     done.written[Table.PURCHASES] = 4

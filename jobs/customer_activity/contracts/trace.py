@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
-PARENT_LENGTH = 55
 SAMPLED = 1  # of the flags, the one that version 00 knows
 MOST_MEMBERS = 32
 MOST_CHARACTERS = 512  # of tracestate: what the rules ask everybody to pass on

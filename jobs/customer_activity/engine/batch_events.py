@@ -42,6 +42,7 @@ def fields(batch: MicroBatch, seconds: float) -> dict[str, Any]:
         found["offsets"] = {
             topic: {str(partition): [begin, end] for partition, (begin, end) in ranges.items() if begin < end}
             for topic, ranges in batch.ranges.items()
+            if any(begin < end for begin, end in ranges.values())
         }
     if batch.versions:
         found["versions"] = {table.label: list(versions) for table, versions in batch.versions.items()}
