@@ -339,6 +339,13 @@ def test_openlineage_s_own_variables_say_where_events_go(
     assert not sending.events_file(settings).exists()
 
 
+def test_a_variable_that_is_empty_says_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", "")
+    with Telling(settings, Sender(sending.opening(settings))):
+        pass
+    assert len(lineage_events.read(sending.events_file(settings))) == 2
+
+
 def test_a_configuration_that_is_wrong_stops_nothing(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "openlineage.yml").write_text("transport: {type: nowhere}", encoding="utf-8")
     with Telling(settings, sender := Sender(sending.opening(settings))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from customer_activity.settings import Settings
 from customer_activity.supervision import processes
 
 
@@ -38,3 +40,28 @@ def started(script: Path, *arguments: str) -> Iterator[int]:
 def test_a_driver_is_known_by_how_it_was_started(script: str, argument: str, is_ours: bool, tmp_path: Path) -> None:
     with started(tmp_path / script, argument) as pid:
         assert (processes.ours(pid) is not None) == is_ours
+
+
+NOISE = json.dumps({"time": "now", "level": "WARN", "logger": "o.a.s.Spark", "message": "stopping", "stack": ""})
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        pytest.param(
+            [NOISE, json.dumps({"message": "no broker", "remedy": "start it", "exit_code": 75}), NOISE],
+            "error: no broker\n  → start it",
+            id="an error of ours",
+        ),
+        pytest.param(
+            [json.dumps({"message": "nobody foresaw it", "stack": "Traceback\nValueError: why", "exit_code": 1})],
+            "error: nobody foresaw it\nTraceback\nValueError: why",
+            id="another one",
+        ),
+        pytest.param([NOISE, "{cut off"], f"{NOISE}\n{{cut off", id="it was killed"),
+    ],
+)
+def test_a_log_of_json_ends_with_why(lines: list[str], words: str, tmp_path: Path) -> None:
+    settings = Settings(run_dir=tmp_path)
+    processes.log_path(settings, "stream").write_text("\n".join(lines), encoding="utf-8")
+    assert processes.last_lines(settings, "stream") == words

@@ -34,5 +34,5 @@ def emitter(settings: Settings) -> Emit:
 
 def _client(file: Path) -> tuple[OpenLineageClient, bool]:
     client = OpenLineageClient(transport=FileTransport(FileConfig(str(file), append=True)))
-    is_configured = bool((client.config.transport or {}).get("type")) or "OPENLINEAGE_URL" in os.environ
+    is_configured = bool((client.config.transport or {}).get("type")) or bool(os.environ.get("OPENLINEAGE_URL"))
     return (OpenLineageClient(), False) if is_configured else (client, True)

@@ -139,7 +139,7 @@ def last_lines(settings: Settings, name: str, count: int = LAST_LINES) -> str:
     except FileNotFoundError:
         return ""
     lines = [line for line in text.splitlines() if line.strip() and not JVM_FRAME.match(line)]
-    if lines and lines[-1].startswith("{") and (words := _last_event(lines[-1])):
+    if words := next(filter(None, map(_why_it_ended, reversed(lines[-count:]))), ""):
         return words
     begins = [number for number, line in enumerate(lines) if line.startswith("error:") or TRACEBACK in line]
     if not begins:
@@ -152,12 +152,19 @@ def last_lines(settings: Settings, name: str, count: int = LAST_LINES) -> str:
     return "\n".join(error[-count:] if bottom is None else error[bottom:][:count])
 
 
-def _last_event(line: str) -> str:
-    """Return what a log of JSON events ends with, where that is why the process ended."""
+def _why_it_ended(line: str) -> str:
+    """Return what the last event of a process says whose log is JSON; empty where the line is another."""
+    if not line.startswith("{"):
+        return ""
     try:
         event = json.loads(line)
-        return f"error: {event['message']}\n  → {event['remedy']}" if event["exit_code"] and event["remedy"] else ""
-    except (ValueError, KeyError, TypeError):
+        if "exit_code" not in event:
+            return ""
+        words = f"error: {event['message']}"
+        return (
+            f"{words}\n  → {event['remedy']}" if event.get("remedy") else f"{words}\n{event.get('stack', '')}".rstrip()
+        )
+    except (ValueError, KeyError):
         return ""
 
 
