@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import pytest
 
 from customer_activity import catalog
-from customer_activity.demo.traffic import dataset, generator, mixing, people
+from customer_activity.contracts.trace import trace_context
+from customer_activity.demo.traffic import dataset, generator, mixing, people, traces
 from customer_activity.demo.traffic.dataset import DatasetOptions
 from customer_activity.demo.traffic.generator import GeneratorOptions
 from customer_activity.demo.traffic.mixing import Disturbance
@@ -33,6 +34,17 @@ from customer_activity.demo.traffic.record import (
     purchase,
 )
 from support.traffic import CONTRACTS, PLAN, disturbed_stream, fields_of, kinds, small
+
+
+def test_each_record_has_a_trace_of_its_own() -> None:
+    sent = [Record("purchases", b"1", b"{}"), Record("purchases", b"2", b"{}", (("traceparent", b"theirs"),))]
+    first, theirs, third = traces.traced([*sent, Record("profiles", b"3", None, (("kind", b"x"),))], seed=7)
+    assert theirs.headers == sent[1].headers
+    assert [name for name, _ in third.headers] == ["kind", "traceparent"]
+    found = [trace_context(record.headers) for record in (first, third)]
+    assert None not in found
+    assert len({*found}) == 2
+    assert next(traces.traced(sent, seed=7)) == first
 
 
 @pytest.fixture(scope="module")

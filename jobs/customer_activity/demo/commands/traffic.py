@@ -19,7 +19,7 @@ from rich.text import Text
 
 from customer_activity import catalog
 from customer_activity.catalog import Reason
-from customer_activity.demo.traffic import dataset, generator, mixing, payments, poison, sending
+from customer_activity.demo.traffic import dataset, generator, mixing, payments, poison, sending, traces
 from customer_activity.demo.traffic.dataset import DatasetOptions
 from customer_activity.demo.traffic.generator import GeneratorOptions
 from customer_activity.demo.traffic.mixing import Disturbance
@@ -78,6 +78,7 @@ def produce(
             min=0, max=1, help="Share of the purchases that somebody pays; a few late, early, twice or otherwise wrong."
         ),
     ] = 0.0,
+    traced: Annotated[bool, typer.Option("--traced", help="Each record with a trace: a header `traceparent`.")] = False,
     seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 0,
     as_json: console.JsonOption = False,
 ) -> None:
@@ -122,6 +123,8 @@ def produce(
         stream = payments.among(stream, PaymentTraffic(payment_share, seed))
         expected += round(purchase_count * payment_share * payments.RECORDS_A_PAYMENT)
         roles.append(catalog.PAYMENTS_ROLE)
+    if traced:
+        stream = traces.traced(stream, seed)
     with _stop_requested() as stopping, _progress_bar(expected, is_hidden=as_json) as show:
         tally = sending.send(stream, settings, rate=rate, is_stopping=stopping.is_set, progress=show, roles=roles)
     report = _report(tally, settings, source=name or "generated", seed=seed)
