@@ -196,6 +196,23 @@ class TestParts:
             with pytest.raises(EnvironmentFault, match=f"port {port} .*is taken"):
                 parts.start_broker(settings, Console(), started)
 
+    def test_a_portal_that_has_no_port_is_said_and_the_run_goes_on(
+        self, settings: Settings, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other, ExitStack() as started:
+            own = settings.model_copy(update={"portal_port": other.getsockname()[1]})
+            parts.start_portal(own, Console(width=200), started)
+        assert "portal: not started: something else listens on port" in capsys.readouterr().out
+        assert not parts.is_portal_up(own)
+
+    def test_a_portal_ends_with_the_run(self, settings: Settings, start: Start) -> None:
+        child = start(POLITE, parts.PORTAL)
+        until(says(settings, parts.PORTAL, "ready"), WAIT_SECONDS, every=0.01)
+        assert parts.is_portal_up(settings)
+        assert parts.stop(settings) == ["portal"]
+        assert child.wait(WAIT_SECONDS) == 0
+        assert not parts.is_portal_up(settings)
+
     def test_a_part_that_failed_hands_on_its_exit_code_and_words(self, settings: Settings, start: Start) -> None:
         child = start(FAILING, "stream")
         child.wait(WAIT_SECONDS)

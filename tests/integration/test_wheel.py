@@ -72,6 +72,13 @@ def test_it_carries_what_its_code_reads(file: Path, installed: Path) -> None:
     assert carried.read_bytes() == file.read_bytes()
 
 
+def test_it_carries_the_portals_page(installed: Path) -> None:
+    place = Path("customer_activity", "portal", "pages")
+    pages = {file.name: file.read_bytes() for file in (PROJECT / "jobs" / place).iterdir()}
+    assert {file.name: file.read_bytes() for file in (installed / place).iterdir()} == pages
+    assert {"index.html", "main.js", "style.css"} <= set(pages)
+
+
 def test_alone_in_an_empty_folder_it_does_a_deployments_work(shell: Shell, installed: Path, settings: Settings) -> None:
     imported = shell.python("-c", "import customer_activity; print(customer_activity.__file__)")
     assert Path(imported.strip()).is_relative_to(installed)
