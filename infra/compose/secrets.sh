@@ -77,10 +77,12 @@ KafkaServer {
   user_portal="$(word_in kafka_portal)";
 };
 END
+random | keep portal_metrics
 keep portal_tokens <<END
 # Who may see what on the portal: docs/PORTAL.md.
 viewer $(random)
 personal-data $(random)
+metrics $(cat portal_metrics)
 END
 keep spark_defaults <<END
 spark.authenticate true

@@ -338,6 +338,7 @@ def test_who_watches_knows_where_the_others_are() -> None:
         ("airflow-supervisor", str(product.Settings().metrics_port)),
         ("alertmanager", "9093"),
         ("localhost", "9090"),
+        ("portal", str(product.Settings().portal_port)),
         ("prometheus", "9090"),
     }
     assert {name for name, _ in addresses} - {"localhost"} <= SERVICES.keys()

@@ -29,7 +29,7 @@ from customer_activity.portal.store import Store
 from customer_activity.settings import Settings
 from support.view import gone, row
 
-VIEWER, PERSONAL = "v" * 32, "p" * 32
+VIEWER, PERSONAL, METRICS = "v" * 32, "p" * 32, "m" * 32
 HOSTILE = '<img src=x onerror=alert(1)>\u202e\x1b[31m"'
 Asks = Callable[..., Any]
 
@@ -66,7 +66,7 @@ def client(portal: Portal, allowed: Access | None = None, **headers: str) -> Tes
 def tokens(tmp_path: Path) -> Access:
     """Return access by a token of each role."""
     file = tmp_path / "tokens"
-    file.write_text(f"viewer {VIEWER}\npersonal-data {PERSONAL}\n", encoding="utf-8")
+    file.write_text(f"viewer {VIEWER}\npersonal-data {PERSONAL}\nmetrics {METRICS}\n", encoding="utf-8")
     return access(Settings(portal_tokens=file))
 
 
@@ -137,6 +137,11 @@ def test_every_route_that_shows_data_asks_for_a_token(
     answer = client(portal, tokens).get(path, headers=bearer(token) if token else {})
     assert answer.status_code == status
     assert ("www-authenticate" in answer.headers) is (status == 401)
+
+
+@pytest.mark.parametrize(("path", "status"), [("/metrics", 200), ("/customers/C-1", 403), ("/flow", 403), ("/", 200)])
+def test_who_scrapes_metrics_sees_nothing_else(portal: Portal, tokens: Access, path: str, status: int) -> None:
+    assert client(portal, tokens).get(path, headers=bearer(METRICS)).status_code == status
 
 
 def test_routes_that_are_not_known_to_be_open_are_closed(portal: Portal, tokens: Access) -> None:

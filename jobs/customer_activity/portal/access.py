@@ -26,6 +26,7 @@ PORT = re.compile(r":\d+$")
 # What shows no data: pages, whether it lives, and the description of the API.
 OPEN_PATHS = frozenset({"/", "/docs", "/livez", "/readyz", "/openapi.json", "/favicon.ico"})
 ASSETS = "/assets/"
+METRICS = "/metrics"
 
 
 class Role(StrEnum):
@@ -33,11 +34,16 @@ class Role(StrEnum):
 
     VIEWER = "viewer"
     PERSONAL_DATA = "personal-data"
+    METRICS = "metrics"
 
     @property
     def sees_personal_data(self) -> bool:
         """Whether names, e-mail and postal addresses are shown."""
         return self is Role.PERSONAL_DATA
+
+    def may_ask(self, path: str) -> bool:
+        """Whether it may ask for what shows data: who scrapes metrics sees no customer."""
+        return self is not Role.METRICS or path == METRICS
 
 
 class Access:

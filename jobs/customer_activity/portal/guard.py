@@ -86,6 +86,8 @@ class Guard:
         is_foreign = _text(headers, b"sec-fetch-site") in ("cross-site", "same-site")
         if is_foreign and _text(headers, b"sec-fetch-mode") != "navigate":
             return HTTPStatus.FORBIDDEN, role
+        if role is not None and not role.may_ask(path):
+            return HTTPStatus.FORBIDDEN, role
         return (HTTPStatus.UNAUTHORIZED if role is None else None), role
 
 
