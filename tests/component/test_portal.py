@@ -144,6 +144,13 @@ def test_who_scrapes_metrics_sees_nothing_else(portal: Portal, tokens: Access, p
     assert client(portal, tokens).get(path, headers=bearer(METRICS)).status_code == status
 
 
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+def test_who_has_no_token_is_not_told_where_the_brokers_are(portal: Portal, tokens: Access, path: str) -> None:
+    portal.watch.failed("asking", "no answer from Kafka at kafka:9092")
+    assert "kafka:9092" not in client(portal, tokens).get(path).text
+    assert "kafka:9092" in client(portal, tokens).get(path, headers=bearer(VIEWER)).text
+
+
 def test_routes_that_are_not_known_to_be_open_are_closed(portal: Portal, tokens: Access) -> None:
     app = described(portal)
     paths = [route.path for route in app.routes if hasattr(route, "path")]
