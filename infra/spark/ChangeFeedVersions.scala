@@ -99,7 +99,7 @@ private class Versions(options: CaseInsensitiveStringMap, conf: Configuration)
 
   override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
     val next = start.asInstanceOf[Before].version
-    if (next > last) null
+    if (next > last) { refusePutBack(last, next); null }
     else if (isThere(next)) new Before(tableId, admitted(next) + 1)
     else newestBehindGap(next).map(newest => new Before(tableId, newest + 1)).orNull
   }
@@ -146,9 +146,16 @@ private class Versions(options: CaseInsensitiveStringMap, conf: Configuration)
     if (listAt.exists(now - _ < 0)) None
     else {
       listAt = Some(now + ChangeFeedVersions.ListSeconds * 1000000000L)
-      listed.filter(version => version >= next && version <= last).maxOption
+      val newest = listed.maxOption.getOrElse(-1L)
+      refusePutBack(newest, next)
+      Some(math.min(newest, last)).filter(_ >= next)
     }
   }
+
+  /** Once it has grown past what was read, the rows between would be skipped. */
+  private def refusePutBack(newest: Long, next: Long): Unit =
+    if (newest < next - 1)
+      throw new IllegalStateException(s"TABLE_PUT_BACK: ${log.getParent} ends at $newest, and ${next - 1} was read")
 
   private def entry(version: Long): Path = new Path(log, f"$version%020d.json")
 

@@ -187,6 +187,16 @@ def test_a_version_that_the_log_has_lost_ends_no_stream_in_silence(reader: Reade
     assert reader.drain() == [(0, 3)], "who reads the batch says what is lost"
 
 
+def test_a_table_that_was_put_back_is_noticed(reader: Reader) -> None:
+    for _ in range(3):
+        reader.write()
+    reader.drain()
+    for version in (2, 3):
+        entry(reader.lake, version).unlink()
+    with pytest.raises(StreamingQueryException, match="TABLE_PUT_BACK"):
+        reader.drain()
+
+
 def test_a_log_without_its_beginning_is_read_from_its_newest_version(reader: Reader) -> None:
     for _ in range(2):
         reader.write()

@@ -79,6 +79,7 @@ def test_the_postcode_of_an_address(address: str | None, expected: str | None) -
         pytest.param("Ada <ada@example.org>", None, id="more than the address"),
         pytest.param("@example.org", None, id="nobody"),
         pytest.param("ada@example..org", None, id="an empty label"),
+        pytest.param("a@max_mustermann_hauptstr_5", None, id="no dot: it may be anything"),
         pytest.param("ada", None, id="no address"),
         pytest.param(None, None, id="null"),
     ],

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from traceback import extract_tb
+
+from pyspark.errors import PySparkException
 
 from customer_activity import topology
 from customer_activity.engine import loss
@@ -25,6 +29,7 @@ FILES_GONE = (
     "DELTA_VERSIONS_NOT_CONTIGUOUS",
     "DELTA_LOG_FILE_NOT_FOUND",  # also …_FOR_STREAMING_SOURCE: a log was shortened while the stream was off
 )
+TABLE_PUT_BACK = "TABLE_PUT_BACK"  # infra/spark/ChangeFeedVersions.scala
 LOG_NOTED = "CONCURRENT_STREAM_LOG_UPDATE"  # Spark's own log of offsets knows no lease
 PUT_BACK = "put them back from a backup: nothing was skipped"
 
@@ -54,16 +59,36 @@ def explain(
         return fault
     if is_full(settings.lake):
         return disk_full(settings)
+    if (fault := of_feed(query, text)) is not None:
+        return fault
+    log.error("%s failed", query, exc_info=cause or error, extra={"query": query})
+    return TransientError(
+        f"{query} stopped: {_kind(cause or error)}",
+        remedy="start again: it resumes where it stopped; the driver's log has the error's own words",
+    )
+
+
+def _kind(error: BaseException) -> str:
+    """Say which error nobody foresaw, and where. Its own words may hold a row, and this goes to pages and lineage."""
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    places = [frame for frame in extract_tb(error.__traceback__) if __package__.partition(".")[0] in frame.filename]
+    where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
+    return f"{condition or type(error).__name__}{where}"
+
+
+def of_feed(query: str, text: str) -> ActivityError | None:
+    """Say what a change feed has lost; None when it was something else."""
+    if TABLE_PUT_BACK in text:
+        return TransientError(
+            f"{query}: a table that it reads was put back to an earlier version while it ran",
+            remedy="start again: the start compares the streams with their tables, and says how to go on",
+        )
     if any(words in text for words in FILES_GONE):
         return ChangeFeedLost(
             f"{query}: files are gone of a change feed that it still has to read",
             remedy=_without_feed(query),
         )
-    log.error("%s failed", query, exc_info=cause or error, extra={"query": query})
-    return TransientError(
-        f"{query} stopped: {text.splitlines()[0][:300]}",
-        remedy="start again: it resumes where it stopped; the log above has the whole error",
-    )
+    return None
 
 
 def _without_feed(query: str) -> str:

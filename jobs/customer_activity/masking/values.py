@@ -14,7 +14,7 @@ import unicodedata
 VERSION = "v1"  # of these rules: with others a value has another hash
 BETWEEN = "\x1f"
 POSTCODE = re.compile(r"(?<!\w)[0-9]{5}(?!\w)")
-EMAIL = re.compile(r"[^\s@]+@([\w-]+(?:\.[\w-]+)*)")
+EMAIL = re.compile(r"[^\s@]+@([\w-]+(?:\.[\w-]+)+)")  # with a dot: a name that was typed behind an @ is no domain
 
 
 def normalised(text: str) -> str:

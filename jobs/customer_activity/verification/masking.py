@@ -88,7 +88,9 @@ def _domain(email: str | None) -> str | None:
     labels = domain.split(".")
     if not user or not at or any(character.isspace() for character in user):
         return None
-    is_domain = all(label and all(letter.isalnum() or letter in "_-" for letter in label) for label in labels)
+    is_domain = len(labels) > 1 and all(
+        label and all(letter.isalnum() or letter in "_-" for letter in label) for label in labels
+    )
     return domain.lower() if is_domain else None
 
 
