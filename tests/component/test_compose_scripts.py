@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -219,8 +220,13 @@ def run_dir(tmp_path: Path) -> Path:
     return folder
 
 
-def asked(run_dir: Path, body: dict[str, Any] | None) -> subprocess.CompletedProcess[str]:
-    """Ask whether a driver is well that answers so, or not at all."""
+READY = {"ready": True, "not_ready": {}, "message": "", "driver": {"pid": 7}}
+
+
+def asked(
+    run_dir: Path, body: dict[str, Any] | None, *, at: str = "127.0.0.1", told: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Ask whether a driver is well that answers so at an address, or not at all; `told`: as the settings have it."""
 
     class Driver(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -231,13 +237,16 @@ def asked(run_dir: Path, body: dict[str, Any] | None) -> subprocess.CompletedPro
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Driver) as driver:
+    class Server(HTTPServer):
+        address_family = socket.AF_INET6 if ":" in at else socket.AF_INET
+
+    with Server((at, 0), Driver) as driver:
         if body is not None:
             threading.Thread(target=driver.handle_request, daemon=True).start()
         else:
             driver.socket.close()
         endpoint.tell(Settings(run_dir=run_dir), "127.0.0.1", driver.server_port)
-        known = {**os.environ, "ACTIVITY_RUN_DIR": str(run_dir)}
+        known = {**os.environ, "ACTIVITY_RUN_DIR": str(run_dir), **({"ACTIVITY_METRICS_ADDRESS": told} if told else {})}
         line = [str(SCRIPTS / "healthy.sh"), "driver"]
         return subprocess.run(line, env=known, capture_output=True, text=True, check=False)
 
@@ -245,12 +254,14 @@ def asked(run_dir: Path, body: dict[str, Any] | None) -> subprocess.CompletedPro
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        pytest.param({"ready": True, "not_ready": {}, "message": ""}, "", id="ready"),
+        pytest.param(READY, "", id="ready"),
         pytest.param(
             {"ready": False, "not_ready": {"gold": "it is failed"}, "message": ""}, "gold: it is failed", id="a stream"
         ),
         pytest.param({"ready": False, "not_ready": {}, "message": "nothing read"}, "nothing read", id="nothing known"),
         pytest.param(None, "connect", id="it does not answer"),
+        pytest.param({**READY, "driver": {"pid": 4_242}}, "process 7, does not answer", id="another one is ready"),
+        pytest.param({**READY, "driver": None}, "process 7, does not answer", id="who answers does not say who it is"),
     ],
 )
 def test_a_driver_is_well_when_it_says_so(run_dir: Path, body: dict[str, Any] | None, words: str) -> None:
@@ -258,6 +269,19 @@ def test_a_driver_is_well_when_it_says_so(run_dir: Path, body: dict[str, Any] | 
     assert (answer.returncode == 0) == (words == "")
     assert words in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [
+        pytest.param("127.0.0.2", "127.0.0.2", id="an address of its own"),
+        pytest.param("127.0.0.1", "0.0.0.0", id="every address"),  # noqa: S104 - meant
+        pytest.param("::1", "::1", id="IPv6"),
+        pytest.param("::1", "::", id="every address of IPv6"),
+    ],
+)
+def test_a_driver_is_asked_where_it_listens(run_dir: Path, at: str, told: str) -> None:
+    assert asked(run_dir, READY, at=at, told=told).returncode == 0
 
 
 @pytest.mark.parametrize("missing", ["stream.pid", "metrics.json"])

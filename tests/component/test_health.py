@@ -186,7 +186,8 @@ class TestPlace:
         file = settings.run_dir / "metrics.json"
         with driving(settings, Looked(look(settings))):
             port = str(endpoint.url(settings)).rpartition(":")[2]
-            assert json.loads(file.read_text()) == [{"targets": [f"127.0.0.1:{port}"]}]
+            labels = {"expected_pipeline": settings.pipeline}
+            assert json.loads(file.read_text()) == [{"targets": [f"127.0.0.1:{port}"], "labels": labels}]
         assert file.exists(), "it is missed there"
 
     @pytest.mark.parametrize("address", ["0.0.0.0", "::1", "::"])  # noqa: S104 - meant

@@ -1,7 +1,9 @@
 """Where a driver serves its metrics and its health, and what it answers.
 
 `metrics.json` in the driver's run folder names its address, in the form in which Prometheus discovers targets
-(`file_sd_configs`): one pipeline's driver, or all of a machine, are scraped by naming these files.
+(`file_sd_configs`): one pipeline's driver, or all of a machine, are scraped by naming these files. The port of one that
+died may be another's by now, so the target has a label that names whose it is to be; `pipeline`, which each sample has,
+says whose it is.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import read_whole, write_whole
 
 FILE = "metrics.json"
+EXPECTED = "expected_pipeline"
 ANSWER_SECONDS = 3.0  # a driver that takes longer is looked at from outside
 
 
 def tell(settings: Settings, host: str, port: int) -> None:
     """Say where the driver is to be scraped."""
-    targets = [{"targets": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]}]
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    targets = [{"targets": [target], "labels": {EXPECTED: settings.pipeline}}]
     write_whole(str(_path(settings)), json.dumps(targets).encode())
 
 
