@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
@@ -15,9 +16,10 @@ import pytest
 
 from customer_activity.errors import BrokerUnavailable, SettingsError
 from customer_activity.inspection.status import QueryReport, Report
-from customer_activity.metrics import serving
-from customer_activity.metrics.looks import Look, Usage
+from customer_activity.metrics import pacing, serving
+from customer_activity.metrics.looks import Look
 from customer_activity.metrics.pacing import Paced
+from customer_activity.metrics.usage import Usage
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, endpoint, readiness, running
 from customer_activity.supervision.driver import Driver, State
@@ -54,10 +56,12 @@ class Looked:
     def __init__(self, found: Look) -> None:
         self.found: Look | Exception = found
         self.now = 0.0
+        self.seconds = 0.0
         self.taken = 0
 
     def take(self) -> Look:
         self.taken += 1
+        self.now += self.seconds
         if isinstance(self.found, Exception):
             raise self.found
         return self.found
@@ -102,9 +106,9 @@ def test_a_stalled_driver_is_not_alive_and_alive_again(settings: Settings) -> No
 
 
 def test_what_cannot_be_read_any_more_is_not_ready(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    looked = Looked(look(settings, taken=serving.OLD_SECONDS + 1))
+    looked = Looked(look(settings, taken=pacing.old_after(0.1) + 1))
     with driving(settings, looked):
-        assert "nothing could be read for 61 s" in scraped.ask(settings, "/readyz")[1]["message"]
+        assert "nothing could be read for 71 s" in scraped.ask(settings, "/readyz")[1]["message"]
         looked.show(look(settings))
         assert scraped.ask(settings, "/readyz")[0] == 200
         for _ in range(3):
@@ -120,6 +124,21 @@ def test_what_cannot_be_read_any_more_is_not_ready(settings: Settings, caplog: p
             scraped.get(settings, "/livez")
     told = [record.message for record in caplog.records if "the disk is gone" in record.message]
     assert len(told) == 1, "once, however often somebody asks"
+
+
+@pytest.mark.parametrize("seconds", [0.1, 6.0, 30.0, 300.0])
+def test_a_look_that_took_long_is_good_until_the_next_one_has_ended(settings: Settings, seconds: float) -> None:
+    """Somebody asks every minute, so that the next one may begin a minute after it is due."""
+    found = dataclasses.replace(look(settings), seconds=seconds)
+    looked = Looked(found)
+    looked.seconds = seconds
+    paced = looked.paced()
+    assert paced.look() is found
+    paced.close()
+    ended = found.at + timedelta(seconds=paced.due_at + 60.0 + seconds)
+    assert serving.ready(found, ended)[0]
+    assert not serving.ready(found, ended + timedelta(minutes=2))[0], "it fails"
+    assert paced.due_at <= seconds + 120.0, "metrics of a large lake are not forgotten"
 
 
 def test_nothing_is_known_before_the_first_look(settings: Settings) -> None:

@@ -174,7 +174,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         with serving.exported(world.settings, world.epochs, paced) as world.observe:
             before: Scraped = {}
             for step in STEPS:
-                looking.counted.clear()  # rows of local state are counted again
+                looking.states.counted.clear()  # rows of local state are counted again
                 step(world)
                 now[0] = next(hours)
                 after = scraped.scrape(world.settings)

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import psutil
 
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.inspection.status import Report
+from customer_activity.metrics.states import State, States
+from customer_activity.metrics.usage import Usage, Usages
 from customer_activity.quality.newest import Newest, Result
 from customer_activity.settings import Settings
-from customer_activity.state import local
 from customer_activity.supervision import driver, readiness
 from customer_activity.supervision.driver import Driver
-
-COUNT_SHARE = 100  # rows of local state are counted again after so many times what it took: a hundredth of a core
-
-
-class State(NamedTuple):
-    """A stream's local state: its rows, None where they could not be counted, and its bytes."""
-
-    rows: int | None
-    size_bytes: int
-
-
-class Usage(NamedTuple):
-    """What some of the driver's processes have used: seconds of processor time, and bytes of memory now."""
-
-    cpu_seconds: float
-    memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -82,8 +65,13 @@ class Looking:
 
     settings: Settings
     epochs: Mapping[str, int]
-    counted: dict[str, tuple[float, int]] = field(default_factory=dict)  # rows of a state, and from when on again
+    states: States = field(init=False)
+    usages: Usages = field(default_factory=Usages)
     judged: Newest = field(default_factory=Newest)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing counted."""
+        self.states = States(self.settings.index_dir)
 
     def take(self) -> Look:
         """Look at everything once.
@@ -102,41 +90,8 @@ class Looking:
             dict(self.epochs),
             gate.failures(self.settings.lake),
             self.judged.read(self.settings.lake),
-            {name: self._state(name) for name in local.streams(self.settings.index_dir)},
-            usages(process),
+            self.states.read(),
+            self.usages.read(process),
             process.create_time(),
             time.monotonic() - started,
         )
-
-    def _state(self, name: str) -> State:
-        """Return the size of a stream's state; its rows are counted again only after some time."""
-        folder, now = self.settings.index_dir, time.monotonic()
-        again, rows = self.counted.get(name, (0.0, None))
-        if now >= again:
-            try:
-                rows = local.rows(folder, name)
-            except sqlite3.Error:  # it is being made: the next look counts
-                return State(None, local.size(folder, name))
-            ended = time.monotonic()
-            self.counted[name] = ended + COUNT_SHARE * (ended - now), rows
-        return State(rows, local.size(folder, name))
-
-
-def usages(process: psutil.Process) -> dict[str, Usage]:
-    """Return what a process and those that it started use: `python` is itself, `jvm` and `workers` are below it."""
-    used: dict[str, Usage] = {}
-    for kind, each in [("python", process), *((_kind(child), child) for child in process.children(recursive=True))]:
-        try:
-            times, memory = each.cpu_times(), each.memory_info().rss
-        except psutil.Error:  # it has ended
-            continue
-        before = used.get(kind, Usage(0.0, 0))
-        used[kind] = Usage(before.cpu_seconds + times.user + times.system, before.memory_bytes + memory)
-    return used
-
-
-def _kind(child: psutil.Process) -> str:
-    try:
-        return "jvm" if child.name() == "java" else "workers"
-    except psutil.Error:
-        return "workers"

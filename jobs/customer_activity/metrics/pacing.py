@@ -10,10 +10,25 @@ from collections.abc import Callable
 from customer_activity.metrics.looks import Look
 
 EVERY_SECONDS = 10.0  # from the begin of a look to that of the next, at least
-COST_SHARE = 10  # and so many times what the last one took: of a large lake they cost a tenth of a core at most
+COST_SHARE = 10  # and so many times what the last one took: of a large lake they cost a tenth of a core at most …
+LONGEST_SECONDS = 120.0  # … unless that would be longer than this
+OLD_SECONDS = 60.0  # what is read is out of date so long after the next look should have ended
 WAIT_SECONDS = 5.0  # so long somebody waits who finds an old one; Prometheus gives up after 10 s
 
 log = logging.getLogger("customer_activity")
+
+
+def pause(seconds: float) -> float:
+    """Return the seconds between the end of a look that took so many and the begin of the next."""
+    return min(COST_SHARE * seconds, LONGEST_SECONDS)
+
+
+def old_after(seconds: float) -> float:
+    """Return the seconds after its begin from which on a look that took so many is old: the next ones have failed.
+
+    The next one has been due by then, was asked for within `OLD_SECONDS`, and may have taken as long.
+    """
+    return OLD_SECONDS + max(EVERY_SECONDS, seconds + pause(seconds)) + seconds
 
 
 class Paced:
@@ -67,7 +82,7 @@ class Paced:
             ended = self.clock()
             with self.changed:
                 self.newest = found or self.newest
-                self.due_at = max(began + self.every, ended + COST_SHARE * (ended - began))
+                self.due_at = max(began + self.every, ended + pause(ended - began))
                 self.is_wanted = False
                 self.changed.notify_all()
 

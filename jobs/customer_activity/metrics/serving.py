@@ -31,12 +31,11 @@ from customer_activity.metrics.counted import Counts
 from customer_activity.metrics.families import families
 from customer_activity.metrics.looks import Look, Looking
 from customer_activity.metrics.metric import PIPELINE
-from customer_activity.metrics.pacing import Paced
+from customer_activity.metrics.pacing import Paced, old_after
 from customer_activity.settings import Settings
 from customer_activity.supervision import endpoint
 
 METRICS, ALIVE, READY = "/metrics", "/livez", "/readyz"
-OLD_SECONDS = 60.0  # what is read is out of date then: whatever reads it is held up
 POLL_SECONDS = 0.5  # between two looks whether to end
 SILENT_SECONDS = 10.0  # a client that says nothing for so long is hung up on
 
@@ -214,11 +213,14 @@ def alive(look: Look | None) -> tuple[bool, dict[str, Any]]:
 
 
 def ready(look: Look | None, now: datetime) -> tuple[bool, dict[str, Any]]:
-    """Return whether all streams are ready, and what to answer."""
+    """Return whether all streams are ready, and what to answer.
+
+    A look is old by its own pace: those at a large lake take long, and are seldom.
+    """
     if look is None:
         return False, {"ready": False, "not_ready": {}, "message": "nothing has been looked at yet"}
     age = (now - look.at).total_seconds()
-    message = f"nothing could be read for {age:,.0f} s" if age > OLD_SECONDS else ""
+    message = f"nothing could be read for {age:,.0f} s" if age > old_after(look.seconds) else ""
     is_ready = not look.not_ready and look.driver.state.is_well and not message
     streams = {
         query.query: {
