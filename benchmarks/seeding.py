@@ -165,7 +165,7 @@ def drive(settings: Settings, kill: Query | None) -> tuple[float, Mapping[str, f
     sampler = Sampler(found.pid)
     while time.monotonic() < started + THROUGH_SECONDS:
         report = status.report(settings)
-        state, message = driver.judged(report, found.pid, time.monotonic() - started)
+        state, message = driver.judged(report, found.pid, time.monotonic() - started, settings)
         if not state.is_well:
             raise RuntimeError(f"{state}: {message}")
         for query in report.queries:

@@ -43,6 +43,7 @@ from customer_activity.storage.filesystem import PRIVATE, is_full, keep_private
 from customer_activity.streams.registry import STREAMS
 
 WATCH_SECONDS = 0.5  # status files are written at least once a second
+BEHIND_SECONDS = 20.0  # most that what runs behind the path starts after it; supervision waits 120 s for a whole start
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 
 
@@ -235,7 +236,8 @@ def supervise(
             if query not in waiting and not stopping.is_set():
                 query.start(available_now=available_now)
         # A start is a race for two cores, and what merges behind the path has nothing to do before the path has.
-        begin_behind = time.monotonic() + (0.0 if available_now else 2 * settings.merge_seconds)
+        delay = 0.0 if available_now else min(2 * settings.merge_seconds, BEHIND_SECONDS)
+        begin_behind = time.monotonic() + delay
         while not stopping.is_set():
             if check is not None:
                 check()

@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from customer_activity import application
+from customer_activity import application, topology
 from customer_activity.commands import driver as driver_command
 from customer_activity.engine import heartbeat
 from customer_activity.errors import TransientError
@@ -55,6 +56,7 @@ def behind(name: Query = Query.BRONZE, state: str = "running", **more: Any) -> Q
 
 
 LONG = 1_000.0  # seconds
+LIMITS = Settings()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ LONG = 1_000.0  # seconds
     ],
 )
 def test_a_driver_that_goes_on_is_well(seen: QueryReport, seconds: float, state: State) -> None:
-    assert driver.judged(report(seen), PID, seconds) == (state, "")
+    assert driver.judged(report(seen), PID, seconds, LIMITS) == (state, "")
 
 
 @pytest.mark.parametrize(
@@ -102,22 +104,66 @@ def test_a_driver_that_goes_on_is_well(seen: QueryReport, seconds: float, state:
 )
 def test_a_driver_that_is_stuck_says_where(seen: QueryReport, words: str) -> None:
     others = [query(ago=900.0)] if seen.query != Query.BRONZE else []
-    found, message = driver.judged(report(*others, seen), PID, LONG)
+    found, message = driver.judged(report(*others, seen), PID, LONG, LIMITS)
     assert found is State.STALLED
     assert words in message
 
 
 @pytest.mark.parametrize(
-    ("name", "ago", "state"),
+    ("name", "ago", "took", "state"),
     [
-        pytest.param(Query.SUMMARIES, 400.0, State.RUNNING, id="merges that pause for long"),
-        pytest.param(Query.SUMMARIES, 421.0, State.STALLED, id="longer than that"),
-        pytest.param(Query.SILVER, 121.0, State.STALLED, id="the path does not pause"),
+        pytest.param(Query.SUMMARIES, 400.0, 1.0, State.RUNNING, id="merges that pause for long"),
+        pytest.param(Query.SUMMARIES, 421.0, 1.0, State.STALLED, id="longer than that"),
+        pytest.param(Query.ACTIVITY, 121.0, 0.1, State.RUNNING, id="a pace of its own"),
+        pytest.param(Query.ACTIVITY, 125.0, 0.1, State.STALLED, id="which is shorter than others'"),
+        pytest.param(Query.ACTIVITY, 149.0, 60.0, State.RUNNING, id="the batch before was a long one"),
+        pytest.param(Query.ACTIVITY, 151.0, 60.0, State.STALLED, id="longer than the longest pause"),
+        pytest.param(Query.SILVER, 121.0, 60.0, State.STALLED, id="the path does not pause"),
     ],
 )
-def test_a_pause_that_was_asked_for_is_no_silence(name: Query, ago: float, state: State) -> None:
-    found, _ = driver.judged(report(query(name, ago=ago, lag_versions=2)), PID, 1_000.0, merge_seconds=300.0)
+def test_a_pause_that_was_asked_for_is_no_silence(name: Query, ago: float, took: float, state: State) -> None:
+    batch = {"id": 7, "at": told(ago), "seconds": took}
+    seen = query(name, batch=batch, lag_versions=2)
+    found, _ = driver.judged(report(seen), PID, 1_000.0, Settings(merge_seconds=300.0, gold_seconds=2.0))
     assert found is state
+
+
+@pytest.mark.parametrize(
+    ("available_now", "merge_seconds", "starts"),
+    [
+        pytest.param(False, 5.0, 10.0, id="twice its pace"),
+        pytest.param(False, 300.0, 20.0, id="a slow pace does not look like a driver that does not start"),
+        pytest.param(True, 300.0, 0.0, id="a backfill has no path to wait for"),
+    ],
+)
+def test_what_is_behind_the_path_starts_soon_after_it(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    available_now: bool,
+    merge_seconds: float,
+    starts: float,
+) -> None:
+    now, started, stopping = [0.0], dict[Query, float](), threading.Event()
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    def stub(name: Query) -> Any:
+        return SimpleNamespace(
+            spec=topology.spec(name),
+            start=lambda **_: started.setdefault(name, now[0]),
+            ended=lambda: len(started) == 2,
+            at_work=threading.Lock(),
+            handle=None,
+            status=SimpleNamespace(state="starting", write=lambda _: None),
+        )
+
+    monkeypatch.setattr(application.time, "monotonic", lambda: now[0])  # type: ignore[attr-defined]
+    monkeypatch.setattr(application, "Scheduler", lambda *_, **__: SimpleNamespace(look=int, close=int))
+    monkeypatch.setattr(stopping, "wait", wait)
+    slow = settings.model_copy(update={"merge_seconds": merge_seconds})
+    application.supervise([stub(Query.SILVER), stub(Query.ACTIVITY)], slow, stopping, available_now=available_now)
+    assert started == {Query.SILVER: 0.0, Query.ACTIVITY: starts}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +179,7 @@ def test_a_pause_that_was_asked_for_is_no_silence(name: Query, ago: float, state
 def test_one_that_does_not_run_is_told_from_one_that_was_stopped(
     queries: list[QueryReport], state: State, words: str
 ) -> None:
-    found, message = driver.judged(report(*queries), None, None)
+    found, message = driver.judged(report(*queries), None, None, LIMITS)
     assert found is state
     assert words in message
 

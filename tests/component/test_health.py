@@ -44,7 +44,7 @@ def look(settings: Settings, *, batch: float = 1.0, taken: float = 0.0, pid: int
         for name in Query
     ]
     report = Report(at, settings.lake, queries, [], {}, [])
-    state, message = driver.judged(report, pid, 1_000.0)
+    state, message = driver.judged(report, pid, 1_000.0, settings)
     found = Driver(state, message, pid, 1_000.0, lag_records=5, gold_rows=3)
     not_ready = readiness.not_ready(report, EPOCHS, 1_000.0, settings)
     return Look(report, found, not_ready, EPOCHS, {}, (), {}, {"python": Usage(1.0, 1)}, 0.0, 0.1)

@@ -13,7 +13,9 @@ from customer_activity.supervision import readiness
 from support.streams import Query
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
-LIMITS = Settings(ready_lag_records=100, ready_lag_seconds=60.0, ready_batch_seconds=30.0, merge_seconds=10.0)
+LIMITS = Settings(
+    ready_lag_records=100, ready_lag_seconds=60.0, ready_batch_seconds=30.0, merge_seconds=40.0, gold_seconds=10.0
+)
 
 
 def ago(seconds: float) -> str:
@@ -39,6 +41,17 @@ def query(name: Query = Query.BRONZE, state: str = "running", *, batch: float = 
         pytest.param(query(batch=900.0, lag_records=5, progress_at=ago(3.0)), id="a long batch moves on"),
         pytest.param(query(Query.GOLD, lag_versions=3, unread_since=ago(60.0)), id="a commit at the limit"),
         pytest.param(query(Query.ACTIVITY, lag_versions=3, unread_since=ago(69.0)), id="a merge has its pace on top"),
+        pytest.param(query(Query.SUMMARIES, lag_versions=3, unread_since=ago(99.0)), id="another has its own"),
+        pytest.param(
+            QueryReport(
+                Query.ACTIVITY,
+                "running",
+                batch={"at": ago(59.0), "seconds": 9.0},
+                lag_versions=3,
+                unread_since=ago(89.0),
+            ),
+            id="a long merge is followed by a long pause",
+        ),
         pytest.param(query(Query.PUBLISH, "held", lag_versions=9, unread_since=ago(900.0)), id="held by quality"),
     ],
 )
@@ -59,6 +72,7 @@ def test_a_stream_that_is_near_is_ready(seen: QueryReport) -> None:
         pytest.param(
             query(Query.ACTIVITY, lag_versions=1, unread_since=ago(71.0)), "and may for 70 s", id="a merge lags"
         ),
+        pytest.param(query(Query.ACTIVITY, batch=41.0, lag_versions=1), "no batch for 41 s", id="a merge is silent"),
         pytest.param(query(batch=31.0, lag_records=5), "no batch for 31 s", id="silent"),
     ],
 )

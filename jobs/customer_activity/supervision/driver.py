@@ -99,7 +99,7 @@ def look(settings: Settings) -> tuple[Report, Driver]:
     seconds = _up(pid)
     if seconds is None:  # it ended just now
         pid = None
-    state, message = judged(report, pid, seconds, settings.merge_seconds)
+    state, message = judged(report, pid, seconds, settings)
     by_query = {query.query: query for query in report.queries}
     publisher = by_query[topology.publishing().name]
     ours = [query.query for query in report.queries if query.pid == pid]
@@ -131,10 +131,10 @@ def _up(pid: int | None) -> float | None:
         return None
 
 
-def judged(report: Report, pid: int | None, seconds: float | None, merge_seconds: float = 0.0) -> tuple[State, str]:
+def judged(report: Report, pid: int | None, seconds: float | None, settings: Settings) -> tuple[State, str]:
     """Judge how a driver is that started so many seconds ago, by what its streams say; pure.
 
-    What merges behind the hot path may wait for `merge_seconds` before it looks again.
+    What runs behind the hot path may wait for its own pace before it looks again.
     """
     if pid is None or seconds is None:
         return _ended(report)
@@ -142,7 +142,7 @@ def judged(report: Report, pid: int | None, seconds: float | None, merge_seconds
     if not ours or any(query.state == "starting" and query.batch is None for query in ours):
         is_late = seconds > START_SECONDS
         return (State.STALLED, f"it has not started within {START_SECONDS:.0f} s") if is_late else (State.STARTING, "")
-    found = (readiness.stuck_for(query, report.at, seconds, STALLED_SECONDS, merge_seconds) for query in ours)
+    found = (readiness.stuck_for(query, report.at, seconds, STALLED_SECONDS, settings) for query in ours)
     stuck = next((words for words in found if words), "")
     return (State.STALLED, stuck) if stuck else (State.RUNNING, "")
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 
 from customer_activity import topology
+from customer_activity.engine import pace
 from customer_activity.engine.observability import HELD
 from customer_activity.inspection.status import QueryReport, Report
 from customer_activity.settings import Settings
@@ -38,10 +39,17 @@ def _why(query: QueryReport, now: datetime, seconds: float, settings: Settings) 
         return "its lag is unknown: Kafka does not answer"
     if query.lag_records is not None and query.lag_records > settings.ready_lag_records:
         return f"{query.lag_records:,} records have not landed, and {settings.ready_lag_records:,} may be"
-    most = settings.ready_lag_seconds + (settings.merge_seconds if spec.is_behind else 0.0)
+    most = settings.ready_lag_seconds + _pause(query, settings)
     if (waiting := lag_seconds(query, now)) is not None and waiting > most:
         return f"a commit has waited for it for {waiting:,.0f} s, and may for {most:,.0f} s"
-    return stuck_for(query, now, seconds, settings.ready_batch_seconds, settings.merge_seconds)
+    return stuck_for(query, now, seconds, settings.ready_batch_seconds, settings)
+
+
+def _pause(query: QueryReport, settings: Settings) -> float:
+    """Return the seconds that a stream behind the hot path waits on purpose, more after a long batch; 0 on the path."""
+    if not topology.spec(query.query).is_behind:
+        return 0.0
+    return pace.period(settings, query.query, (query.batch or {}).get("seconds") or 0.0, records=0, since=1.0)
 
 
 def lag_seconds(query: QueryReport, now: datetime) -> float | None:
@@ -51,7 +59,7 @@ def lag_seconds(query: QueryReport, now: datetime) -> float | None:
     return 0.0 if query.lag_versions == 0 else None
 
 
-def stuck_for(query: QueryReport, now: datetime, seconds: float, most: float, merge_seconds: float) -> str:
+def stuck_for(query: QueryReport, now: datetime, seconds: float, most: float, settings: Settings) -> str:
     """Say why a query is stuck; empty when it is not. One whose lag is unknown is left to itself.
 
     Args:
@@ -59,12 +67,11 @@ def stuck_for(query: QueryReport, now: datetime, seconds: float, most: float, me
         now: the moment.
         seconds: since its driver started.
         most: seconds without a sign of it after which it is stuck.
-        merge_seconds: more of them, for one behind the hot path.
+        settings: which pause one behind the hot path has on top.
     """
     age = batch_age(query, now)
     waited = seconds if age is None else min(seconds, age)
-    patience = most + (merge_seconds if topology.spec(query.query).is_behind else 0.0)
-    if waited <= patience or query.state == HELD:
+    if waited <= most + _pause(query, settings) or query.state == HELD:
         return ""
     if query.state == "silent":
         return f"{query.query}: {query.message}"
