@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -24,10 +25,37 @@ from support.view import record, value
         pytest.param(b"C-1", b'{"viewVersion": "1"}', id="a version that is a text"),
         pytest.param(b"C-1", b'{"viewVersion": 1, "name": 7}', id="a name that is none"),
         pytest.param(b"C-1", b"\xff", id="not UTF-8"),
+        pytest.param(b"C-1", b'{"viewVersion": 1, "address": "\xff"}', id="a field that is not UTF-8"),
+        pytest.param(b"C-1", b'{"viewVersion": 1, "\xff": 1}', id="a name of a field that is not UTF-8"),
+        pytest.param(b"C-1", b'{"viewVersion": 1, "address": "\\ud800"}', id="half of a character"),
+        pytest.param(b"C-1", b'{"viewVersion": 1, "x": ' + b"[" * 99_999 + b"]" * 99_999 + b"}", id="deeply nested"),
+        pytest.param(b"C-1", b'{"viewVersion": 1, "x": {}}', id="an object in a field"),
+        pytest.param(b"C-1", b'{"viewVersion": -1}', id="a version before all time"),
+        pytest.param(b"C-1", b'{"viewVersion": 9223372036854775808}', id="a version that SQLite cannot hold"),
+        pytest.param(b"C-1", b'{"viewVersion": 9223372036854775807}', id="the greatest that it holds"),
+        pytest.param(b"C-1", b'{"viewVersion": %d}' % (time.time_ns() // 1000), id="a version in microseconds"),
+        pytest.param(b"C-1", b'{"viewVersion": 1%s}' % (b"0" * 5000), id="a version of many digits"),
     ],
 )
 def test_a_record_that_is_not_the_publishers_is_none(key: bytes | None, text: bytes) -> None:
     assert records.read(key, text, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "at"),
+    [
+        pytest.param(0, 0, id="the first"),
+        pytest.param(
+            time.time_ns() // 1_000_000 + records.AHEAD_MILLIS - 60_000, 0, id="of a driver's clock that is fast"
+        ),
+        pytest.param(10_000_000_000_000, 10_000_000_000_000, id="of now, and the clock of this machine is slow"),
+        pytest.param(2**63 - 1, 2**63 - 1, id="of a record that has no time"),
+    ],
+)
+def test_a_version_is_a_time(version: int, at: int) -> None:
+    found = records.read(b"C-1", b'{"viewVersion": %d}' % version, at)
+    assert found is not None
+    assert found.view_version == version
 
 
 def test_a_null_value_is_a_removal() -> None:

@@ -10,17 +10,19 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from customer_activity import shown
 from customer_activity.errors import ActivityError
 from customer_activity.kafka import clients
-from customer_activity.portal import records, store
+from customer_activity.portal import store
 from customer_activity.portal.freshness import Watch
+from customer_activity.portal.intake import Intake, Outdated
 from customer_activity.portal.reading import Change, Reader
 from customer_activity.portal.records import Row
 from customer_activity.portal.store import Store
@@ -46,10 +48,6 @@ log = logging.getLogger("customer_activity")
 Notify = Callable[[list[Change]], None]
 
 
-class _Outdated(Exception):
-    """The store is not, or not any more, of what is on the topic."""
-
-
 class Follower:
     """The two threads, and what they bring about."""
 
@@ -59,11 +57,11 @@ class Follower:
         self.watch = watch
         self.folder = folder_of(settings)
         self.reader: Reader | None = None
-        self.ignored = 0  # records that are not the publisher's
         self.customers = 0
         self.restore_seconds: float | None = None
         self.rebuilt = 0
         self._notify = notify
+        self._intake = Intake(settings)
         self._identity = ""
         self._partitions: list[int] = []
         self._kept_seconds = 0.0  # for which a removal is on the topic for certain
@@ -90,6 +88,11 @@ class Follower:
         """Whether both threads run."""
         return all(thread.is_alive() for thread in self._threads)
 
+    @property
+    def ignored(self) -> int:
+        """How many records were passed over, because they are not the publisher's."""
+        return self._intake.ignored
+
     def _run(self) -> None:
         """Follow the topic until the end; `/livez` tells when that comes before its time."""
         try:
@@ -107,7 +110,7 @@ class Follower:
             try:
                 held = self._fitting(held)
                 self._follow(held)
-            except _Outdated as reason:
+            except Outdated as reason:
                 log.warning("the portal's store is made again from the topic: %s", reason)
                 self._drop(held)
                 held = None
@@ -119,6 +122,9 @@ class Follower:
                 held = None
             except ActivityError as error:
                 self._wait(error.what)
+            except Exception as error:  # noqa: BLE001 - what it says may be data; nothing ends the portal for good
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                self._wait(f"{type(error).__name__} in {place.filename}:{place.lineno}")
         if held is not None:
             held.close()
 
@@ -142,7 +148,7 @@ class Follower:
         """Return the store that is there when it is of this topic, and can go on; else a new one.
 
         Raises:
-            _Outdated: it cannot; says why.
+            Outdated: it cannot; says why.
         """
         topic = ViewTopic(self.settings)
         identity = topic.identity()
@@ -156,12 +162,12 @@ class Follower:
             self.watch.begin(held.positions, 0)
             return held
         if held.identity != identity.text:
-            raise _Outdated("it is of another topic, or of one that was deleted and made again")
+            raise Outdated("it is of another topic, or of one that was deleted and made again")
         for partition, position in held.positions.items():
             if not begins[partition] <= position <= ends[partition]:
-                raise _Outdated(f"it has partition {partition} up to {position}, and that is not on the topic any more")
+                raise Outdated(f"it has partition {partition} up to {position}, and that is not on the topic any more")
         if time.time() - held.known_at > self._kept_seconds:
-            raise _Outdated(TOO_LONG)
+            raise Outdated(TOO_LONG)
         return held
 
     def _follow(self, held: Store) -> None:
@@ -187,8 +193,7 @@ class Follower:
                 return
             with clients.explained(self.settings, f"topic {self.settings.view_topic}"):
                 messages = consumer.consume(RESTORE_RECORDS, timeout=RESTORE_WAIT_SECONDS)
-            rows, positions = self._read(messages)
-            held.restore(rows, positions)
+            positions = self._intake.take(messages, held.restore).positions
             at |= positions
             self.watch.applied(positions)
             self.watch.restoring((sum(at.values()) - sum(begins.values())) / max(1, total))
@@ -210,18 +215,22 @@ class Follower:
         has_removed = False
         while not self._stopping.is_set():
             if self._is_other.is_set():
-                raise _Outdated("the topic was deleted and made again, or has other partitions")
+                raise Outdated("the topic was deleted and made again, or has other partitions")
             was_away = (self.watch.now().behind_seconds or 0) > self._kept_seconds
+
+            def take(rows: list[Row], positions: Mapping[int, int], *, was_away: bool = was_away) -> list[Change]:
+                if was_away:  # the broker is back
+                    raise Outdated(TOO_LONG)
+                return held.take(rows, positions) if rows else []
+
             with clients.explained(self.settings, f"topic {self.settings.view_topic}"):
                 first = consumer.poll(IDLE_SECONDS)
                 messages = [] if first is None else [first, *consumer.consume(BATCH_RECORDS, timeout=0)]
-            rows, positions = self._read(messages)
-            if was_away and positions:  # the broker is back
-                raise _Outdated(TOO_LONG)
-            if rows:
-                self._notify(held.take(rows, positions))
-                self.customers = held.customers
-                has_removed = has_removed or any(row.value is None for row in rows)
+            changes, positions = self._intake.take(messages, take)
+            if changes:
+                self._notify(changes)
+                has_removed = has_removed or any(change.value is None for change in changes)
+            self.customers = held.customers
             self.watch.applied(positions)
             if has_removed and time.monotonic() - purged > PURGE_SECONDS and held.purge():
                 purged, has_removed = time.monotonic(), False
@@ -229,32 +238,6 @@ class Follower:
                 noted = time.monotonic()
                 held.complete(self.watch.complete_until)
         held.complete(self.watch.complete_until)
-
-    def _read(self, messages: Iterable[Message]) -> tuple[list[Row], dict[int, int]]:
-        """Return the rows of what the client hands out, and the offsets after it."""
-        rows: list[Row] = []
-        positions: dict[int, int] = {}
-        for message in messages:
-            fault = message.error()
-            if fault is not None:
-                self._refuse(fault)
-                if fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client has no public name for it
-                    positions[message.partition() or 0] = message.offset() or 0
-                continue
-            row = records.read(_bytes(message.key()), _bytes(message.value()), message.timestamp()[1])
-            if row is None:
-                self.ignored += 1
-            else:
-                rows.append(row)
-            positions[message.partition() or 0] = (message.offset() or 0) + 1
-        return rows, positions
-
-    def _refuse(self, fault: KafkaError) -> None:
-        if fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-            return
-        if fault.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
-            raise _Outdated("the topic no longer has what comes next")
-        clients.refuse_fault(self.settings, fault, f"topic {self.settings.view_topic}")
 
     def _ask(self) -> None:
         """Ask where the topic ends, and now and then which topic it is."""
@@ -280,7 +263,3 @@ class Follower:
 def folder_of(settings: Settings) -> Path:
     """Where the store is."""
     return settings.run_dir / "portal"
-
-
-def _bytes(value: bytes | str | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

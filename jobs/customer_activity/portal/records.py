@@ -5,6 +5,7 @@ A row is kept and served as the JSON text that the publisher wrote, so amounts s
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +19,10 @@ OPEN = frozenset(FIELDS) - set(PERSONAL)
 TECHNICAL = frozenset({"viewVersion", "asOfEpochMillis"})  # they differ with every change
 MASK = msgspec.Raw(b'"\xe2\x80\xa2\xe2\x80\xa2\xe2\x80\xa2"')  # three bullets, whatever is behind them
 NULL = b"null"
+# A version is a time in milliseconds, by the clock of the driver that gave it. One that is further ahead is nobody's:
+# it would keep every later row of its customer out.
+AHEAD_MILLIS = 366 * 24 * 3600 * 1000
+LATEST_VERSION = 2**63 - 1
 
 
 class Row(NamedTuple):
@@ -46,20 +51,30 @@ class _Needed(msgspec.Struct):
 
 _needed = msgspec.json.Decoder(_Needed)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# Each value of a row is a plain one. All are decoded: text that is not UTF-8 is not noticed otherwise.
+_whole = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
 
 
 def read(key: bytes | None, value: bytes | None, at: int) -> Row | None:
-    """Read a record; None for one that is not the publisher's: without a key, or not a row as JSON."""
+    """Read a record; None for one that is not the publisher's: without a key, not a row as JSON, or of no time."""
     try:
         customer_id = (key or b"").decode()
         if not customer_id:
             return None
         if value is None:
             return Row(customer_id, None, 0, at, ("", ""))
+        _whole.decode(value)
         needed = _needed.decode(value)
-    except (UnicodeDecodeError, msgspec.DecodeError):
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        return None
+    if not 0 <= needed.viewVersion <= _latest(at):
         return None
     return Row(customer_id, value, needed.viewVersion, at, _words(needed))
+
+
+def _latest(at: int) -> int:
+    """Return the latest version that a record of this time may have, also where the clock of this machine is slow."""
+    return min(LATEST_VERSION, max(at, time.time_ns() // 1_000_000) + AHEAD_MILLIS)
 
 
 def words(value: bytes) -> tuple[str, str]:

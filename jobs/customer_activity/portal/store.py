@@ -89,8 +89,8 @@ class Store:
         """When its rows were last known to be those of the topic, in seconds since 1970."""
         return max(self.complete_until, float(self.facts.get("begun_at", 0)))
 
-    def restore(self, rows: Iterable[Row], positions: Mapping[int, int]) -> None:
-        """Take records in while nobody reads: the last state of each customer alone, and no words."""
+    def restore(self, rows: Iterable[Row], positions: Mapping[int, int]) -> list[Change]:
+        """Take records in while nobody reads: the last state of each customer alone, and no words; tell no change."""
         last: dict[str, Row] = {}
         gone: set[str] = set()
         for row in rows:
@@ -110,6 +110,7 @@ class Store:
             self._note([(row, "removed" if row.value is None else "restored", []) for row in newest])
             self._advance(positions)
         self.positions |= positions
+        return []
 
     def finish(self) -> None:
         """Say that everything is there that was on the topic when it was begun, and index the words."""
