@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from customer_activity.errors import BrokerUnavailable
 from customer_activity.kafka import clients
-from customer_activity.portal import following, records
+from customer_activity.portal import following, records, store
 from customer_activity.portal.following import Follower
 from customer_activity.portal.freshness import Watch
 from customer_activity.portal.records import Row
+from customer_activity.portal.store import Store
 from customer_activity.settings import Settings
-from support.view import value
+from support.view import gone, row, value
 
 SECONDS = 20.0  # in which anything has to come about
 
@@ -184,6 +186,36 @@ def test_what_nobody_thought_of_is_told_and_tried_again(
     until(follower, lambda: has(follower, "C-1"))
     assert "KeyError in " in caplog.text
     assert "Myrtle" not in caplog.text
+
+
+def test_what_another_process_removed_is_purged_also_while_the_broker_is_gone(
+    settings: Settings, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = store.create(following.folder_of(settings), "topic", {0: 0})
+    held.finish()
+    held.take([row()], {0: 1})
+    held.take([gone()], {0: 2})
+    held.close()
+
+    def is_gone(_: object) -> None:
+        raise BrokerUnavailable("no answer")
+
+    monkeypatch.setattr(following, "ViewTopic", is_gone)
+    monkeypatch.setattr(following, "PURGE_SECONDS", 0.0)
+    purged = threading.Event()
+    purge = Store.purge
+
+    def purges(each: Store) -> bool:
+        is_done = purge(each)
+        if is_done:
+            purged.set()
+        return is_done
+
+    monkeypatch.setattr(Store, "purge", purges)
+    follower = Follower(settings, Watch(10.0), lambda _: None)
+    follower.start()
+    assert purged.wait(SECONDS)
+    follower.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from customer_activity.errors import EnvironmentFault
 from customer_activity.portal import store
+from customer_activity.portal.alone import alone
 from customer_activity.portal.reading import Reader
 from customer_activity.portal.records import Row
 from customer_activity.portal.store import Store
@@ -56,8 +57,11 @@ def test_a_row_is_the_last_one(held: Store) -> None:
         pytest.param([row(), gone(), row(version=2)], ["removed", "added"], id="a row that comes back"),
     ],
 )
-def test_a_change_is_told_with_its_kind(held: Store, records: list[Row], kinds: list[str]) -> None:
-    for number, each in enumerate(records):
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "in one transaction"])
+def test_a_change_is_told_with_its_kind(held: Store, records: list[Row], kinds: list[str], *, at_once: bool) -> None:
+    if at_once:
+        assert [change.kind for change in held.take(records, {0: len(records)})] == kinds
+    for number, each in enumerate([] if at_once else records):
         held.take([each], {0: number + 1})
     assert [change.kind for change in reversed(reader(held).changes(10))] == kinds
 
@@ -210,11 +214,11 @@ def test_a_store_of_another_release_is_none(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_folder_has_one_portal(tmp_path: Path) -> None:
-    with store.alone(tmp_path / "portal"):
+    with alone(tmp_path / "portal"):
         assert (tmp_path / "portal").stat().st_mode & 0o777 == 0o700
-        with pytest.raises(EnvironmentFault, match="another portal"), store.alone(tmp_path / "portal"):
+        with pytest.raises(EnvironmentFault, match="another portal"), alone(tmp_path / "portal"):
             pass
-    with store.alone(tmp_path / "portal"):
+    with alone(tmp_path / "portal"):
         pass
 
 

@@ -35,7 +35,7 @@ IDENTITY_SECONDS = 10.0  # between two questions which topic it is
 AGAIN_SECONDS = 2.0  # after a failure
 IDLE_SECONDS = 1.0  # a record that comes meanwhile is returned at once
 NOTE_SECONDS = 60.0  # between two notes in the store of how complete it is, while nothing comes
-PURGE_SECONDS = 3600.0  # between two times that the files are rid of what was removed
+PURGE_SECONDS = 2700.0  # from a removal until the files are rid of it; to do so may take some steps, within the hour
 BATCH_RECORDS = 5_000
 RESTORE_RECORDS = 20_000  # of a transaction while nobody reads
 RESTORE_WAIT_SECONDS = 0.2
@@ -108,6 +108,7 @@ class Follower:
             self._serve(held)
         while not self._stopping.is_set():
             try:
+                self._purge(held)  # also while the broker is gone
                 held = self._fitting(held)
                 self._follow(held)
             except Outdated as reason:
@@ -201,6 +202,11 @@ class Follower:
         self.restore_seconds = time.monotonic() - began
         log.info("the portal's store is restored from the topic in %.1f s", self.restore_seconds)
 
+    def _purge(self, held: Store | None) -> None:
+        """Take a step towards files without what was removed, when it is time; also what another process removed."""
+        if held is not None and held.is_to_be_purged(PURGE_SECONDS):
+            held.purge()
+
     def _serve(self, held: Store) -> None:
         """Answer from a store from now on, when it is whole."""
         if held.is_restored:
@@ -211,8 +217,7 @@ class Follower:
 
     def _live(self, held: Store, consumer: Consumer) -> None:
         """Take in what comes, as it comes."""
-        noted = purged = time.monotonic()
-        has_removed = False
+        noted = time.monotonic()
         while not self._stopping.is_set():
             if self._is_other.is_set():
                 raise Outdated("the topic was deleted and made again, or has other partitions")
@@ -229,11 +234,9 @@ class Follower:
             changes, positions = self._intake.take(messages, take)
             if changes:
                 self._notify(changes)
-                has_removed = has_removed or any(change.value is None for change in changes)
             self.customers = held.customers
             self.watch.applied(positions)
-            if has_removed and time.monotonic() - purged > PURGE_SECONDS and held.purge():
-                purged, has_removed = time.monotonic(), False
+            self._purge(held)
             if time.monotonic() - noted > NOTE_SECONDS:
                 noted = time.monotonic()
                 held.complete(self.watch.complete_until)

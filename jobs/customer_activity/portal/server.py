@@ -18,8 +18,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from customer_activity.errors import EnvironmentFault
-from customer_activity.portal import customers, health, operations, store
+from customer_activity.portal import customers, health, operations
 from customer_activity.portal.access import Access, access
+from customer_activity.portal.alone import alone
 from customer_activity.portal.events import Broadcast
 from customer_activity.portal.following import Follower, folder_of
 from customer_activity.portal.freshness import Watch
@@ -45,7 +46,7 @@ def serve(settings: Settings) -> None:
         EnvironmentFault: something else has the port, or another portal the store.
     """
     allowed = access(settings)
-    with store.alone(folder_of(settings)), _listening(settings.portal_host, settings.portal_port) as listening:
+    with alone(folder_of(settings)), _listening(settings.portal_host, settings.portal_port) as listening:
         config = uvicorn.Config(
             application(settings, allowed),
             log_config=None,

@@ -6,25 +6,24 @@ it is made again from the topic. It is of one topic as Kafka knows it; for anoth
 
 from __future__ import annotations
 
-import fcntl
 import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from customer_activity.errors import EnvironmentFault
 from customer_activity.portal import records
 from customer_activity.portal.reading import Change
 from customer_activity.portal.records import Row
-from customer_activity.storage.filesystem import keep_private
 
 LAYOUT = "1"  # of the file; one of another release is made again
 KEPT_CHANGES = 1_000  # the newest, for the page and for readers that come back
 RESTORE_CACHE_KB, CACHE_KB = 128_000, 16_000
 PURGE_PAGES = 500  # that a step merges: some hundredths of a second
+PURGE_WAIT_MILLIS, WAIT_MILLIS = 100, 5_000  # for who reads: the thread that purges takes records in, too
+TO_PURGE = "to_purge_since"
 
 TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -85,6 +84,16 @@ class Store:
         return float(self.facts.get("complete_until", 0))
 
     @property
+    def to_purge_since(self) -> float | None:
+        """Since when the files may have something of who is gone, in seconds since 1970; None: they have nothing."""
+        return float(self.facts[TO_PURGE]) if TO_PURGE in self.facts else None
+
+    def is_to_be_purged(self, seconds: float) -> bool:
+        """Whether the files may have had it for so long; they are, too, where the clock was set back meanwhile."""
+        since = self.to_purge_since
+        return since is not None and self.is_restored and not 0 <= time.time() - since <= seconds
+
+    @property
     def known_at(self) -> float:
         """When its rows were last known to be those of the topic, in seconds since 1970."""
         return max(self.complete_until, float(self.facts.get("begun_at", 0)))
@@ -109,6 +118,7 @@ class Store:
             newest = sorted(last.values(), key=lambda row: row.at)[-KEPT_CHANGES:]
             self._note([(row, "removed" if row.value is None else "restored", []) for row in newest])
             self._advance(positions)
+        self._have_told()
         self.positions |= positions
         return []
 
@@ -120,6 +130,7 @@ class Store:
             words = ((number, *records.words(value)) for number, value in rows)
             self.connection.executemany("INSERT INTO words (rowid, name, email) VALUES (?, ?, ?)", words)
             self._tell("restored_at", repr(time.time()))
+        self._have_told()
         self.customers = self._count()
         self._need_less()
 
@@ -129,9 +140,10 @@ class Store:
         with self.connection:
             self.connection.execute("BEGIN")
             found = [change for row in rows if (change := self._put(row)) is not None]
-            self._forget(row.customer_id for row, kind, _ in found if kind == "removed")
-            changes = self._note(found)
+            self._forget({row.customer_id for row, kind, _ in found if kind == "removed"})
+            changes = self._note(_without_the_gone(found))
             self._advance(positions)
+        self._have_told()
         self.positions |= positions
         self.customers += sum((kind == "added") - (kind == "removed") for _, kind, _ in found)
         return changes
@@ -140,6 +152,7 @@ class Store:
         """Note up to when it has everything that was committed."""
         with self.connection:
             self._tell("complete_until", repr(until))
+        self._have_told()
 
     def _need_less(self) -> None:
         """Give memory back that only restoring needs."""
@@ -191,32 +204,58 @@ class Store:
             self.connection.execute("DELETE FROM changes WHERE number <= ?", (changes[-1].number - KEPT_CHANGES,))
         return changes
 
-    def _forget(self, customers: Iterable[str]) -> None:
-        """Remove what earlier changes say of customers whose rows are gone."""
+    def _forget(self, customers: set[str]) -> None:
+        """Remove what earlier changes say of customers whose rows are gone; the files are to be rid of it, too."""
         self.connection.executemany("DELETE FROM changes WHERE customer_id = ?", ((key,) for key in customers))
+        if customers and self.to_purge_since is None:
+            self._tell(TO_PURGE, repr(time.time()))
 
     def _advance(self, positions: Mapping[int, int]) -> None:
         self.connection.executemany("REPLACE INTO positions VALUES (?, ?)", positions.items())
 
     def _tell(self, name: str, value: str) -> None:
-        self.facts[name] = value
+        """Write a fact in the transaction at work; it is one after that."""
         self.connection.execute("REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def _have_told(self) -> None:
+        """Know the facts as the last transaction left them; one that failed has told nothing."""
+        self.facts = dict(self.connection.execute("SELECT name, value FROM facts"))
 
     def purge(self) -> bool:
         """Take a step towards files that have nothing of who is gone; return whether that is done.
 
-        SQLite's index of words only notes what is removed, until it is merged; and its log has pages of before.
+        SQLite's index of words only notes what is removed, until it is merged; and its log has pages of before, which
+        stay while somebody reads them: then the step is to be tried again.
         """
         before = self.connection.total_changes
         self.connection.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (-PURGE_PAGES,))
         if self.connection.total_changes - before > 1:  # SQLite's own way to tell that there was something to merge
             return False
-        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.connection.execute(f"PRAGMA busy_timeout={PURGE_WAIT_MILLIS}")
+        (is_busy, *_) = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self.connection.execute(f"PRAGMA busy_timeout={WAIT_MILLIS}")
+        if is_busy:
+            return False
+        with self.connection:
+            self.connection.execute("DELETE FROM facts WHERE name = ?", (TO_PURGE,))
+        self._have_told()
         return True
 
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
+
+
+def _without_the_gone(found: Sequence[tuple[Row, str, list[str]]]) -> list[tuple[Row, str, list[str]]]:
+    """Leave out what changed of customers before they were removed."""
+    kept, gone = [], set[str]()
+    for change in reversed(found):
+        row, kind, _ = change
+        if row.customer_id not in gone:
+            kept.append(change)
+        if kind == "removed":
+            gone.add(row.customer_id)
+    return kept[::-1]
 
 
 def create(folder: Path, identity: str, begins: Mapping[int, int]) -> Store:
@@ -248,24 +287,6 @@ def newest(folder: Path) -> Store | None:
             return found
         found.close()
     return None
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Be the only one who writes the stores of a folder, until the block ends or this process is gone.
-
-    Raises:
-        EnvironmentFault: another portal is.
-    """
-    keep_private(folder)
-    with (folder / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise EnvironmentFault(
-                f"another portal runs on {folder}", remedy="stop it, or give this one another ACTIVITY_RUN_DIR"
-            ) from None
-        yield
 
 
 def discard(folder: Path) -> None:
