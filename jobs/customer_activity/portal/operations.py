@@ -8,11 +8,11 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from fastapi.concurrency import run_in_threadpool
 
 from customer_activity import shown
 from customer_activity.errors import ActivityError
 from customer_activity.portal import answers, described, optional
+from customer_activity.portal.looks import Looks
 from customer_activity.portal.serving import Portal
 from customer_activity.quality import verdicts
 
@@ -24,12 +24,12 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 def router(portal: Portal) -> APIRouter:
     """Return the routes of the pipeline."""
     routes = APIRouter(tags=["pipeline"], responses=described.NO_LAKE)
-    lake = portal.settings.lake
+    lake, looks, judged = portal.settings.lake, Looks(), verdicts.Newest()
 
     async def answered(name: str, look: Callable[..., Any], *arguments: Any) -> Response:
-        """Answer with what a look at the lake finds; it blocks, so it is not done in the event loop."""
+        """Answer with what a look at the lake finds."""
         try:
-            found = await run_in_threadpool(look, *arguments)
+            found = await looks.take(name, look, *arguments)
         except (ActivityError, OSError) as error:
             words = error.what if isinstance(error, ActivityError) else type(error).__name__
             log.warning("the portal cannot tell %s: %s", name, shown.in_a_line(words))
@@ -46,7 +46,7 @@ def router(portal: Portal) -> APIRouter:
     @routes.get("/quality", summary="The newest verdict on each rule", responses=described.QUALITY)
     async def quality() -> Response:
         """Return the newest verdict on each rule of quality, and the rules that hold publishing."""
-        return await answered("quality", lambda: verdicts.newest(lake).as_json())
+        return await answered("quality", lambda: judged.read(lake).as_json())
 
     @routes.get("/alerts", summary="The newest alerts", responses=described.ALERTS)
     async def alerts(limit: Limit = 20) -> Response:

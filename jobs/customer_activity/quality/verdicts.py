@@ -5,10 +5,12 @@ Nothing here imports Great Expectations, which takes seconds and a hundred megab
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -57,25 +59,51 @@ def path(lake: str) -> str:
     return f"{lake}/ops/quality_results"
 
 
-def newest(lake: str) -> Verdicts:
-    """Return the newest verdict on each rule, and what holds publishing."""
-    failures = gate.failures(lake)
-    holding = {rule: failure.message for rule, failure in failures.items() if failure.override_reason is None}
-    overridden = {rule: failure.override_reason or "" for rule, failure in failures.items() if rule not in holding}
-    try:
-        table = DeltaTable(path(lake))
-    except TableNotFoundError:
-        return Verdicts(None, [], holding, overridden)
-    held = table.to_pyarrow_dataset().to_table(columns=list(SHOWN))
-    ordered = held.take(pc.sort_indices(held, sort_keys=[("judged_at", "ascending")])).to_pylist()
-    judged_at: datetime = ordered[-1]["judged_at"] if ordered else datetime.fromtimestamp(0, UTC)
-    rules = {row["rule"]: row for row in ordered if row["judged_at"] > judged_at - KEPT}  # the last of each
-    return Verdicts(
-        judged_at if ordered else None,
-        sorted(rules.values(), key=lambda row: (row["suite"], row["rule"])),
-        holding,
-        overridden,
-    )
+@dataclass
+class Newest:
+    """The newest verdict on each rule; results are read again only when their table is another, or has grown."""
+
+    _of: tuple[str, int] | None = None
+    _judged_at: datetime | None = None
+    _rules: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self, lake: str) -> Verdicts:
+        """Return the newest verdict on each rule, and what holds publishing."""
+        failures = gate.failures(lake)
+        holding = {rule: failure.message for rule, failure in failures.items() if failure.override_reason is None}
+        overridden = {rule: failure.override_reason or "" for rule, failure in failures.items() if rule not in holding}
+        try:
+            table = DeltaTable(path(lake))
+        except TableNotFoundError:
+            return Verdicts(None, [], holding, overridden)
+        version = (str(table.metadata().id), table.version())
+        if version != self._of:
+            self._judged_at, self._rules = _newest(table)
+            self._of = version
+        return Verdicts(self._judged_at, self._rules, holding, overridden)
+
+
+def _newest(table: DeltaTable) -> tuple[datetime | None, list[dict[str, Any]]]:
+    """Return when the newest run was, and the last result of each rule."""
+    last = _last(table)
+    since = None if last is None else pc.field("judged_at") >= pa.scalar(last - KEPT, pa.timestamp("us", "UTC"))
+    held = table.to_pyarrow_dataset().to_table(columns=list(SHOWN), filter=since)
+    ordered = held.sort_by("judged_at").to_pylist()
+    if not ordered:
+        return None, []
+    judged_at: datetime = ordered[-1]["judged_at"]
+    rules = {row["rule"]: row for row in ordered if row["judged_at"] > judged_at - KEPT}
+    return judged_at, sorted(rules.values(), key=lambda row: (row["suite"], row["rule"]))
+
+
+def _last(table: DeltaTable) -> datetime | None:
+    """Return when the newest run was, by the statistics in the log, or little before; None where they do not tell."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    name = "max.judged_at"
+    if not files.num_rows or name not in files.column_names or files[name].null_count:
+        return None
+    last: datetime = pc.max(files[name]).as_py()
+    return last.replace(tzinfo=UTC) if last.tzinfo is None else last
 
 
 def _millis(moment: datetime | None) -> int | None:
