@@ -53,7 +53,7 @@ def portal(settings: Settings, held: Store) -> Portal:
     metrics.watch(watch, follower)
     watch.begin(held.positions, 0)
     follower._serve(held)
-    watch.heard(watch.moment(), {0: 2})
+    watch.heard(watch.moment(), {0: 2}, watch.positions)
     return portal
 
 
@@ -267,7 +267,7 @@ def test_metrics_move(portal: Portal, held: Store) -> None:
     client(portal).get("/customers/C-9")
     held.take([gone()], {0: 3})
     portal.follower._serve(held)
-    portal.watch.heard(portal.watch.moment(), {0: 7})
+    portal.watch.heard(portal.watch.moment(), {0: 7}, portal.watch.positions)
     after = figures()
     for status in ("200", "404"):
         assert after["requests_total", f"/customers/{{customer_id:path}},{status}"] == 1

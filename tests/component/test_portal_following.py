@@ -15,7 +15,7 @@ from customer_activity.errors import BrokerUnavailable
 from customer_activity.kafka import clients
 from customer_activity.portal import following, records, store
 from customer_activity.portal.following import Follower
-from customer_activity.portal.freshness import Watch
+from customer_activity.portal.freshness import State, Watch
 from customer_activity.portal.records import Row
 from customer_activity.portal.store import Store
 from customer_activity.settings import Settings
@@ -186,6 +186,30 @@ def test_what_nobody_thought_of_is_told_and_tried_again(
     until(follower, lambda: has(follower, "C-1"))
     assert "KeyError in " in caplog.text
     assert "Myrtle" not in caplog.text
+
+
+def test_a_topic_that_ends_before_what_was_read_is_asked_at_once_which_one_it_is(
+    follower: Follower, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.put(("C-1", value()), ("C-2", value("C-2")))
+    follower.start()
+    until(follower, lambda: follower.watch.now().state is State.CURRENT)
+    monkeypatch.setattr(following, "IDENTITY_SECONDS", 1e9)
+    topic.identity_text, topic.messages = "made again", [Message(0, b"C-3", value("C-3"))]
+    until(follower, lambda: has(follower, "C-3"))
+    assert not has(follower, "C-1")
+    assert follower.rebuilt == 1
+
+
+def test_a_topic_that_keeps_removals_hardly_at_all_is_followed(follower: Follower, topic: Topic) -> None:
+    topic.kept_millis = 0
+    for number in range(5):
+        topic.put((f"C-{number}", value(f"C-{number}")))
+        if not number:
+            follower.start()
+        until(follower, lambda customer=f"C-{number}": has(follower, customer))
+        until(follower, lambda: follower.watch.now().state is State.CURRENT)
+    assert follower.rebuilt == 0
 
 
 def test_what_another_process_removed_is_purged_also_while_the_broker_is_gone(

@@ -37,7 +37,7 @@ def watch(clocks: Clocks) -> Watch:
 
 
 def hear(watch: Watch, *ends: int) -> None:
-    watch.heard(watch.moment(), dict(enumerate(ends)))
+    watch.heard(watch.moment(), dict(enumerate(ends)), watch.positions)
 
 
 def test_a_store_that_is_not_whole_is_restoring(clocks: Clocks) -> None:
@@ -100,6 +100,42 @@ def test_a_clock_that_is_set_makes_nothing_fresh_and_nothing_stale(watch: Watch,
     assert watch.now().state is State.CURRENT
     clocks.go(STALE_SECONDS + 1)
     assert watch.now().state is State.SILENT
+
+
+def test_a_topic_that_ends_before_what_was_read_of_it_is_another(watch: Watch) -> None:
+    hear(watch, 10, 20)
+    assert not watch.heard(watch.moment(), {0: 10, 1: 5}, watch.positions)
+    now = watch.now()
+    assert (now.state, now.lag_records) == (State.BEHIND, None)
+    watch.applied({0: 11})  # whatever is read meanwhile
+    assert watch.now().state is State.BEHIND
+    assert watch.heard(watch.moment(), {0: 11, 1: 20}, watch.positions)
+    assert (watch.now().state, watch.now().lag_records) == (State.CURRENT, 0)
+
+
+def test_what_was_read_while_the_broker_answered_is_not_beyond_the_end(watch: Watch) -> None:
+    had, asked = watch.positions, watch.moment()
+    watch.applied({0: 15})
+    assert watch.heard(asked, {0: 12, 1: 20}, had)
+    assert watch.now().state is State.CURRENT
+
+
+@pytest.mark.parametrize(
+    ("wall", "tick", "away"),
+    [
+        pytest.param(100, 100, 100, id="time goes by"),
+        pytest.param(100, 1, 100, id="the machine sleeps"),
+        pytest.param(-100, 7, 7, id="the clock is set back"),
+    ],
+)
+def test_how_long_the_store_may_lack_something(
+    watch: Watch, clocks: Clocks, wall: float, tick: float, away: float
+) -> None:
+    assert watch.away_seconds() == 0
+    hear(watch, 10, 20)
+    clocks.wall += wall
+    clocks.tick += tick
+    assert watch.away_seconds() == away
 
 
 def test_a_problem_is_told_until_it_is_over(watch: Watch) -> None:

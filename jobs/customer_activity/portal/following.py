@@ -40,6 +40,7 @@ BATCH_RECORDS = 5_000
 RESTORE_RECORDS = 20_000  # of a transaction while nobody reads
 RESTORE_WAIT_SECONDS = 0.2
 QUEUED_KB = 16_384  # that the client fetches ahead
+LEAST_KEPT_SECONDS = 60.0  # whatever the topic says: else each pause between two answers would make the store again
 DELETE_RETENTION = "delete.retention.ms"
 TOO_LONG = "it was not brought up to date for so long that removals may be gone from the topic"
 READING, ASKING = "reading", "asking"
@@ -157,7 +158,7 @@ class Follower:
         begins, ends = topic.begins(partitions), topic.ends(partitions)
         self._identity, self._partitions = identity.text, partitions
         kept = clients.topic_setting(self.settings, self.settings.view_topic, DELETE_RETENTION)
-        self._kept_seconds = int(kept) / 1000 / 2  # the other half is for reading what there is to read
+        self._kept_seconds = max(LEAST_KEPT_SECONDS, int(kept) / 1000 / 2)  # half: there is something to read, too
         if held is None:
             held = store.create(self.folder, identity.text, begins)
             self.watch.begin(held.positions, 0)
@@ -167,7 +168,7 @@ class Follower:
         for partition, position in held.positions.items():
             if not begins[partition] <= position <= ends[partition]:
                 raise Outdated(f"it has partition {partition} up to {position}, and that is not on the topic any more")
-        if time.time() - held.known_at > self._kept_seconds:
+        if max(time.time() - held.known_at, self.watch.away_seconds()) > self._kept_seconds:
             raise Outdated(TOO_LONG)
         return held
 
@@ -221,7 +222,7 @@ class Follower:
         while not self._stopping.is_set():
             if self._is_other.is_set():
                 raise Outdated("the topic was deleted and made again, or has other partitions")
-            was_away = (self.watch.now().behind_seconds or 0) > self._kept_seconds
+            was_away = self.watch.away_seconds() > self._kept_seconds
 
             def take(rows: list[Row], positions: Mapping[int, int], *, was_away: bool = was_away) -> list[Change]:
                 if was_away:  # the broker is back
@@ -250,10 +251,9 @@ class Follower:
                 continue
             try:
                 topic = topic or ViewTopic(self.settings)
-                asked = self.watch.moment()
-                ends = topic.ends(self._partitions)
-                self.watch.heard(asked, ends)
-                if time.monotonic() - asked_identity > IDENTITY_SECONDS:
+                had, asked = self.watch.positions, self.watch.moment()
+                is_possible = self.watch.heard(asked, topic.ends(self._partitions), had)
+                if not is_possible or time.monotonic() - asked_identity > IDENTITY_SECONDS:
                     asked_identity = time.monotonic()
                     if topic.identity().text != self._identity:
                         self._is_other.set()

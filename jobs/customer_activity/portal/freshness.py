@@ -22,7 +22,7 @@ class State(StrEnum):
 
     RESTORING = "restoring"  # there is none yet
     CURRENT = "current"
-    BEHIND = "behind"  # the broker answers, and the store has not what it has
+    BEHIND = "behind"  # the broker answers, and the store has not what it has, or has what it has not
     SILENT = "silent"  # the broker does not answer
 
 
@@ -107,6 +107,7 @@ class Watch:
             self._ends: dict[int, int] = {}
             self._asked: deque[tuple[Moment, dict[int, int]]] = deque(maxlen=ASKED)
             self._heard: Moment | None = None
+            self._is_beyond = False
             self._restored = 0.0
             self._problems: dict[str, str] = {}
 
@@ -114,13 +115,25 @@ class Watch:
         """Return what both clocks say."""
         return Moment(self._wall(), self._ticks())
 
-    def heard(self, asked: Moment, ends: Mapping[int, int]) -> None:
-        """Take note of where the topic ended when the broker was asked."""
+    @property
+    def positions(self) -> dict[int, int]:
+        """Return up to where the store has the topic, by partition."""
+        with self._lock:
+            return dict(self._positions)
+
+    def heard(self, asked: Moment, ends: Mapping[int, int], had: Mapping[int, int]) -> bool:
+        """Take note of where the topic ended when the broker was asked, and where the store was just before that.
+
+        Return whether that can be the topic that the store is made from: it ends nowhere before what was read of it.
+        """
         with self._lock:
             self._heard = asked
             self._ends = dict(ends)
-            self._asked.append((asked, dict(ends)))
-            self._come_to()
+            self._is_beyond = any(had.get(partition, 0) > end for partition, end in ends.items())
+            if not self._is_beyond:
+                self._asked.append((asked, dict(ends)))
+                self._come_to()
+            return not self._is_beyond
 
     def applied(self, positions: Mapping[int, int]) -> None:
         """Take note of what is in the store now."""
@@ -148,6 +161,15 @@ class Watch:
         """Up to when the store has everything, in seconds since 1970; 0 when that is not known."""
         return self._complete.wall if self._complete else 0
 
+    def away_seconds(self) -> float:
+        """Return for how long the store may lack something; 0 when it is not known up to when it has everything.
+
+        The greater of what both clocks say: one may have been set, the other stands still while the machine sleeps.
+        """
+        with self._lock:
+            now, known = self.moment(), self._complete
+            return 0.0 if known is None else max(0.0, now.wall - known.wall, now.tick - known.tick)
+
     def now(self) -> Freshness:
         """Say how fresh it is."""
         with self._lock:
@@ -159,7 +181,7 @@ class Watch:
                 self._state(behind, heard_ago),
                 self.complete_until or None,
                 behind,
-                lag if self._ends else None,
+                lag if self._ends and not self._is_beyond else None,
                 heard_ago,
                 dict(self._positions),
                 1.0 if self._is_restored else self._restored,
@@ -171,7 +193,8 @@ class Watch:
             return State.RESTORING
         if heard_ago is None or heard_ago > self.stale_seconds:
             return State.SILENT
-        return State.CURRENT if behind is not None and behind <= self.stale_seconds else State.BEHIND
+        is_current = behind is not None and behind <= self.stale_seconds and not self._is_beyond
+        return State.CURRENT if is_current else State.BEHIND
 
     def _come_to(self) -> None:
         """Find the last time at which the topic ended where the store is now, or before."""
