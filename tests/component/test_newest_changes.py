@@ -26,7 +26,8 @@ Place = tuple[int | None, int, int]  # landing, partition, offset
     ],
 )
 def test_the_newest_profile_is_the_last_in_the_order_of_records(places: list[Place]) -> None:
-    schema = arrow_schema(Table.PROFILE_CHANGES)
+    columns = arrow_schema(Table.PROFILE_CHANGES)
+    schema = pa.schema([columns.field(name) for name in profiles.COLUMNS])
     reduce = profiles.STREAM.reduce
     for order in permutations(places):
         rows = [

@@ -207,7 +207,7 @@ def test_a_topic_that_keeps_removals_hardly_at_all_is_followed(follower: Followe
         topic.put((f"C-{number}", value(f"C-{number}")))
         if not number:
             follower.start()
-        until(follower, lambda customer=f"C-{number}": has(follower, customer))
+        until(follower, partial(has, follower, f"C-{number}"))
         until(follower, lambda: follower.watch.now().state is State.CURRENT)
     assert follower.rebuilt == 0
 

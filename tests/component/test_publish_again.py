@@ -43,13 +43,13 @@ class View:
     values: dict[bytes, bytes | None] = field(default_factory=dict)
     left: int = 1_000
 
-    def publish(self, records: Iterable[tuple[bytes, bytes | None]], marker: Marker | None) -> int:
+    def publish(self, records: Iterable[tuple[Any, ...]], marker: Marker | None) -> int:
         if not self.left:
             raise Crash
         self.left -= 1
         found = list(records)
-        self.sent += [key for key, _ in found]
-        self.values |= dict(found)
+        self.sent += [record[0] for record in found]
+        self.values |= {record[0]: record[1] for record in found}
         self.marker = marker
         self.markers.append(marker)
         return len(found)
