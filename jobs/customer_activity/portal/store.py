@@ -18,7 +18,7 @@ from customer_activity.portal import records
 from customer_activity.portal.reading import Change
 from customer_activity.portal.records import Row
 
-LAYOUT = "1"  # of the file; one of another release is made again
+LAYOUT = "2"  # of the file; one of another release is made again: "1" may have foreign rows, and removals not purged
 KEPT_CHANGES = 1_000  # the newest, for the page and for readers that come back
 RESTORE_CACHE_KB, CACHE_KB = 128_000, 16_000
 PURGE_PAGES = 500  # that a step merges: some hundredths of a second
