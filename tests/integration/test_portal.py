@@ -196,9 +196,9 @@ def test_a_topic_that_is_made_again_while_it_is_followed_is_noticed(
     send(settings, ("C-1", value()))
     with following(settings) as portal:
         remade(settings)
-        until(lambda: portal.row("C-9"))
+        # A record of the new topic may be among the old rows until the identity is asked.
+        until(lambda: portal.follower.rebuilt == 1 and portal.row("C-9"))
         assert portal.row("C-1") is None
-        assert portal.follower.rebuilt == 1
 
 
 def test_what_is_not_the_publishers_is_passed_over_and_counted(settings: Settings) -> None:
