@@ -42,7 +42,8 @@ from customer_activity.state import local
 from customer_activity.storage.filesystem import PRIVATE, is_full, keep_private
 from customer_activity.streams.registry import STREAMS
 
-WATCH_SECONDS = 0.5  # status files are written at least once a second
+WATCH_SECONDS = 0.5
+STATUS_SECONDS = 0.9  # status files are written once a second: in every second look
 BEHIND_SECONDS = 20.0  # most that what runs behind the path starts after it; supervision waits 120 s for a whole start
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 
@@ -238,13 +239,16 @@ def supervise(
         # A start is a race for two cores, and what merges behind the path has nothing to do before the path has.
         delay = 0.0 if available_now else min(2 * settings.merge_seconds, BEHIND_SECONDS)
         begin_behind = time.monotonic() + delay
+        write_at = 0.0
         while not stopping.is_set():
             if check is not None:
                 check()
             while waiting and time.monotonic() >= begin_behind:
                 waiting.pop(0).start(available_now=available_now)
             ended = [query.ended() for query in running]
-            write_status(running, settings)
+            if time.monotonic() >= write_at:
+                write_at = time.monotonic() + STATUS_SECONDS
+                write_status(running, settings)
             if all(ended):
                 break
             scheduler.look()

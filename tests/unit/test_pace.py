@@ -43,10 +43,12 @@ def test_how_often_a_stream_looks_and_works(on: list[str], stream: str, looks: f
     ("records", "since", "period"),
     [
         pytest.param(1, 3_600.0, 0.9, id="the first after a quiet hour"),
-        pytest.param(9, 0.9, 0.82, id="10 a second"),
-        pytest.param(50, 0.5, 0.45, id="100 a second, as a short round tells"),
-        pytest.param(90, 0.9, 0.45, id="100 a second"),
-        pytest.param(450, 0.9, 0.15, id="500 a second"),
+        pytest.param(9, 0.9, 0.88, id="10 a second"),
+        pytest.param(50, 0.5, 0.72, id="100 a second, as a short round tells"),
+        pytest.param(90, 0.9, 0.72, id="100 a second"),
+        pytest.param(360, 0.9, 0.45, id="400 a second"),
+        pytest.param(200, 0.4, 0.4, id="500 a second"),
+        pytest.param(10_000, 0.5, 0.018, id="20,000 a second"),
         pytest.param(2_000_000, 0.9, 0.0, id="a backlog"),
     ],
 )

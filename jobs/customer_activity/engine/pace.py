@@ -17,7 +17,7 @@ from customer_activity.settings import Settings
 
 LOOKS = 4  # of a stream behind the path, in the interval between its batches
 LOOK_SECONDS = 1.0  # and not longer than this
-HALVED_AT = 100.0  # records a second that halve the pause between two rounds of the hot path
+HALVED_AT = 400.0  # records a second that halve the pause between two rounds of the hot path
 SHARE_OF_TIME = 0.2  # that a stream behind the path is at work at most …
 LONGEST_SECONDS = 30.0  # … unless that would make it wait for longer: the batch after a backlog is a small one again
 

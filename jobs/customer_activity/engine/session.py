@@ -33,7 +33,7 @@ STREAMING = {
     # foreachBatch in any case (Spark's StreamExecution switches it off).
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.streaming.pollingDelay": "250ms",
+    "spark.sql.streaming.pollingDelay": "400ms",  # of a stream that has found nothing; each look costs a millisecond
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # no watermarks here, so an empty batch has no work
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.stopTimeout": "30s",

@@ -84,8 +84,8 @@ class Settings(Analysts, Monitoring, PortalSettings, LogsAndLineage):
         0.9,
         ge=0,
         le=60,
-        description="Seconds between two rounds of the hot path while little arrives; at 100 records a second half of "
-        "it, at 500 a sixth. 0: the next round begins at once, which costs a core at any rate.",
+        description="Seconds between two rounds of the hot path while little arrives; at 400 records a second half of "
+        "it. 0: the next round begins at once, which costs a core at any rate.",
     )
     gold_seconds: float = Field(
         2.0,
