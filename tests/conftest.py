@@ -21,6 +21,8 @@ from customer_activity.settings import PREFIX, Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Assertions of what tests share say what they saw, too.
+pytest.register_assert_rewrite("support")
 # How long an example takes is the machine's affair, and no test's.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
