@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import ChangeFeedLost
@@ -99,10 +100,12 @@ def snapshot(lake: str, table: Table, version: int) -> Iterator[Changed]:
 
 
 def lost(table: Table, version: int) -> ChangeFeedLost:
-    """Say that what a version changed cannot be read any more."""
+    """Say that what a version changed cannot be read any more, and by which commands its topics get it all the same."""
+    publishers = [stream for stream in topology.readers(table) if topology.spec(stream).is_publisher]
+    commands = " and ".join(f"`activity resync {stream} --reason …`" for stream in publishers)
     return ChangeFeedLost(
         f"{table.label}: what version {version} changed is gone, and it is not published yet",
-        remedy="find out what removed it; `activity resync STREAM --reason …` sends what differs",
+        remedy=f"find out what removed it; {commands} {'sends' if len(publishers) == 1 else 'send'} what differs",
     )
 
 
