@@ -27,13 +27,9 @@ from support.contracts import schema_of
 from support.frauds import LOW, LOW_RULES, world
 from support.weeks import drain, killed
 
-nightly = pytest.mark.nightly
 PLACES = [
-    pytest.param(place, marks=() if place in ("alerts:committed", "publish_alerts:published") else nightly)
-    for place in (
-        *(f"{stream}:{point}" for stream in ("event_time", "alerts") for point in ("staged", "committed", "written")),
-        *(f"publish_alerts:{point}" for point in ("planned", "sending", "published", "written")),
-    )
+    *(f"{stream}:{point}" for stream in ("event_time", "alerts") for point in ("staged", "committed", "written")),
+    *(f"publish_alerts:{point}" for point in ("planned", "sending", "published", "written")),
 ]
 
 
@@ -82,6 +78,7 @@ def assert_right(settings: Settings) -> None:
     assert {Table.FRAUD_ALERTS.label, settings.topics[ALERTS_ROLE]} <= {check.name for check in found.checks}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", PLACES)
 def test_a_driver_that_is_killed_raises_and_publishes_none_twice(
     spark: SparkSession, alerting: Settings, place: str

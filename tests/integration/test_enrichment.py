@@ -21,11 +21,7 @@ from support.shell import environment
 from support.weeks import drain, killed
 
 STREAMS = ("enrichment",)
-nightly = pytest.mark.nightly
-PLACES = [
-    pytest.param(f"enrichment:{point}", marks=() if point == "committed" else nightly)
-    for point in ("staged", "committed", "written")
-]
+PLACES = [f"enrichment:{point}" for point in ("staged", "committed", "written")]
 
 
 @pytest.fixture
@@ -48,6 +44,7 @@ def bought(numbers: range) -> list[Record]:
     return [purchase(f"P-{number}", f"C-{number % 5}", productId=f"{number % 4}") for number in numbers]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", PLACES)
 def test_a_driver_that_is_killed_while_it_enriches_harms_nothing(
     spark: SparkSession, enriching: Settings, tmp_path: Path, place: str

@@ -23,9 +23,8 @@ from support.weeks import drain, killed
 
 MINUTE = 60_000
 START = int(datetime(2026, 3, 20, tzinfo=UTC).timestamp() * 1000)
-nightly = pytest.mark.nightly
 PLACES = [
-    pytest.param(f"{stream}:{point}", marks=() if (stream, point) == ("payments", "committed") else nightly)
+    f"{stream}:{point}"
     for stream in ("payment_events", "event_time", "payments")
     for point in ("staged", "committed", "written")
 ]
@@ -62,6 +61,7 @@ def world(seed: int) -> list[Record]:
     return [record for _, record in sorted(arriving, key=lambda each: each[0])]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", PLACES)
 def test_a_driver_that_is_killed_in_payments_harms_nothing(spark: SparkSession, paying: Settings, place: str) -> None:
     records = world(len(place))

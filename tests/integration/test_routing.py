@@ -22,13 +22,9 @@ from support.records import Record, profile, purchase
 from support.weeks import drain, killed
 
 HIGH, OTHER = ROUTES
-nightly = pytest.mark.nightly
 PLACES = [
-    pytest.param(place, marks=() if place == "publish_routed:published" else nightly)
-    for place in (
-        *(f"routing:{point}" for point in ("staged", "committed", "written")),
-        *(f"publish_routed:{point}" for point in ("planned", "sending", "published", "written")),
-    )
+    *(f"routing:{point}" for point in ("staged", "committed", "written")),
+    *(f"publish_routed:{point}" for point in ("planned", "sending", "published", "written")),
 ]
 
 
@@ -56,6 +52,7 @@ def bought(numbers: range) -> list[Record]:
     return [purchase(f"P-{number}", f"C-{number % 5}", f"{100 * (number % 13)}.50") for number in numbers]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", PLACES)
 def test_row_and_message_never_disagree(spark: SparkSession, routing: Settings, place: str) -> None:
     send(routing, profile("C-1", loyaltyStatus="GOLD"), *bought(range(60)))

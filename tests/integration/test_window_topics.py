@@ -28,13 +28,10 @@ from customer_activity.verification.verify import verify
 from support.broker import consumed, rows, send
 from support.weeks import drain, killed, world
 
-nightly = pytest.mark.nightly
+pytestmark = pytest.mark.nightly
+
 TOPICS = ("publish_daily", "publish_daily_final", "publish_sessions", "publish_sessions_final")
-PLACES = [
-    pytest.param(f"{stream}:{point}", marks=() if (stream, point) == ("publish_daily_final", "published") else nightly)
-    for stream in TOPICS
-    for point in ("planned", "sending", "published", "written")
-]
+PLACES = [f"{stream}:{point}" for stream in TOPICS for point in ("planned", "sending", "published", "written")]
 
 
 @pytest.fixture

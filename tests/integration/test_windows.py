@@ -16,12 +16,7 @@ from support.broker import rows, send
 from support.weeks import drain, killed, world
 
 STREAMS = ("event_time", "late_events", "daily", "weekly")
-nightly = pytest.mark.nightly
-PLACES = [
-    pytest.param(f"{stream}:{point}", marks=() if (stream, point) == ("event_time", "committed") else nightly)
-    for stream in STREAMS
-    for point in ("staged", "committed", "written")
-]
+PLACES = [f"{stream}:{point}" for stream in STREAMS for point in ("staged", "committed", "written")]
 
 
 @pytest.fixture
@@ -39,6 +34,7 @@ def windowed(settings: Settings) -> Iterator[Settings]:
     topology.switch_on([])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", PLACES)
 def test_a_driver_that_is_killed_in_a_window_harms_nothing(spark: SparkSession, windowed: Settings, place: str) -> None:
     records = world(len(place))
