@@ -20,7 +20,7 @@ def drawn(*points: tuple[int, float], are_shares: bool = False) -> charts.Chart:
     return charts.over_time("a chart", [series], BEGIN, END, page.seconds, are_shares=are_shares)
 
 
-@given(st.lists(st.tuples(MOMENTS, st.floats(0, 1e9)), max_size=30, unique_by=lambda point: point[0]))
+@given(st.lists(st.tuples(MOMENTS, st.floats(-1e9, 1e9)), max_size=30, unique_by=lambda point: point[0]))
 def test_everything_is_within_the_axes(points: list[tuple[int, float]]) -> None:
     chart = drawn(*sorted(points))
     for dot in chart.lines[0].dots:

@@ -77,8 +77,8 @@ def over_time(
     def x(at: float) -> float:
         return round(LEFT + (at - begin) / max(end - begin, 1) * (WIDTH - LEFT - RIGHT), 1)
 
-    def y(value: float) -> float:
-        return round(HEIGHT - BOTTOM - scale(value) / scale(ticks[-1]) * (HEIGHT - TOP - BOTTOM), 1)
+    def y(value: float) -> float:  # below nothing, as where a producer's clock is ahead, there is no axis
+        return round(HEIGHT - BOTTOM - scale(max(value, 0.0)) / scale(ticks[-1]) * (HEIGHT - TOP - BOTTOM), 1)
 
     gap = GAP_BUCKETS * _closest([point.at for each in series for point in each.points], end - begin)
     lines = []
