@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from customer_activity.quality import documents
-from customer_activity.quality.judging import Judge, expectation_of
+from customer_activity.quality.judging import Judge, Judged, expectation_of
 from customer_activity.quality.rules import Rule, Severity, Suite
 from customer_activity.quality.verdicts import Outcome
+from customer_activity.storage.filesystem import write_whole
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WHY = "It would mean that somebody counts twice."
@@ -68,9 +70,10 @@ def pages(folder: Path, ids: list[str], names: list[str]) -> str:
     suite = Suite(name="gold/customer_activity", rules=tuple(RULES), frames={})
     judged = judge.judge("gold", frame, {rule: expectation_of(rule, {}) for rule in RULES})
     assert {found.outcome for found in judged.values()} <= {Outcome.FAILED, Outcome.ERROR}
-    documents.write(judge, str(folder), "20260301T120000Z-run", AT, {suite: judged})
-    found = [path for path in sorted(folder.rglob("*.html")) if "customer_activity" in path.read_text()]
-    assert len(found) >= 2  # the index, and the page of the run
+    documents.write(str(folder), "20260301T120000Z-run", AT, {suite: judged})
+    found = sorted(folder.rglob("*.html"))
+    assert len(found) == 3  # the index, the run, and its suite
+    assert all("customer_activity" in path.read_text() for path in found)
     return "\n".join(path.read_text(encoding="utf-8") for path in found)
 
 
@@ -95,3 +98,99 @@ def test_a_reader_sees_what_the_data_are(hostile: str) -> None:
 
 def test_nothing_about_a_person_is_in_a_page(hostile: str) -> None:
     assert "name-of-" not in hostile
+
+
+SUITE = Suite(name="silver/purchases", rules=tuple(RULES[:2]), frames={})
+JUDGED = {rule: Judged(Outcome.PASSED, None, "", (), None) for rule in RULES[:2]}
+
+
+def run_id(number: int) -> str:
+    return f"2026030{number}T120000Z-run"
+
+
+def write(folder: Path, number: int) -> None:
+    documents.write(str(folder), run_id(number), AT + timedelta(days=number - 1), {SUITE: JUDGED})
+
+
+def reached(folder: Path) -> set[Path]:
+    """Follow the links of the index, and theirs; return the pages, all of which are there."""
+    found, wanted = set[Path](), [folder / "index.html"]
+    while wanted:
+        page = wanted.pop()
+        found.add(page)
+        elements = Structure.of(page.read_text(encoding="utf-8")).elements
+        leads_to = {(page.parent / dict(attributes)["href"]).resolve() for tag, attributes in elements if tag == "a"}
+        wanted += leads_to - found
+    return found
+
+
+def test_pages_run_no_script_and_load_nothing(hostile: str) -> None:
+    elements = Structure.of(hostile).elements
+    brings = {"script", "link", "img", "iframe", "object", "embed", "base", "form", "svg", "video", "audio"}
+    assert not brings & {tag for tag, _ in elements}
+    attributes = [attribute for _, found in elements for attribute in found]
+    assert not [name for name, _ in attributes if name.startswith("on") or name in ("src", "srcset")]
+    assert not [value for name, value in attributes if name == "href" and ":" in value]
+    assert not re.search(r"url\(|@import", hostile)
+    assert hostile.count("default-src 'none'; style-src 'unsafe-inline'") == hostile.count("<!DOCTYPE html>") == 3
+
+
+def test_a_run_leaves_the_pages_of_those_before_it_and_lists_them(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        write(tmp_path, number)
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
+    listed = [index.index(f"2026-03-0{number} 12:00:00 UTC") for number in (3, 2, 1)]
+    assert listed == sorted(listed)
+    assert reached(tmp_path) >= {tmp_path / "runs" / run_id(n) / "silver.purchases.html" for n in (1, 2, 3)}
+
+
+def test_the_pages_of_the_newest_runs_are_kept_and_none_of_former_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "KEPT_RUNS", 2)
+    for former in documents.FORMER:
+        (tmp_path / former / "gold").mkdir(parents=True)
+    (tmp_path / "report.html").write_text("the report", encoding="utf-8")
+    for number in (1, 2, 3):
+        write(tmp_path, number)
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {run_id(2), run_id(3)}
+    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "report.html", "runs", "runs.json"}
+    assert len(reached(tmp_path)) == 5
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"\xff", b'[{"run": 1}]'])
+def test_a_list_that_cannot_be_read_is_begun_anew(tmp_path: Path, damaged: bytes) -> None:
+    write(tmp_path, 1)
+    (tmp_path / "runs.json").write_bytes(damaged)
+    write(tmp_path, 2)
+    assert (tmp_path / "runs" / run_id(1) / "index.html").is_file()
+    assert len(reached(tmp_path)) == 3
+
+
+def test_who_reads_meanwhile_finds_every_page_that_the_index_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "KEPT_RUNS", 1)
+    write(tmp_path, 1)
+    seen = []
+
+    def looked(*told: Any) -> None:
+        write_whole(*told)
+        seen.append(len(reached(tmp_path)))
+
+    monkeypatch.setattr(documents, "write_whole", looked)
+    write(tmp_path, 2)
+    assert seen == [3, 3, 3, 3]
+
+
+def test_a_store_that_lets_nothing_be_removed_has_the_new_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses(_: str) -> None:
+        raise PermissionError("AccessDenied: bucket secret")
+
+    monkeypatch.setattr(documents, "_prune", refuses)
+    write(tmp_path, 1)
+    assert (tmp_path / "index.html").is_file()
+    assert "PermissionError" in caplog.text
+    assert "secret" not in caplog.text

@@ -13,6 +13,7 @@ from customer_activity.storage.filesystem import write_whole
 from customer_activity.terminal import console
 
 PAGE = "report.html"
+HTML = "text/html"
 
 
 def report(
@@ -34,7 +35,7 @@ def report(
         found = figures.collect(settings, hours)
     place = f"{settings.quality_docs.rstrip('/')}/{PAGE}" if out is None else str(out.expanduser().resolve())
     if out is not None or not json:
-        write_whole(place, render(found).encode())
+        write_whole(place, render(found).encode(), HTML)
     if json:
         console.print_json(figures.as_data(found))
     else:

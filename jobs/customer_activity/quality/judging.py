@@ -29,8 +29,8 @@ with warnings.catch_warnings():
     from great_expectations.expectations.metadata_types import FailureSeverity
     from great_expectations.expectations.registry import get_expectation_impl
 
-for chatty in ("great_expectations", "great_expectations.validator.validator"):
-    logging.getLogger(chatty).setLevel(logging.ERROR)  # its progress and its own deprecations
+for chatty in ("", ".validator.validator", ".data_context.types.base"):
+    logging.getLogger(f"great_expectations{chatty}").setLevel(logging.ERROR)  # its progress and its own deprecations
 
 EXAMPLES = 5
 NOT_JUDGED = "it could not be judged"  # what is said instead of a library's words about a column of a person

@@ -105,7 +105,7 @@ def run(settings: Settings, wanted: Sequence[str] = (), *, on_step: OnStep = lam
         held = gate.update(settings.lake, passed, failed)  # before the pages: they may fail, the gate must not
         on_step("writing the pages")
         by_suite = {suite: {v.rule: v.judged for v in verdicts if v.rule.suite == suite.name} for suite in suites}
-        index = documents.write(judge, settings.quality_docs, run_id, at, by_suite)
+        index = documents.write(settings.quality_docs, run_id, at, by_suite)
         index = f"{settings.quality_url}/index.html" if settings.quality_url else index
     overridden = sorted(failed.keys() - held.keys())
     return Report(run_id, verdicts, pins.versions, held, overridden, index, time.monotonic() - started)

@@ -47,11 +47,14 @@ def read_whole(location: str) -> bytes | None:
         return None
 
 
-def write_whole(location: str, data: bytes) -> None:
-    """Write a small file so that a reader sees all of it or what was there before, after a power loss, too."""
+def write_whole(location: str, data: bytes, kind: str = "application/octet-stream") -> None:
+    """Write a small file so that a reader sees all of it or what was there before, after a power loss, too.
+
+    An object says what kind of content it is, as an internet media type.
+    """
     files, path = filesystem(location)
     if not isinstance(files, fs.LocalFileSystem):  # an object appears when it is closed
-        with files.open_output_stream(path) as stream:
+        with files.open_output_stream(path, metadata={"Content-Type": kind}) as stream:
             stream.write(data)
         return
     place = Path(path)
