@@ -42,6 +42,20 @@ def test_it_listens_on_this_machine_only_and_its_tasks_get_the_same_settings(own
     assert variables["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == "admin:admin,watcher:viewer"
 
 
+@pytest.mark.parametrize(
+    ("set_to", "leads_to"),
+    [
+        pytest.param(None, "http://localhost:8099/data-docs", id="the portal's"),
+        pytest.param("https://dq.example.org", "https://dq.example.org", id="where they are served"),
+    ],
+)
+def test_its_buttons_lead_to_pages_that_a_browser_opens(own: Settings, set_to: str | None, leads_to: str) -> None:
+    known = own.model_copy(update={"portal_port": 8099, "quality_url": set_to})
+    variables = local_airflow.environment(known, {"admin": "one", "watcher": "two"})
+    assert variables["ACTIVITY_PORTAL_URL"] == "http://localhost:8099"
+    assert variables["ACTIVITY_QUALITY_URL"] == leads_to
+
+
 def test_its_dags_and_connections_are_called_after_the_pipeline(own: Settings) -> None:
     named = own.model_copy(update={"pipeline": "orders-eu"})
     assert local_airflow.stream_dag(named) == "orders_eu_stream"

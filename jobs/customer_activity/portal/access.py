@@ -1,12 +1,16 @@
 """Who may ask the portal, and what they may see: tokens with roles, and what keeps other pages of a browser out.
 
 A token comes in the header `Authorization`, never in a cookie: a browser sends none by itself for another page, so
-there is nothing to forge. Requests only read. On loopback without tokens, who is let in is who asks for this very host:
-a page of somebody else's whose name was made to lead here (DNS rebinding) names another.
+there is nothing to forge. Only for Data Docs, which are opened by links, it may be the password that a browser asks for
+and then sends by itself: it opens those pages and nothing else. Requests only read. On loopback without tokens, who is
+let in is who asks for this very host: a page of somebody else's whose name was made to lead here (DNS rebinding) names
+another.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import hmac
 import ipaddress
@@ -26,6 +30,7 @@ PORT = re.compile(r":\d+$")
 # What shows no data: pages, whether it lives, and the description of the API.
 OPEN_PATHS = frozenset({"/", "/docs", "/livez", "/readyz", "/openapi.json", "/favicon.ico"})
 ASSETS = "/assets/"
+DATA_DOCS = "/data-docs/"
 METRICS = "/metrics"
 
 
@@ -58,17 +63,18 @@ class Access:
         """Whether who asks has to show a token."""
         return self._tokens is not None
 
-    def role(self, authorization: str) -> Role | None:
-        """Return the role of who shows this header; None of nobody who is known."""
+    def role(self, authorization: str, path: str = "") -> Role | None:
+        """Return the role of who shows this header to ask for a path; None of nobody who is known."""
         if self._tokens is None:
             return Role.PERSONAL_DATA
-        scheme, _, token = authorization.partition(" ")
-        shown = _digest(token.strip())
+        scheme, _, credentials = authorization.partition(" ")
+        is_password = scheme.lower() == "basic" and of_data_docs(path)
+        shown = _digest(_password(credentials) if is_password else credentials.strip())
         found = None
         for known, role in self._tokens.items():  # all of them: how long it takes says nothing
             if hmac.compare_digest(shown, known):
                 found = role
-        return found if scheme.lower() == "bearer" else None
+        return found if is_password or scheme.lower() == "bearer" else None
 
     def admits_host(self, host: str) -> bool:
         """Whether a request for this host is for the portal; with tokens any is."""
@@ -89,6 +95,11 @@ def access(settings: Settings) -> Access:
             remedy=f"name a file of tokens in {VARIABLE}, or listen on 127.0.0.1",
         )
     return Access(None)
+
+
+def of_data_docs(path: str) -> bool:
+    """Whether a path is one of Data Docs'."""
+    return path.startswith(DATA_DOCS) or path == DATA_DOCS.rstrip("/")
 
 
 def is_loopback(host: str) -> bool:
@@ -126,6 +137,15 @@ def _read(path: Path) -> dict[bytes, Role]:
     if not tokens:
         raise SettingsError(f"{VARIABLE}: {path} has no token", remedy=TO_MAKE_ONE)
     return tokens
+
+
+def _password(credentials: str) -> str:
+    """Return the password of what a browser sends, whatever the user's name is; empty where there is none."""
+    try:
+        decoded = base64.b64decode(credentials.strip(), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ""
+    return decoded.partition(":")[2].strip()
 
 
 def _digest(token: str) -> bytes:

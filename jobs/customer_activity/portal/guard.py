@@ -12,15 +12,18 @@ from http import HTTPStatus
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from customer_activity.portal.access import ASSETS, OPEN_PATHS, Access, Role
+from customer_activity.portal.access import ASSETS, OPEN_PATHS, Access, Role, of_data_docs
 from customer_activity.portal.metrics import Metrics
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
+# Of Data Docs and the report: pages that bring their own styles, run no script and load nothing at all.
+DATA_DOCS_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 HEADERS = [
-    (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -30,6 +33,7 @@ HEADERS = [
 ]
 REFUSED = (401, 403, 405, 421)  # what is noted: all others are only counted
 METHODS = ("GET", "HEAD")
+ASK = b'Basic realm="Data Docs: the password is a token of the portal", charset="UTF-8"'  # a browser asks for it
 UNMATCHED = "none"  # the route of a path that has none
 
 log = logging.getLogger("customer_activity.portal")
@@ -53,7 +57,8 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", []), *HEADERS]
+                policy = (b"content-security-policy", _policy(scope["path"]).encode())
+                message["headers"] = [*message.get("headers", []), policy, *HEADERS]
             await send(message)
 
         refusal, role = self._judge(scope)
@@ -62,7 +67,7 @@ class Guard:
             if refusal is None:
                 await self.app(scope, receive, sent)
             else:
-                await _refuse(refusal, sent)
+                await _refuse(refusal, scope["path"], sent)
         except Exception as error:  # noqa: BLE001 - it was answered; what it says may be data, and is told nobody
             log.error("a request failed: %s in %s", type(error).__name__, _where(error))  # noqa: TRY400
         finally:
@@ -75,8 +80,8 @@ class Guard:
     def _judge(self, scope: Scope) -> tuple[HTTPStatus | None, Role | None]:
         """Return why a request is not answered, and whose it is."""
         headers = dict(scope["headers"])
-        role = self.access.role(_text(headers, b"authorization"))
         path = scope["path"]
+        role = self.access.role(_text(headers, b"authorization"), path)
         if scope["method"] not in METHODS:
             return HTTPStatus.METHOD_NOT_ALLOWED, role
         if not self.access.admits_host(_text(headers, b"host")):
@@ -91,11 +96,15 @@ class Guard:
         return (HTTPStatus.UNAUTHORIZED if role is None else None), role
 
 
-async def _refuse(status: HTTPStatus, send: Send) -> None:
+def _policy(path: str) -> str:
+    return DATA_DOCS_POLICY if of_data_docs(path) else POLICY
+
+
+async def _refuse(status: HTTPStatus, path: str, send: Send) -> None:
     body = msgspec.json.encode({"error": status.phrase})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status is HTTPStatus.UNAUTHORIZED:
-        headers.append((b"www-authenticate", b"Bearer"))
+        headers.append((b"www-authenticate", ASK if of_data_docs(path) else b"Bearer"))
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         headers.append((b"allow", b"GET, HEAD"))
     await send({"type": "http.response.start", "status": status.value, "headers": headers})

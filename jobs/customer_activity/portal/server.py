@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from customer_activity.errors import EnvironmentFault
-from customer_activity.portal import customers, health, operations
+from customer_activity.portal import customers, data_docs, health, operations
 from customer_activity.portal.access import Access, access
 from customer_activity.portal.alone import alone
 from customer_activity.portal.events import Broadcast
@@ -95,6 +95,7 @@ def described(portal: Portal, lifespan: object = None) -> FastAPI:
     app.include_router(customers.router(portal))
     app.include_router(operations.router(portal))
     app.include_router(health.router(portal))
+    app.include_router(data_docs.router(portal))
     pages = resources.files(__package__) / "pages"
     for path, name in PAGES.items():
         app.add_route(path, _page((pages / name).read_bytes()), include_in_schema=False)

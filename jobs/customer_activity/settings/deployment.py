@@ -144,7 +144,8 @@ class Settings(Analysts, Monitoring, PortalSettings, LogsAndLineage):
         description="Where Data Docs are written: a folder or s3://bucket/prefix.",
     )
     quality_url: Annotated[str, StringConstraints(pattern=r"^https?://\S+[^/]$")] | None = Field(
-        None, description="URL at which the Data Docs are served; links use it."
+        None,
+        description="URL at which the Data Docs are served; links use it. The portal's is its URL with `/data-docs`.",
     )
     run_dir: Path = Field(
         default_factory=lambda known: Path(_own("run")(known)),

@@ -48,3 +48,8 @@ class PortalSettings(Pipeline):
         is_here = self.portal_host in HERE
         host = f"[{self.portal_host}]" if ":" in self.portal_host else self.portal_host
         return f"http://{'localhost' if is_here else host}:{self.portal_port}"
+
+    @property
+    def portal_data_docs(self) -> str:
+        """Where the portal serves Data Docs and the report."""
+        return f"{self.portal_page}/data-docs"

@@ -198,7 +198,9 @@ def environment(settings: Settings, passwords: dict[str, str]) -> dict[str, str]
         f"AIRFLOW_CONN_{settings.airflow_prefix.upper()}_SPARK": json.dumps(
             {"conn_type": "spark", "host": settings.spark_master}
         ),
-        "ACTIVITY_PORTAL_URL": settings.portal_page,  # buttons of tasks lead there
+        # Buttons of tasks lead there; a browser follows no link of a page to a file on this machine.
+        "ACTIVITY_PORTAL_URL": settings.portal_page,
+        "ACTIVITY_QUALITY_URL": settings.quality_url or settings.portal_data_docs,
         "CUSTOMER_ACTIVITY_PROGRAM": str(Path(sys.executable).with_name("activity")),
         "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": str(DAGS),  # the triggerer imports what a DAG file imports, and reads no DAG file
