@@ -168,6 +168,17 @@ def test_who_is_waited_for_says_whether_it_is_well() -> None:
     assert all("healthcheck" in SERVICES[name] for name in depended_on("service_healthy"))
 
 
+def test_the_portal_serves_the_pages_that_the_driver_writes_and_cannot_change_them() -> None:
+    folder = variables("portal")["ACTIVITY_QUALITY_DOCS"]
+    assert folder == variables("airflow-supervisor")["ACTIVITY_QUALITY_DOCS"]
+    (written,) = [volume for volume in SERVICES["airflow-supervisor"]["volumes"] if volume.endswith(f":{folder}")]
+    assert f"{written}:ro" in SERVICES["portal"]["volumes"]
+    assert not [v for v in SERVICES["portal"]["volumes"] if folder.startswith(f"{v.split(':')[1]}/")]
+    assert f"{folder} " in (PROJECT / "infra" / "images" / "Dockerfile").read_text(encoding="utf-8")
+    leads_to = variables("airflow-supervisor")["ACTIVITY_QUALITY_URL"]
+    assert leads_to == f"{variables('airflow-supervisor')['ACTIVITY_PORTAL_URL']}/data-docs"
+
+
 def test_its_ports_are_on_this_machine_alone(service: str) -> None:
     assert all(OWN_PORT.fullmatch(port) for port in SERVICES[service].get("ports", []))
 
