@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from customer_activity.portal import data_docs
 from customer_activity.quality import documents
 from customer_activity.quality.judging import Judge, Judged, expectation_of
 from customer_activity.quality.rules import Rule, Severity, Suite
 from customer_activity.quality.verdicts import Outcome
+from customer_activity.storage import s3
 from customer_activity.storage.filesystem import write_whole
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -100,6 +102,19 @@ def test_nothing_about_a_person_is_in_a_page(hostile: str) -> None:
     assert "name-of-" not in hostile
 
 
+def test_a_figure_is_on_the_page_as_it_was_observed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    mean = {"expect_column_mean_to_be_between": {"column": "amount", "max_value": 1}}
+    rule = Rule(rule="mean", severity=Severity.WARN, why=WHY, expect=mean, suite="silver/purchases")
+    frame = pa.table({"amount": [1.25, 2.5]})
+    suite = Suite(name="silver/purchases", rules=(rule,), frames={})
+    judged = Judge().judge("silver", frame, {rule: expectation_of(rule, {})})
+    documents.write(str(tmp_path), run_id(1), AT, {suite: judged})
+    page = (tmp_path / "runs" / run_id(1) / "silver.purchases.html").read_text(encoding="utf-8")
+    assert "1.875" in page
+    assert "0 of 1 rules passed" in page
+    assert not caplog.records  # Great Expectations logs what it could not render, and leaves it out
+
+
 SUITE = Suite(name="silver/purchases", rules=tuple(RULES[:2]), frames={})
 JUDGED = {rule: Judged(Outcome.PASSED, None, "", (), None) for rule in RULES[:2]}
 
@@ -148,14 +163,22 @@ def test_the_pages_of_the_newest_runs_are_kept_and_none_of_former_releases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "KEPT_RUNS", 2)
-    for former in documents.FORMER:
-        (tmp_path / former / "gold").mkdir(parents=True)
+    (tmp_path / "validations" / "gold").mkdir(parents=True)
+    (tmp_path / documents.MARK).parent.mkdir(parents=True)
+    (tmp_path / documents.MARK).touch()
     (tmp_path / "report.html").write_text("the report", encoding="utf-8")
     for number in (1, 2, 3):
         write(tmp_path, number)
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {run_id(2), run_id(3)}
     assert {path.name for path in tmp_path.iterdir()} == {"index.html", "report.html", "runs", "runs.json"}
     assert len(reached(tmp_path)) == 5
+
+
+def test_folders_of_somebody_else_stay(tmp_path: Path) -> None:
+    for name in documents.FORMER:
+        (tmp_path / name / "theirs").mkdir(parents=True)
+    write(tmp_path, 1)
+    assert all((tmp_path / name / "theirs").is_dir() for name in documents.FORMER)
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"\xff", b'[{"run": 1}]'])
@@ -194,3 +217,20 @@ def test_a_store_that_lets_nothing_be_removed_has_the_new_pages(
     assert (tmp_path / "index.html").is_file()
     assert "PermissionError" in caplog.text
     assert "secret" not in caplog.text
+
+
+def test_a_bucket_has_the_same_pages_as_what_they_are(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "KEPT_RUNS", 2)
+    store = s3.client()
+    store.create_bucket(Bucket="pages")
+    for former in ("validations/gold/former.html", documents.MARK):
+        store.put_object(Bucket="pages", Key=f"quality/{former}", Body=b"former")
+    for number in (1, 2, 3):
+        index = documents.write("s3a://pages/quality", run_id(number), AT, {SUITE: JUDGED})
+    assert index == "s3a://pages/quality/index.html"
+    names = {entry["Key"] for entry in store.list_objects_v2(Bucket="pages")["Contents"] if entry["Size"]}
+    pages = {f"runs/{run_id(n)}/{name}.html" for n in (2, 3) for name in ("index", "silver.purchases")}
+    assert names == {f"quality/{name}" for name in (*pages, "index.html", "runs.json")}
+    assert store.get_object(Bucket="pages", Key="quality/index.html")["ContentType"] == "text/html"
+    assert b"silver.purchases" in (data_docs.read("s3a://pages/quality", "index.html") or b"")
+    assert data_docs.read("s3a://pages/quality", "report.html") is None

@@ -1,4 +1,4 @@
-"""`make pictures`: what the docs show of Airflow's pages and of the portal, taken from a `make run` that stays up.
+"""`make pictures`: what the docs show of Airflow's pages, Data Docs and the portal, taken from a running `make run`.
 
 .venv/bin/python tests/end_to_end/pictures.py docs/images [--customer 608]
 """
@@ -16,6 +16,7 @@ if not __package__:  # run as a file: only its own folder is searched
 import httpx
 import typer
 from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
 
 from customer_activity import settings
 from customer_activity.demo.run import local_airflow
@@ -66,8 +67,19 @@ def main(
         browser.says(page, "across.join_match")
         browser.picture(page, folder / "airflow-quality.png")
 
+        data_docs(page, deployment.settings, folder)
         portal(page, deployment.settings, customer)
         browser.picture(page, folder / "portal.png")
+
+
+def data_docs(page: Chrome, own: Settings, folder: Path) -> None:
+    """Take the index of Data Docs and a suite's page, where the portal serves them."""
+    page.get(f"{own.portal_data_docs}/")
+    browser.says(page, "The newest run of quality", "across.join_match")
+    browser.picture(page, folder / "data-docs.png")
+    page.find_element(By.LINK_TEXT, "across.join_match").click()
+    browser.says(page, "customers_with_a_profile")
+    browser.picture(page, folder / "data-docs-join-match.png")
 
 
 def portal(page: Chrome, own: Settings, customer: str) -> None:
