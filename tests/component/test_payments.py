@@ -178,7 +178,7 @@ def test_what_has_landed_since_a_batch_was_planned_is_not_looked_at(pipeline: Qu
     assert found(pipeline) == Expected({"P-0": ("pay-1", "in time")}, set(), set())
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LIVES)
 @example([Pay(0, 10), Take("payments", 2), Buy(0, 0), Take("purchases", 1)])
 @example([Buy(0, 0), Take("both"), Buy(1, 80), Take("both")])  # unpaid without a purchase of its own batch

@@ -99,16 +99,19 @@ def pipeline(nobody: NoSpark, tmp_path: Path) -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    "places",
+    ("places", "due_files"),
     [
-        pytest.param(["executors"], id="executors"),
-        pytest.param(["driver", "executors"], id="driver first, then in turn"),
-        pytest.param(["executors", "executors", "driver"], id="executors twice, then the driver"),
-        pytest.param(["runs"], id="without local state"),
-        pytest.param(["executors", "runs", "runs", "driver"], id="with local state in the end"),
+        pytest.param(places, due, id=f"{name}, {adding}", marks=() if due in in_ci else pytest.mark.nightly)
+        for name, places, in_ci in (
+            ("executors", ["executors"], [3]),
+            ("driver first, then in turn", ["driver", "executors"], [-1]),
+            ("executors twice, then the driver", ["executors", "executors", "driver"], [-1]),
+            ("without local state", ["runs"], [-1]),
+            ("with local state in the end", ["executors", "runs", "runs", "driver"], [3]),
+        )
+        for adding, due in (("runs are added to", -1), ("and seldom", 3))
     ],
 )
-@pytest.mark.parametrize("due_files", [pytest.param(-1, id="runs are added to"), pytest.param(3, id="and seldom")])
 def test_rows_are_the_same_wherever_a_batch_is_worked_on(
     pipeline: Pipeline, in_driver: Pipeline, places: Sequence[str], due_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

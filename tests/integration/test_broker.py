@@ -140,11 +140,9 @@ def test_the_doctor_names_a_topic_that_differs(settings: Settings) -> None:
 
 @pytest.mark.parametrize(
     "ends",
-    [
-        pytest.param([process.kill], id="a crash"),
-        pytest.param([process.stop, process.kill], id="a stop and a crash", marks=pytest.mark.nightly),
-    ],
+    [pytest.param([process.kill], id="a crash"), pytest.param([process.stop, process.kill], id="a stop and a crash")],
 )
+@pytest.mark.nightly
 def test_data_outlives_its_broker(
     kafka: Settings, tmp_path: Path, free_address: str, ends: list[Callable[[Settings], object]]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
@@ -16,6 +17,7 @@ from support.quality import rewrite
 from support.records import profile, purchase, tombstone
 
 
+@pytest.mark.nightly
 def test_the_view_gets_what_differs_and_nothing_else(spark: SparkSession, settings: Settings) -> None:
     send(settings, *(profile(f"C-{n}") for n in range(20)), *(purchase(f"P-{n}", f"C-{n}") for n in range(20)))
     repeats = purchase("P-1", "C-1"), purchase("P-2", "C-2", "99.00")

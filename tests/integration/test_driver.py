@@ -21,7 +21,7 @@ from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes, requests
 from customer_activity.supervision.driver import Driver, State
 from support import scraped
-from support.broker import assert_verified, rows, send
+from support.broker import assert_verified, rows, send, view
 from support.records import profile, purchase
 from support.waiting import until
 
@@ -95,6 +95,13 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
 
     until(brought_back)
     send(settings, purchase("P-4", "C-1"))  # lands after it, with a number of its own
+
+    def is_out() -> bool:  # a driver that stops merges what gold has, and publishes nothing more
+        next(looks)
+        (_, row) = view(settings)[-1]
+        return bool(row and row["purchaseCount"] == 4)
+
+    until(is_out)
 
     done = on_demand.maintain(settings, 60)
     assert done.by_driver

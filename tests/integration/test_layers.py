@@ -167,7 +167,7 @@ def test_layers_put_back_are_refused_by_name_until_they_are_mended(
     [
         pytest.param(Table.SUMMARIES, Query.SUMMARIES, id="summaries", marks=nightly),
         pytest.param(Table.PROFILES, Query.PROFILES, id="profiles", marks=nightly),
-        pytest.param(Table.ACTIVITY, Query.ACTIVITY, id="activity"),
+        pytest.param(Table.ACTIVITY, Query.ACTIVITY, id="activity", marks=nightly),
     ],
 )
 def test_current_rows_put_back_to_before_what_logs_have_are_made_anew(

@@ -68,6 +68,7 @@ def test_a_drained_pipeline_passes_and_what_others_do_to_the_topic_is_found(
     gate.require_open(judged.lake)
 
 
+@pytest.mark.nightly
 def test_markers_of_transactions_are_no_loss_and_a_lost_record_is(spark: SparkSession, judged: Settings) -> None:
     producer = clients.producer(judged, transactional_id=f"test-{judged.purchase_topic}")
     producer.init_transactions(30)

@@ -29,6 +29,7 @@ def drained(settings: Settings, address: str, **more: object) -> subprocess.Comp
     )
 
 
+@pytest.mark.nightly
 def test_executors_that_do_not_see_the_lake_are_refused_at_start(settings: Settings, tmp_path: Path) -> None:
     send(settings, profile("C-1"), purchase("P-1", "C-1"))
     Path(settings.lake).mkdir(parents=True, exist_ok=True)

@@ -194,6 +194,7 @@ def test_the_doctor_says_who_is_refused(broker: SecuredBroker, supplied: Setting
     assert str(refused.kafka_config) in found["remedy"]
 
 
+@pytest.mark.nightly
 def test_a_stream_that_may_not_read_a_topic_says_so(broker: SecuredBroker, deployed: Settings, tmp_path: Path) -> None:
     send_some(broker, deployed)
     rights = [right for right in acls.declared(deployed, "pipeline", "nobody") if right.name != deployed.purchase_topic]

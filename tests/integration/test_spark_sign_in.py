@@ -45,6 +45,7 @@ def spark_cluster(secret: Path, tmp_path: Path) -> Iterator[Cluster]:
         yield found
 
 
+@pytest.mark.nightly
 def test_a_driver_on_one_machine_starts_with_the_same_settings(secret: Path, tmp_path: Path) -> None:
     settings = Settings(lake=str(tmp_path / "lake"), spark_master="local[1]", driver_memory="1g", kafka_config=None)
     known = {**cluster.environment(secret), **settings.environment()}

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from customer_activity.settings import PROJECT, Settings
 from support.broker import assert_verified, send, view
 from support.records import profile, purchase
 
 
+@pytest.mark.nightly
 def test_spark_submit_drains_a_local_lake(settings: Settings) -> None:
     send(settings, profile("C-1"), purchase("P-1", "C-1"))
     # As if the environment was activated: Spark's scripts ask the first Python of the PATH.

@@ -203,9 +203,10 @@ def test_a_lost_checkpoint_is_refused_until_it_is_recovered(spark: SparkSession,
 
 @pytest.mark.parametrize(
     "query",
-    [Query.SUMMARIES, *(pytest.param(query, marks=nightly) for query in (Query.BRONZE, Query.SILVER))],
+    [Query.SUMMARIES, Query.BRONZE, Query.SILVER],
     ids=str,
 )
+@pytest.mark.nightly
 def test_a_checkpoint_of_an_earlier_day_is_refused_until_it_is_recovered(
     spark: SparkSession, lived: Settings, tmp_path: Path, query: Query
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_checkpoint_of_an_earlier_day_is_refused_until_it_is_recovered(
     assert_verified(lived)
 
 
+@pytest.mark.nightly
 def test_partitions_that_are_added_are_read_from_their_beginning(spark: SparkSession, settings: Settings) -> None:
     send(settings, profile("C-1"), *(purchase(f"P-{number}") for number in range(20)))
     drain(spark, settings)
@@ -242,6 +244,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(spark: SparkSes
     assert_verified(settings)
 
 
+@pytest.mark.nightly
 def test_a_flood_of_tombstones_empties_the_view(spark: SparkSession, settings: Settings) -> None:
     customers = [f"C-{number}" for number in range(2_000)]
     send(settings, *map(profile, customers), *(purchase(f"P-{number}", f"C-{number}") for number in range(100)))
@@ -257,6 +260,7 @@ def test_a_flood_of_tombstones_empties_the_view(spark: SparkSession, settings: S
     assert_verified(settings)
 
 
+@pytest.mark.nightly
 def test_a_row_that_is_too_large_for_the_topic_holds_up_no_other(spark: SparkSession, settings: Settings) -> None:
     send(settings, profile("C-1"), profile("C-2", address="x" * 1_100_000), message_max_bytes=2_000_000)
     drain(spark, settings)

@@ -197,7 +197,6 @@ DAMAGES: dict[str, tuple[Table, Callable[[Rows], Rows | None]]] = {
 # One of each kind; the others are nightly.
 IN_CI = (
     "an id is lost",
-    "all profiles are lost",
     "gold in disorder",
     "a summary is there twice",
     "a current row is lost",

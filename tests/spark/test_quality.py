@@ -84,7 +84,11 @@ def test_no_alarm_is_given_between_two_hops(pipeline: Pipeline, streaming: Calla
 
 @pytest.mark.parametrize(
     ("query", "commits"),
-    [pytest.param(query, n, id=f"{query}, {n}") for query in (Query.BRONZE, Query.SILVER) for n in (1, 2)],
+    [
+        pytest.param(query, n, id=f"{query}, {n}", marks=() if n == in_ci else pytest.mark.nightly)
+        for query, in_ci in ((Query.BRONZE, 1), (Query.SILVER, 2))
+        for n in (1, 2)
+    ],
 )
 def test_no_alarm_is_given_within_a_batch(
     pipeline: Pipeline, streaming: Callable[[], set[str]], query: Query, commits: int

@@ -220,7 +220,7 @@ def test_a_final_session_stays_whatever_the_batches(sessions: Pipeline, cuts: in
 
 @pytest.mark.parametrize("stream", ["sessions", pytest.param("late_events", marks=nightly)])
 @pytest.mark.parametrize("place", [FailPoint.STAGED, FailPoint.COMMITTED], ids=str)
-@pytest.mark.parametrize("placement", ["driver", "executors"])
+@pytest.mark.parametrize("placement", ["driver", pytest.param("executors", marks=nightly)])
 def test_a_driver_that_is_killed_adds_nothing_twice(
     sessions: Pipeline, stream: str, place: FailPoint, placement: str
 ) -> None:
@@ -244,6 +244,7 @@ def test_a_driver_that_is_killed_adds_nothing_twice(
     assert_right(sessions)
 
 
+@pytest.mark.nightly
 def test_executors_come_to_the_same(sessions: Pipeline) -> None:
     sessions.settings = sessions.settings.model_copy(update={"placement": "executors"})
     sessions.restart()
