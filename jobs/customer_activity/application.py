@@ -27,6 +27,7 @@ from customer_activity.engine.queries import RunningQuery
 from customer_activity.engine.stream import Context
 from customer_activity.engine.turns import Turn, Turns
 from customer_activity.errors import ActivityError, PublishingHeld
+from customer_activity.inspection import switched_off
 from customer_activity.inspection.describe import lines
 from customer_activity.kafka import topics
 from customer_activity.lake import delta, jvm, layout
@@ -88,6 +89,8 @@ def run(
     for line in lines(settings):
         log.info("%s", line)
     layout.refuse_others(settings.lake)  # before Spark is started, and once more under the lease
+    for left in switched_off.left(settings):
+        log.warning("%s: %s", left.what, switched_off.remedy([left]), extra={"query": left.spec.name})
     topics.check(settings, create=create_topics)
     if words := topics.warning(settings):
         log.warning("%s", words)

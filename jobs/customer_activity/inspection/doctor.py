@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from customer_activity.errors import ActivityError, BrokerUnavailable, EnvironmentFault
-from customer_activity.inspection import topics
+from customer_activity.inspection import switched_off, topics
 from customer_activity.kafka import clients
 from customer_activity.kafka import topics as broker_topics
 from customer_activity.lake import bucket, change_feeds
@@ -65,6 +65,7 @@ def diagnose(settings: Settings, added: Mapping[str, Check] | None = None) -> li
         "lake": _lake,
         "disk": _disk,
         "change feeds": reach_of_change_feeds,
+        "streams that are off": _off,
         **(added or {}),  # before the broker: why it does not answer is the better remedy
         "broker": partial(_broker, is_answering=is_answering),
         "topics": partial(_topics, is_answering=is_answering),
@@ -228,6 +229,16 @@ def reach_of_change_feeds(settings: Settings) -> str | Warned:
             "version",
         )
     return f"{len(reaches)} of gold reach back {kept}, or to their first version"
+
+
+def _off(settings: Settings) -> str | Warned:
+    try:
+        idle = switched_off.idle(settings)
+    except OSError as error:
+        raise EnvironmentFault(f"not seen: {type(error).__name__}", remedy="fix the lake first") from None
+    if idle:
+        return Warned("; ".join(each.what for each in idle), switched_off.remedy(idle))
+    return "none of them has written before"
 
 
 def _existing(folder: Path) -> Path:

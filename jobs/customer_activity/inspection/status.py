@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -23,11 +24,12 @@ from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.engine.observability import HELD
 from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
-from customer_activity.inspection import tables, topics
+from customer_activity.inspection import switched_off, tables, topics
 from customer_activity.lake import corrections
 from customer_activity.settings import Settings
 from customer_activity.topology import Spec
 
+INPUTS = (PURCHASES_ROLE, PROFILES_ROLE)
 SILENT_SECONDS = 10.0  # a running application writes its status files at least every second
 
 
@@ -37,7 +39,7 @@ class QueryReport:
 
     query: str
     # Running, starting, held (by quality), stopped, failed; dead (its process is gone), silent (no sign for 10 s), not
-    # started.
+    # started; off, though it has run before (of `Report.off`).
     state: str
     message: str = ""  # why it failed, or what its state means
     pid: int | None = None  # the driver's process
@@ -75,6 +77,7 @@ class Report:
     tables: list[tables.Contents]
     topics: dict[str, topics.Topic]
     notes: list[str]
+    off: list[QueryReport] = field(default_factory=list)  # streams that are off, and whose tables or topics are there
 
     def rows(self, table: Table) -> int:
         """Rows in a table; 0 when there is none yet."""
@@ -96,6 +99,7 @@ class Report:
             "lake": self.lake,
             "caught_up": self.is_caught_up,
             "queries": [asdict(query) for query in self.queries],
+            "off": [asdict(query) for query in self.off],
             "tables": [
                 {**held._asdict(), "table": held.table.label, "newest": _iso(held.newest)} for held in self.tables
             ],
@@ -125,7 +129,7 @@ def report(settings: Settings) -> Report:
     held = {table: found for table in topology.tables() if (found := _contents(settings, table, notes)) is not None}
     newest = {table: contents.newest for table, contents in held.items()}
     current: dict[str, bool] = {}
-    shows = {role: topology.reflected(role) for role in (PURCHASES_ROLE, PROFILES_ROLE)}
+    shows = {role: topology.reflected(role) for role in INPUTS}
     for query, spec in zip(queries, topology.specs(), strict=True):
         is_current = query.is_caught_up and all(current[before.name] for before in topology.upstream(spec))
         query.is_current = current[spec.name] = is_current
@@ -133,7 +137,26 @@ def report(settings: Settings) -> Report:
         if spec == topology.publishing():
             reflected = dict.fromkeys(shows, published)
         query.freshness_seconds = 0.0 if is_current else _behind(reflected, by_role)
-    return Report(datetime.now(UTC), settings.lake, queries, list(held.values()), by_role, notes)
+    off = list(_off(settings, current, by_role, notes))
+    return Report(datetime.now(UTC), settings.lake, queries, list(held.values()), by_role, notes, off)
+
+
+def _off(
+    settings: Settings, current: Mapping[str, bool], by_role: dict[str, topics.Topic], notes: list[str]
+) -> Iterator[QueryReport]:
+    """Yield what is known of streams that are off and have run before: how far behind what they wrote is."""
+    idle = switched_off.idle(settings)
+    notes.extend(f"{each.what}: {switched_off.remedy([each])}" for each in idle)
+    shows = {role: topology.reflected(role, also=topology.off()) for role in INPUTS}
+    for each in idle:
+        query = _query(settings, each.spec, _progress(settings, each.spec.name, notes), by_role)
+        query.state, query.message = switched_off.OFF, each.what
+        query.is_current = query.is_caught_up and all(current[above.name] for above in topology.upstream(each.spec))
+        reflected = {role: table[each.spec.name] for role, table in shows.items() if each.spec.name in table}
+        held = {table: _contents(settings, table, notes) for table in set(reflected.values())}
+        newest = {role: here.newest for role, table in reflected.items() if (here := held[table]) is not None}
+        query.freshness_seconds = 0.0 if query.is_current else _behind(newest, by_role)
+        yield query
 
 
 def states(settings: Settings) -> list[QueryReport]:

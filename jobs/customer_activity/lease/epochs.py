@@ -200,7 +200,7 @@ def _opened(path: str) -> DeltaTable | None:
 
 def _newest(names: Iterable[str]) -> dict[str, int]:
     found: dict[str, int] = {}
-    known = topology.names()
+    known = {*topology.names(), *(each.name for each in topology.off())}  # another driver may have them on
     for name in names:
         query, _, number = name.rpartition(".")
         if number.isdigit() and query in known:

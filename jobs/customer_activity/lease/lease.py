@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -197,6 +197,20 @@ class Lease:
 def newest_epoch(lake: str, query: str) -> int | None:
     """Return a query's newest epoch; None when no driver ever ran it."""
     return epochs.of(lake, ProcessLock).newest().get(query)
+
+
+def at_work(lake: str, queries: Iterable[str]) -> set[str]:
+    """Return which of some queries, on or off in this process, have a driver; a look alone, that takes no lock.
+
+    On a lake that is a folder, one that has just stopped counts for some seconds more.
+
+    Raises:
+        OSError, ActivityError: the lake's storage does not answer.
+    """
+    place = epochs.of(lake, ProcessLock)
+    newest = place.newest()
+    said = {query: place.read(query, newest[query]) for query in queries if query in newest}
+    return {query for query, (text, silent) in said.items() if text != GIVEN_BACK and silent <= AT_WORK_SECONDS}
 
 
 def refuse_running(lake: str, query: str) -> None:

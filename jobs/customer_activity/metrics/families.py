@@ -11,11 +11,12 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from customer_activity import topology
 from customer_activity.engine.observability import HELD
 from customer_activity.inspection.status import QueryReport
+from customer_activity.inspection.switched_off import OFF
 from customer_activity.metrics.listed import named
 from customer_activity.metrics.looks import Look
 from customer_activity.supervision import readiness
 
-STATES = ("not started", "starting", "running", HELD, "stopped", "failed", "dead", "silent", "unknown")
+STATES = ("not started", "starting", "running", HELD, "stopped", "failed", "dead", "silent", OFF, "unknown")
 DISTRIBUTION = "customer-activity"
 
 Sample = tuple[tuple[str, ...], float | None]  # values of the labels, and the value; None: it is unknown, and left out
@@ -44,6 +45,7 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, samples: list[Sampl
 
 def _of_streams(look: Look) -> Named:
     queries = [query for query in look.report.queries if query.query in look.epochs]
+    together = [*queries, *look.report.off]
     specs = {query.query: topology.spec(query.query) for query in queries}
     yield (
         "activity_stream_info",
@@ -51,7 +53,7 @@ def _of_streams(look: Look) -> Named:
     )
     yield (
         "activity_stream_state",
-        [((query.query, state), float(query.state == state)) for query in queries for state in STATES],
+        [((query.query, state), float(query.state == state)) for query in together for state in STATES],
     )
     yield "activity_stream_ready", [((name,), float(name not in look.not_ready)) for name in specs]
     for kind, has_topics in (("records", True), ("versions", False)):
@@ -65,7 +67,7 @@ def _of_streams(look: Look) -> Named:
             ],
         )
     yield "activity_lag_seconds", [((q.query,), readiness.lag_seconds(q, look.at)) for q in queries]
-    yield "activity_behind_input_seconds", [((q.query,), q.freshness_seconds) for q in queries]
+    yield "activity_behind_input_seconds", [((q.query,), q.freshness_seconds) for q in together]
     yield "activity_last_batch_timestamp_seconds", [((q.query,), _ended(q)) for q in queries]
     yield "activity_lease_epoch", [((name,), float(epoch)) for name, epoch in look.epochs.items()]
     yield "activity_stream_restarts_total", [((name,), float(epoch - 1)) for name, epoch in look.epochs.items()]

@@ -89,7 +89,8 @@ METRICS = (
         "1",
         "stream state",
         Source.LOOK,
-        "1 for the state that a stream is in, 0 for the others.",
+        "1 for the state that a stream is in, 0 for the others. `off`: an optional stream that has run before "
+        "and is not on, so that nobody updates what it wrote.",
     ),
     Metric(
         "activity_stream_ready",
@@ -121,7 +122,7 @@ METRICS = (
         "stream",
         Source.LOOK,
         "By how much the newest record on the input topics is newer than the newest that a stream's tables or topic "
-        "reflect; 0 where it and all before it have read everything.",
+        "reflect; 0 where it and all before it have read everything. Also of a stream whose state is `off`.",
     ),
     Metric(
         "activity_last_batch_timestamp_seconds",

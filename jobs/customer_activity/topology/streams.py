@@ -91,6 +91,12 @@ def optional() -> list[Spec]:
     return [each for each in _installed.values() if each.is_optional]
 
 
+def off() -> list[Spec]:
+    """Return the optional streams that are off."""
+    on = specs()
+    return [each for each in optional() if each not in on]
+
+
 def tables() -> list[Table]:
     """Return the tables of the streams that are on, in their order."""
     written = {table for each in specs() for table in each.tables}
@@ -214,11 +220,16 @@ def chosen(named: Sequence[str]) -> list[str]:
     return [name for name in names() if name in wanted]
 
 
-def reflected(role: str) -> dict[str, Table]:
-    """Return, by stream, the table that shows how far it has come on an input topic: what it makes of what came in."""
+def reflected(role: str, *, also: Iterable[Spec] = ()) -> dict[str, Table]:
+    """Return, by stream, the table that shows how far it has come on an input topic: what it makes of what came in.
+
+    Args:
+        role: of the topic.
+        also: streams that are off, each after all that it reads from.
+    """
     found: dict[str, Table] = {}
     carriers: set[End] = {Topic(role)}
-    for each in specs():
+    for each in (*specs(), *also):
         for read in each.reads:
             if read.source in carriers and isinstance(read.progress, Table):
                 found.setdefault(each.name, read.progress)

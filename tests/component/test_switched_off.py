@@ -1,0 +1,239 @@
+"""Streams that are off and have run before: whoever looks after the pipeline is told, and nobody else's are."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from customer_activity import application, topology
+from customer_activity.catalog import Table, table_path
+from customer_activity.engine import session
+from customer_activity.inspection import doctor, status, switched_off, topics
+from customer_activity.inspection.topics import Topic
+from customer_activity.kafka import topics as broker_topics
+from customer_activity.lake import delta
+from customer_activity.lease import epochs
+from customer_activity.lease.epochs import GIVEN_BACK, ProcessLock
+from customer_activity.lease.lease import AT_WORK_SECONDS, Lease
+from customer_activity.metrics import families
+from customer_activity.metrics.looks import Looking
+from customer_activity.settings import Settings
+from customer_activity.terminal import screens
+from support.inspected import NOON, catch_up, delta_offset, text, write_batch, write_times
+
+MASKED = "masked is off and no longer updates gold.customer_activity_masked"
+
+EVENT_TIME = "ops.watermarks, silver.timed_purchases, ops.reprocessed_purchases"
+
+
+@pytest.fixture(autouse=True)
+def nothing_optional() -> Iterator[None]:
+    """Leave every optional stream off."""
+    yield
+    topology.switch_on([], [])
+
+
+@pytest.fixture
+def kafka(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Topic]:
+    """Topics that answer as this dict says."""
+    there: dict[str, Topic] = {}
+    monkeypatch.setattr(topics, "topics", lambda _, names: {name: there[name] for name in names if name in there})
+    return there
+
+
+def was_on(settings: Settings, *streams: str, with_settings: tuple[str, ...] = ()) -> None:
+    """Have streams been on once, and switch them off."""
+    topology.switch_on(streams, with_settings)
+    delta.ensure_tables(settings.lake)
+    topology.switch_on([], [])
+
+
+def masked_was_on(settings: Settings) -> None:
+    was_on(settings, with_settings=("mask_key_file",))
+
+
+def words(settings: Settings) -> list[str]:
+    return [each.what.partition(" (")[0] for each in switched_off.left(settings)]
+
+
+@pytest.mark.parametrize(
+    ("streams", "with_settings", "expected", "remedy"),
+    [
+        pytest.param([], [], [], "to go on, ", id="none"),
+        pytest.param([], ["mask_key_file"], [MASKED], "to go on, set ACTIVITY_MASK_KEY_FILE", id="by a setting"),
+        pytest.param(
+            ["daily"],
+            ["mask_key_file"],
+            [
+                MASKED,
+                f"event_time is off and no longer updates {EVENT_TIME}",
+                "daily is off and no longer updates gold.daily_customer_purchases",
+            ],
+            "to go on, set ACTIVITY_MASK_KEY_FILE and add event_time,daily to ACTIVITY_STREAMS",
+            id="by name, with what it reads",
+        ),
+        pytest.param(
+            ["payment_events"],
+            [],
+            ["payment_events is off and no longer updates bronze.payment_events"],
+            "to go on, add payment_events to ACTIVITY_STREAMS",
+            id="but for the quarantine that others write",
+        ),
+    ],
+)
+def test_what_was_on_is_known_by_its_tables(
+    settings: Settings, streams: list[str], with_settings: list[str], expected: list[str], remedy: str
+) -> None:
+    was_on(settings, *streams, with_settings=tuple(with_settings))
+    assert words(settings) == expected
+    assert switched_off.remedy(switched_off.left(settings)) == remedy
+    topology.switch_on(streams, with_settings)
+    assert words(settings) == []
+
+
+def test_a_lake_that_is_not_there_has_nothing(settings: Settings) -> None:
+    assert switched_off.idle(settings) == []
+
+
+def test_a_topic_that_is_no_longer_written_is_known_by_its_publishers_checkpoint(settings: Settings) -> None:
+    delta.ensure_tables(settings.lake)
+    write_batch(settings, "publish_daily", 0, "-")
+    write_batch(settings, "publish_weekly", 0, '{"reservoirId": "a", "reservoirVersion": 1, "index": -1}')
+    assert words(settings) == [
+        "publish_daily is off and no longer updates topic customer-activity-daily",
+        "publish_weekly is off and no longer updates topic customer-activity-weekly",
+    ]
+
+
+def test_when_it_was_written_last_is_the_commits_own_time(settings: Settings) -> None:
+    masked_was_on(settings)
+    (entry,) = Path(table_path(settings.lake, Table.ACTIVITY_MASKED), "_delta_log").glob("*.json")
+    os.utime(entry, (0, 0))  # as a copy may have it
+    (found,) = switched_off.left(settings)
+    assert found.at is not None
+    assert datetime.now(UTC) - found.at < timedelta(minutes=5)
+    assert f"(last written at {found.at:%Y-%m-%d %H:%M:%S} UTC)" in found.what
+
+
+def test_a_damaged_table_is_told_and_ends_nothing(settings: Settings) -> None:
+    masked_was_on(settings)
+    for entry in Path(table_path(settings.lake, Table.ACTIVITY_MASKED), "_delta_log").iterdir():
+        entry.write_text("{")
+    assert [each.what for each in switched_off.left(settings)] == [MASKED]
+
+
+def test_a_folder_without_a_table_is_none(settings: Settings) -> None:
+    Path(table_path(settings.lake, Table.ACTIVITY_MASKED)).mkdir(parents=True)
+    assert switched_off.left(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said", "is_told"),
+    [
+        pytest.param(0, "", False, id="at work"),
+        pytest.param(2 * AT_WORK_SECONDS, "", True, id="gone"),
+        pytest.param(0, GIVEN_BACK, True, id="has given it back"),
+    ],
+)
+def test_a_stream_that_a_driver_of_other_settings_runs_is_not_off(
+    settings: Settings, seconds: float, said: str, is_told: bool
+) -> None:
+    masked_was_on(settings)
+    topology.switch_on([], ["mask_key_file"])
+    with Lease(ProcessLock, settings.lake, ["masked"]):
+        pass
+    topology.switch_on([], [])
+    place = epochs.of(settings.lake, ProcessLock)
+    place.renew("masked", 1, said)
+    at = time.time() - seconds
+    os.utime(Path(settings.lake, "_locks", "masked.1"), (at, at))
+    assert bool(switched_off.idle(settings)) is is_told
+
+
+def test_status_tells_how_far_behind_it_is(settings: Settings, kafka: dict[str, Topic]) -> None:
+    catch_up(settings, kafka)
+    write_times(settings, Table.ACTIVITY_MASKED, 0)
+    report = status.report(settings)
+    (off,) = report.off
+    assert (off.query, off.state, off.freshness_seconds) == ("masked", "off", 100)
+    assert any(note.startswith(MASKED) and "set ACTIVITY_MASK_KEY_FILE" in note for note in report.notes)
+    assert MASKED in text(screens.status(report)).replace("\n", " ")
+    assert report.as_json()["off"][0]["query"] == "masked"
+    assert "masked" not in {query.query for query in report.queries}
+    assert report.is_caught_up, "of what is on"
+
+
+def test_what_is_off_and_has_read_everything_is_not_behind(settings: Settings, kafka: dict[str, Topic]) -> None:
+    catch_up(settings, kafka)
+    write_times(settings, Table.ACTIVITY_MASKED, 0)
+    changes = write_times(settings, Table.ACTIVITY_CHANGES, 1)
+    write_batch(settings, "publish", 1, delta_offset(changes, 2))
+    write_batch(settings, "activity", 1, delta_offset(changes, 2))
+    write_batch(settings, "masked", 0, delta_offset(changes, 2))
+    (off,) = status.report(settings).off
+    assert (off.lag_versions, off.freshness_seconds) == (0, 0)
+    write_times(settings, Table.ACTIVITY_CHANGES, 2)
+    (off,) = status.report(settings).off
+    assert (off.lag_versions, off.freshness_seconds) == (1, 100)
+
+
+def test_it_has_a_state_and_an_age_in_the_metrics(settings: Settings, kafka: dict[str, Topic]) -> None:
+    catch_up(settings, kafka)
+    write_times(settings, Table.ACTIVITY_MASKED, 0)
+    found = {metric.name: metric.samples for metric in families.families(Looking(settings, {"gold": 1}).take())}
+    states = {sample.labels["state"]: sample.value for sample in found["activity_stream_state"] if is_masked(sample)}
+    assert (states["off"], sum(states.values())) == (1, 1)
+    assert [sample.value for sample in found["activity_behind_input_seconds"] if is_masked(sample)] == [100]
+    assert not any(map(is_masked, found["activity_stream_ready"])), "it is nobody's who would make it ready"
+    topic = kafka[settings.purchase_topic]
+    kafka[settings.purchase_topic] = topic._replace(newest=NOON + timedelta(seconds=150))
+    found = {metric.name: metric.samples for metric in families.families(Looking(settings, {"gold": 1}).take())}
+    assert [sample.value for sample in found["activity_behind_input_seconds"] if is_masked(sample)] == [150]
+
+
+def is_masked(sample: object) -> bool:
+    labels: dict[str, str] = getattr(sample, "labels", {})
+    return labels.get("stream") == "masked"
+
+
+def test_the_doctor_notes_it_with_a_remedy(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "is_reachable", lambda _: False)
+    name = "streams that are off"
+
+    def finding() -> doctor.Finding:
+        return next(found for found in doctor.diagnose(settings) if found.check == name)
+
+    assert finding() == doctor.Finding(name, ok=True, found="none of them has written before", remedy="")
+    masked_was_on(settings)
+    found = finding()
+    assert (found.ok, found.remedy) == (True, "to go on, set ACTIVITY_MASK_KEY_FILE")
+    assert found.found.startswith(MASKED)
+
+
+def test_a_driver_warns_of_it_when_it_starts(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Reached(Exception):
+        """Spark would start now."""
+
+    def reached(*_: object) -> None:
+        raise Reached
+
+    monkeypatch.setattr(broker_topics, "check", lambda *_, **__: None)
+    monkeypatch.setattr(broker_topics, "warning", lambda _: "")
+    monkeypatch.setattr(session, "start", reached)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    masked_was_on(settings)
+    with pytest.raises(Reached):
+        application.run(settings, ["bronze"])
+    (warned,) = (record for record in caplog.records if record.levelno == logging.WARNING)
+    assert warned.getMessage().startswith(MASKED)
+    assert warned.getMessage().endswith(": to go on, set ACTIVITY_MASK_KEY_FILE")
+    assert warned.query == "masked"  # type: ignore[attr-defined]
