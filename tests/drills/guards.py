@@ -9,6 +9,7 @@ is no longer in the code as the list has it, or when its tests could not run.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -42,7 +43,9 @@ COPIED = (
     "CHANGELOG.md",
     "Makefile",
 )
-SHARED = (".venv", ".jars")
+OWN = "own"  # the folder of jars that set-up compiles
+COMPILE = "infra/spark/compile.sh"  # does nothing where the jar is of these sources
+SUMMARY = re.compile(r"(FAILED|ERROR) \S")  # how pytest names a test; a line of a log has more spaces
 GREEN, FAILED = 0, 1  # pytest's exit codes; others say that it could not run
 
 
@@ -51,7 +54,7 @@ class Guard(NamedTuple):
 
     Attributes:
         name: what it does.
-        file: below jobs/customer_activity.
+        file: below jobs/customer_activity, or `infra/…`.
         code: its text there.
         tests: arguments of pytest.
         without: the text without it.
@@ -62,6 +65,10 @@ class Guard(NamedTuple):
     code: str
     tests: tuple[str, ...]
     without: str = ""
+
+    def path(self, project: Path) -> Path:
+        """Return where its file is in a copy of the project."""
+        return project / self.file if self.file.startswith("infra/") else project / "jobs/customer_activity" / self.file
 
 
 class Verdict(StrEnum):
@@ -115,14 +122,17 @@ def without(guard: Guard, copy: Path) -> tuple[Verdict, str]:
             shutil.copytree(PROJECT / name, place, ignore=shutil.ignore_patterns("__pycache__", "target"))
         else:
             shutil.copy(PROJECT / name, place)
-    for name in SHARED:
-        if not (copy / name).exists():
-            (copy / name).symlink_to(PROJECT / name)
-    path = copy / "jobs" / "customer_activity" / guard.file
+    if not (copy / ".venv").exists():
+        (copy / ".venv").symlink_to(PROJECT / ".venv")
+        copy_jars(copy)
+    path = guard.path(copy)
     text = path.read_text(encoding="utf-8")
     if text.count(guard.code) != 1:
         return Verdict.NOT_FOUND, f"{text.count(guard.code)} times in {guard.file}"
     path.write_text(text.replace(guard.code, guard.without), encoding="utf-8")
+    compiled = subprocess.run([copy / COMPILE], capture_output=True, text=True, check=False)
+    if compiled.returncode:
+        return Verdict.BROKEN, compiled.stderr[-300:]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *guard.tests],
         cwd=copy,
@@ -131,10 +141,20 @@ def without(guard: Guard, copy: Path) -> tuple[Verdict, str]:
         text=True,
         check=False,
     )
-    words = next((line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), "")
+    words = next((line for line in done.stdout.splitlines() if SUMMARY.match(line)), "")
     if done.returncode == FAILED and words.startswith("FAILED"):
         return Verdict.RED, words
     return (Verdict.STAYED_GREEN if done.returncode == GREEN else Verdict.BROKEN), words or done.stdout[-300:]
+
+
+def copy_jars(copy: Path) -> None:
+    """Link the jars, and copy those that are compiled here: what is compiled without a guard is the copy's alone."""
+    jars = copy / ".jars"
+    jars.mkdir()
+    for path in (PROJECT / ".jars").iterdir():
+        if path.name != OWN:
+            (jars / path.name).symlink_to(path)
+    shutil.copytree(PROJECT / ".jars" / OWN, jars / OWN)
 
 
 if __name__ == "__main__":

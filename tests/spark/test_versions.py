@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from support.waiting import until
 TABLE = Table.PROFILE_CHANGES  # any of those that are appended to
 ROW = pa.table([pa.nulls(1, field.type) for field in arrow_schema(TABLE)], schema=arrow_schema(TABLE))
 QUERY = "reader"
+AWAIT_SECONDS = 30
 GENERATION = "5f2d36b4-6d2a-4f6f-9c3c-0a4a2a0b9a11"
 
 
@@ -37,6 +38,7 @@ class Reader:
         """Start nothing yet."""
         self.spark, self.lake = spark, lake
         self.batches: list[tuple[int, int]] = []  # the version read last, and the newest of the batch
+        self.then: Callable[[], object] | None = None  # what happens once, in the next batch
         self.table_id = delta.table_id(lake, TABLE)
 
     def write(self, files: int = 1) -> int:
@@ -63,9 +65,12 @@ class Reader:
     def drain(self, frame: DataFrame | None = None) -> list[tuple[int, int]]:
         """Read what is there, and return the batches of it."""
         before = len(self.batches)
-        query = self._writer(self.source() if frame is None else frame).trigger(availableNow=True).start()
-        query.awaitTermination()
+        self.begin_to_drain(frame).awaitTermination()
         return self.batches[before:]
+
+    def begin_to_drain(self, frame: DataFrame | None = None) -> StreamingQuery:
+        """Start a stream that ends."""
+        return self._writer(self.source() if frame is None else frame).trigger(availableNow=True).start()
 
     def start(self) -> StreamingQuery:
         """Start a stream that stays."""
@@ -87,6 +92,9 @@ class Reader:
             cut = checkpoint.cut(self.lake, QUERY, batch_id)
             assert cut is not None
             self.batches.append(cut.versions({TABLE: 0})[TABLE])
+            then, self.then = self.then, None
+            if then is not None:
+                then()
 
         return frame.writeStream.foreachBatch(note).option("checkpointLocation", checkpoint_path(self.lake, QUERY))
 
@@ -148,6 +156,7 @@ def test_a_checkpoint_goes_on_with_either_source(reader: Reader, who_is_first: s
         pytest.param(
             {"reservoirVersion": 2, "index": -1, "isStartingVersion": True}, 0, id="before the initial snapshot"
         ),
+        pytest.param({"reservoirVersion": 3, "index": 0}, 4, id="the newest version, after which nothing has come"),
     ],
 )
 def test_what_deltas_source_has_noted_is_read_as_it_was_meant(
@@ -159,7 +168,7 @@ def test_what_deltas_source_has_noted_is_read_as_it_was_meant(
     end = json.dumps(source, separators=(",", ":"))
     checkpoint.write(reader.lake, QUERY, GENERATION, 1, checkpoint.OffsetRange([end], [end]), is_committed=True)
 
-    assert reader.drain() == [(next_one - 1, 3)]
+    assert reader.drain() == ([(next_one - 1, 3)] if next_one <= 3 else [])
     assert reader.drain() == []
 
 
@@ -187,14 +196,25 @@ def test_a_version_that_the_log_has_lost_ends_no_stream_in_silence(reader: Reade
     assert reader.drain() == [(0, 3)], "who reads the batch says what is lost"
 
 
-def test_a_table_that_was_put_back_is_noticed(reader: Reader) -> None:
+@pytest.mark.parametrize("is_staying", [False, True], ids=["by a run that ends", "by one that stays"])
+def test_a_table_that_was_put_back_is_noticed(reader: Reader, is_staying: bool) -> None:
     for _ in range(3):
         reader.write()
     reader.drain()
     for version in (2, 3):
         entry(reader.lake, version).unlink()
+    query = reader.start() if is_staying else reader.begin_to_drain()
     with pytest.raises(StreamingQueryException, match="TABLE_PUT_BACK"):
-        reader.drain()
+        query.awaitTermination(AWAIT_SECONDS)
+
+
+def test_a_run_that_ends_reads_what_was_there_when_it_began(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta, "MOST_FILES_A_BATCH", 3)
+    for files in (3, 1, 1):
+        reader.write(files)
+    reader.then = partial(reader.write, 1)
+    assert reader.drain() == [(-1, 1), (1, 3)], "the second batch has room for what came with the first"
+    assert reader.drain() == [(3, 4)]
 
 
 def test_a_log_without_its_beginning_is_read_from_its_newest_version(reader: Reader) -> None:

@@ -10,7 +10,7 @@ from drills.guards import GUARDS, Guard
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_a_guard_is_in_the_code_once_and_its_tests_are_there(guard: Guard) -> None:
-    code = (PROJECT / "jobs" / "customer_activity" / guard.file).read_text(encoding="utf-8")
+    code = guard.path(PROJECT).read_text(encoding="utf-8")
     assert code.count(guard.code) == 1
     assert guard.without != guard.code
     assert (PROJECT / guard.tests[0]).is_file()
