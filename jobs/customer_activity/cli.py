@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from customer_activity import settings, shown, topology
+from customer_activity import settings, shown, topology, unforeseen
 from customer_activity.commands import extras
 from customer_activity.engine import logs
 from customer_activity.errors import EXIT_CHECK_FAILED, EXIT_OK, ActivityError
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except typer.Abort:
         sys.exit(130)
-    except Exception as error:  # noqa: BLE001 - told in full, and without what the data could command
+    except Exception as error:  # noqa: BLE001 - told without its words, which may hold a record
         # Usage errors (wrong option, wrong value) render themselves and carry their exit code.
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             error.show()
@@ -137,6 +137,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if logs.is_json():
             logs.tell_end(error, EXIT_CHECK_FAILED)
         else:
-            console.err.print(shown.stack(error), highlight=False, soft_wrap=True)
+            console.err.print(unforeseen.stack(error), highlight=False, soft_wrap=True)
         sys.exit(EXIT_CHECK_FAILED)
     sys.exit(code if isinstance(code, int) else EXIT_OK)

@@ -11,7 +11,6 @@ DAGs never import the product: `dags/activity_dags/shown.py` has the same rule, 
 from __future__ import annotations
 
 import re
-import traceback
 import unicodedata
 from collections.abc import Callable
 
@@ -40,16 +39,6 @@ def message(what: str, remedy: str) -> str:
     said = "\n  ".join(lines(what).split("\n"))
     do = "\n    ".join(lines(remedy).split("\n"))
     return f"{said}{REMEDY}{do}" if remedy else said
-
-
-def stack(error: BaseException) -> str:
-    """Return an exception's stack trace; further lines of what exceptions say are indented, as in `message`."""
-    parts = (lines(part).rstrip("\n").split("\n") for part in traceback.format_exception(error))
-    return "\n".join(
-        line if not number or line[:1] in ("", " ", "\t") else f"    {line}"
-        for part in parts
-        for number, line in enumerate(part)
-    )
 
 
 def json_text(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import socket
@@ -120,7 +121,7 @@ def test_what_cannot_be_read_any_more_is_not_ready(settings: Settings, caplog: p
         looked.show(look(settings))
         assert scraped.ask(settings, "/readyz")[0] == 200
         for _ in range(3):
-            looked.show(OSError("the disk is gone"))
+            looked.show(OSError(errno.EIO, "the disk is gone"))
             scraped.get(settings, "/livez")
     told = [record.message for record in caplog.records if "the disk is gone" in record.message]
     assert len(told) == 1, "once, however often somebody asks"
@@ -143,7 +144,7 @@ def test_a_look_that_took_long_is_good_until_the_next_one_has_ended(settings: Se
 
 def test_nothing_is_known_before_the_first_look(settings: Settings) -> None:
     looked = Looked(look(settings))
-    looked.show(OSError("the disk is gone"))
+    looked.show(OSError(errno.EIO, "the disk is gone"))
     with driving(settings, looked):
         assert scraped.ask(settings, "/readyz")[0] == 503
         assert scraped.ask(settings, "/livez")[0] == 200

@@ -49,18 +49,3 @@ def test_json_reads_as_the_same_data() -> None:
 def test_an_error_has_one_line_that_begins_at_the_margin() -> None:
     assert shown.message("a\nb", "c\nd") == "a\n  b\n  → c\n    d"
     assert shown.message("a", "") == "a"
-
-
-def test_a_stack_trace_keeps_its_form() -> None:
-    def fail() -> None:
-        try:
-            json.loads("{")
-        except ValueError as error:
-            raise RuntimeError("first\nerror: forged\x1b[2J") from error
-
-    with pytest.raises(RuntimeError) as raised:
-        fail()
-    lines = shown.stack(raised.value).splitlines()
-    assert lines[0] == "Traceback (most recent call last):"
-    assert lines[-2:] == ["RuntimeError: first", "    error: forged\\x1b[2J"]
-    assert any(line.startswith("json.decoder.JSONDecodeError") for line in lines)

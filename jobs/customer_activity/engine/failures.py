@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from traceback import extract_tb
 
-from pyspark.errors import PySparkException
-
-from customer_activity import topology
+from customer_activity import topology, unforeseen
 from customer_activity.engine import loss
 from customer_activity.engine.logs import log
 from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, LeaseLost, OffsetsLost, TransientError
@@ -63,17 +59,9 @@ def explain(
         return fault
     log.error("%s failed", query, exc_info=cause or error, extra={"query": query})
     return TransientError(
-        f"{query} stopped: {_kind(cause or error)}",
-        remedy="start again: it resumes where it stopped; the driver's log has the error's own words",
+        f"{query} stopped: {unforeseen.kind(cause or error)}",
+        remedy="start again: it resumes where it stopped; the driver's log has the stack trace",
     )
-
-
-def _kind(error: BaseException) -> str:
-    """Say which error nobody foresaw, and where. Its own words may hold a row, and this goes to pages and lineage."""
-    condition = error.getCondition() if isinstance(error, PySparkException) else None
-    places = [frame for frame in extract_tb(error.__traceback__) if __package__.partition(".")[0] in frame.filename]
-    where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
-    return f"{condition or type(error).__name__}{where}"
 
 
 def of_feed(query: str, text: str) -> ActivityError | None:

@@ -2,7 +2,7 @@
 
 An event is one line, with nothing in it that commands a terminal or forges another line; times are UTC. What an event
 has besides its words goes into `extra` of the call, by the names of FIELDS: text leaves it out, JSON has it as fields.
-No event has a payload: no record, no row, no key.
+No event has a payload: no record, no row, no key; of errors that nobody foresaw not even the words (`unforeseen`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
-from customer_activity import shown
+from customer_activity import shown, unforeseen
 from customer_activity.errors import ActivityError
 
 log = logging.getLogger("customer_activity")
@@ -68,7 +68,7 @@ class Lines(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
         """Write the stack trace in lines of its own."""
-        return shown.stack(ei[1])
+        return unforeseen.stack(ei[1])
 
 
 class Objects(JsonFormatter):
@@ -91,7 +91,7 @@ class Objects(JsonFormatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
         """Return the stack trace as one text."""
-        return shown.stack(ei[1])
+        return unforeseen.stack(ei[1])
 
 
 def _harmless(value: Any) -> Any:
@@ -129,7 +129,7 @@ def configure_logging(log_format: str = TEXT, level: int = logging.INFO) -> None
     for chatty in ("py4j", "pyspark", "openlineage"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     logging.captureWarnings(log_format == JSON)
-    threading.excepthook = _tell_thread if log_format == JSON else threading.__excepthook__
+    threading.excepthook = _tell_thread
 
 
 def is_json() -> bool:

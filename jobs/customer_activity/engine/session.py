@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from customer_activity.engine import clusters, logs
@@ -107,6 +108,8 @@ OPTIMISE_LATER = (
 # An archive that set-up made of the classes as a JVM has them in memory, read and verified already. A JVM leaves one
 # of other jars alone; being told so at every start helps nobody.
 CLASS_ARCHIVE_OPTIONS = " -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
+# Where pyspark itself logs what an exception says, which may be a value that it could not cast.
+OWN_LOGS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 LOG4J = Path(__file__).with_name("log4j2.properties")
 LOG4J_JSON = LOG4J.with_name("log4j2-json.properties")  # on top of it
 
@@ -211,6 +214,8 @@ def start(settings: Settings, name: str = "") -> SparkSession:
             f"Spark does not start on {settings.spark_master}; it says why above",
             remedy="see that this master runs and has room, and that ACTIVITY_SPARK_MASTER is right; then try again",
         ) from None
+    for logger in OWN_LOGS:
+        PySparkLogger.getLogger(logger).disabled = True
     hadoop = jvm.hadoop_settings(spark)
     for key in COPIED_KEYS:
         hadoop.unset(key)

@@ -28,7 +28,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from customer_activity import topology
+from customer_activity import topology, unforeseen
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import TABLES
@@ -250,7 +250,7 @@ def tend(
         removed = vacuum(lake, table, failpoint=failpoint, promised=promised)
         return Tended(table.label, files_before, bytes_before, *size(lake, table), *removed[:2], tuple(removed.behind))
     except FAULTS as error:
-        return Tended(table.label, error=f"{type(error).__name__}: {error}")
+        return Tended(table.label, error=unforeseen.brief(error))
 
 
 def size(lake: str, table: Table) -> tuple[int, int]:

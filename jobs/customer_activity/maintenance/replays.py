@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from customer_activity import topology
+from customer_activity import topology, unforeseen
 from customer_activity.contracts import RULES
 from customer_activity.engine.logs import log
 from customer_activity.engine.queries import RunningQuery, paused
@@ -93,7 +93,7 @@ class Replays:
             except ActivityError as fault:
                 requests.refuse(run_dir, REPLAY, request.id, fault)
             except Exception as error:  # noqa: BLE001 - a replay that fails is no reason to end the streams
-                kind = type(error).__name__  # its words may be of a record
+                kind = unforeseen.kind(error)
                 log.error("a replay failed: %s", kind)
                 failed = TerminalError(f"the replay failed: {kind}", remedy="stop the streams, and replay without them")
                 requests.refuse(run_dir, REPLAY, request.id, failed)

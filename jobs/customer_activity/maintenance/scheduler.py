@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from customer_activity import topology
+from customer_activity import topology, unforeseen
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import TABLES
 from customer_activity.engine.logs import keep_log_short, log
@@ -197,7 +197,7 @@ class Scheduler:
 
 def _later(table: Table, error: Exception) -> None:
     extra = {"table": table.label}
-    log.warning("%s: maintenance failed, tried again later: %s", table.label, error, extra=extra)
+    log.warning("%s: maintenance failed, tried again later: %s", table.label, unforeseen.brief(error), extra=extra)
 
 
 def writers_of(running: Sequence[RunningQuery]) -> dict[Table, list[RunningQuery]]:

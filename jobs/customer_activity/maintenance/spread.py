@@ -25,12 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from customer_activity import unforeseen
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import TABLES
 from customer_activity.engine import executors, placement, reach
 from customer_activity.engine.logs import log
 from customer_activity.engine.queries import RunningQuery, paused
-from customer_activity.errors import ActivityError, TransientError
+from customer_activity.errors import TransientError
 from customer_activity.lake import commits, jvm
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.lake.failpoints import FailPoint, nowhere
@@ -203,7 +204,7 @@ class Rewriting:
             log.info("%s: compacted on executors, %d files", table.label, done.result(), extra=extra)
             return
         self.rests_until = time.monotonic() + RETRY_SECONDS
-        said = error if isinstance(error, ActivityError) else type(error).__name__  # Java's words may be very many
+        said = unforeseen.brief(error)
         extra = {"table": table.label}
         log.warning("%s: compaction on executors failed, tried again later: %s", table.label, said, extra=extra)
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from customer_activity import unforeseen
 from customer_activity.metrics.looks import Look
 
 EVERY_SECONDS = 10.0  # from the begin of a look to that of the next, at least
@@ -91,7 +92,7 @@ class Paced:
         try:
             found = self.take()
         except Exception as error:  # noqa: BLE001 - whatever it is, the streams go on, and the next look may find more
-            fault = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+            fault = unforeseen.brief(error)
             if fault != self.fault:
                 log.warning("metrics could not be read, tried again later: %s", fault)
             self.fault = fault

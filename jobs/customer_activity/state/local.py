@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from customer_activity import unforeseen
 from customer_activity.catalog import Table
 from customer_activity.errors import ActivityError, ForeignCommit, IndexDamaged
 from customer_activity.lake import deltalog, feeds, holds
@@ -176,7 +177,8 @@ class LocalState:
         if running.error is not None:
             self.not_before = time.monotonic() + AGAIN_SECONDS
             log.warning(
-                "the local state of %s has not caught up, and is tried again later: %s", self.name, running.error
+                "the local state of %s has not caught up, and is tried again later: %s",
+                *(self.name, unforeseen.brief(running.error)),
             )
         return False
 

@@ -1,0 +1,100 @@
+"""Errors that nobody foresaw: which kind, and where, and none of their own words.
+
+A library's words may hold what it could not take: Arrow names the value that it cannot convert, Spark the text that it
+cannot cast, a parser the line that it read. So they are left out of whatever is logged, printed or sent. What is told
+in full are errors whose words cannot come from a record: our own, the operating system's, and those of clients.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from customer_activity import shown
+from customer_activity.errors import ActivityError
+
+PACKAGE = __name__.partition(".")[0]
+CLIENTS = ("botocore.", "cimpl.")  # of S3 and of Kafka: hosts, objects, topics
+OF_CODE = (AttributeError, ImportError, MemoryError, NameError, RecursionError)
+JAVA_CLASS = re.compile(r"(?:Caused by: |: |^)((?:[a-z]\w*\.)+[\w$]+)(?=:|$)")
+JAVA_FRAME = re.compile(r"\s+at [\w.$/<>@]+\([\w.$: ]+\)$")
+JAVA_FRAMES = 5  # of each exception
+BECAUSE = "\nThe above exception was the direct cause of the following exception:\n"
+MEANWHILE = "\nDuring handling of the above exception, another exception occurred:\n"
+
+
+def brief(error: BaseException) -> str:
+    """Say what an error says where that cannot come from a record, else which kind it is, and where it came up."""
+    words = _words(error)
+    return (
+        kind(error) if not words else words if isinstance(error, ActivityError) else f"{type(error).__name__}: {words}"
+    )
+
+
+def kind(error: BaseException) -> str:
+    """Say which kind of error it is, and where in our code it came up."""
+    places = [frame for frame in traceback.extract_tb(error.__traceback__) if PACKAGE in frame.filename]
+    where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
+    return f"{_condition(error) or type(error).__name__}{where}"
+
+
+def stack(error: BaseException) -> str:
+    """Return an error's stack trace with those before it, as text whose further lines are indented."""
+    return "\n".join(_lines(error, set()))
+
+
+def _lines(error: BaseException, seen: set[int]) -> Iterator[str]:
+    seen.add(id(error))
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None and id(before) not in seen:
+        yield from _lines(before, seen)
+        yield from (BECAUSE if error.__cause__ is not None else MEANWHILE).split("\n")
+    if error.__traceback__ is not None:
+        yield "Traceback (most recent call last):"
+        yield from shown.lines("".join(traceback.format_tb(error.__traceback__))).rstrip("\n").split("\n")
+    of = type(error)
+    name = of.__qualname__ if of.__module__ == "builtins" else f"{of.__module__}.{of.__qualname__}"
+    first, *more = shown.lines(": ".join(filter(None, (name, _words(error))))).split("\n")
+    yield first
+    yield from (f"    {line}" for line in (*more, *_java(error)))
+
+
+def _words(error: BaseException) -> str:
+    """Return what an error says where that cannot come from a record."""
+    is_of_system = isinstance(error, OSError) and error.errno is not None
+    if is_of_system or isinstance(error, ActivityError) or _is_told(error):
+        return str(error)
+    return _condition(error)
+
+
+def _is_told(error: BaseException) -> bool:
+    return type(error) in OF_CODE or f"{type(error).__module__}.".startswith(CLIENTS)
+
+
+def _condition(error: BaseException) -> str:
+    """Return how Spark names what went wrong, such as CAST_INVALID_INPUT; empty where it does not."""
+    condition: Any = getattr(error, "getCondition", None)
+    with suppress(Exception):  # it asks a JVM that may be gone
+        return str(condition() or "") if condition is not None else ""
+    return ""
+
+
+def _java(error: BaseException) -> Iterator[str]:
+    """Yield which exceptions of Java an error stands for, and where they came up."""
+    text = ""
+    with suppress(Exception):  # likewise
+        if type(error).__module__.startswith(("py4j.", "pyspark.")):
+            text = str(getattr(error, "_stackTrace", "") or error)
+    frames = JAVA_FRAMES
+    for number, line in enumerate(text.splitlines()):
+        found = JAVA_CLASS.match(line) if number <= 1 or line.startswith("Caused by: ") else None
+        if found is not None:
+            frames = 0
+            yield found[0].removeprefix(": ")
+        elif frames < JAVA_FRAMES and JAVA_FRAME.match(line):
+            frames += 1
+            yield f"    {line.strip()}"
