@@ -15,7 +15,7 @@ import pytest
 from customer_activity import application, topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import session
-from customer_activity.inspection import doctor, status, switched_off, topics
+from customer_activity.inspection import doctor, status, switched_off, tables, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.kafka import topics as broker_topics
 from customer_activity.lake import delta
@@ -25,6 +25,7 @@ from customer_activity.lease.lease import AT_WORK_SECONDS, Lease
 from customer_activity.metrics import families
 from customer_activity.metrics.looks import Looking
 from customer_activity.settings import Settings
+from customer_activity.storage import s3
 from customer_activity.terminal import screens
 from support.inspected import NOON, catch_up, delta_offset, text, write_batch, write_times
 
@@ -155,6 +156,31 @@ def test_a_stream_that_a_driver_of_other_settings_runs_is_not_off(
     at = time.time() - seconds
     os.utime(Path(settings.lake, "_locks", "masked.1"), (at, at))
     assert bool(switched_off.idle(settings)) is is_told
+
+
+def test_a_driver_that_takes_a_stream_over_meanwhile_is_at_work(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked_was_on(settings)
+    monkeypatch.setattr(epochs.Files, "newest", lambda _: {"masked": 7})  # whose file is gone by now
+    Path(settings.lake, "_locks").mkdir()
+    assert switched_off.idle(settings) == []
+
+
+@pytest.mark.usefixtures("s3_server")
+def test_on_s3_it_is_the_same(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "open_table", lambda *_: None)  # delta-rs waits for a server of its own process
+    on_s3 = settings.model_copy(update={"lake": "s3a://lake/prefix"})
+    s3.client().create_bucket(Bucket="lake")
+    assert switched_off.idle(on_s3) == []
+    topology.switch_on([], ["mask_key_file"])
+    with Lease(ProcessLock, on_s3.lake, ["masked"]):
+        topology.switch_on([], [])
+        key = f"prefix/{Table.ACTIVITY_MASKED.value}/_delta_log/{0:020}.json"
+        s3.client().put_object(Bucket="lake", Key=key, Body=b"{}")
+        assert [each.what for each in switched_off.left(on_s3)] == [MASKED]
+        assert switched_off.idle(on_s3) == []
+    assert [each.what for each in switched_off.idle(on_s3)] == [MASKED]
 
 
 def test_status_tells_how_far_behind_it_is(settings: Settings, kafka: dict[str, Topic]) -> None:

@@ -208,9 +208,16 @@ def at_work(lake: str, queries: Iterable[str]) -> set[str]:
         OSError, ActivityError: the lake's storage does not answer.
     """
     place = epochs.of(lake, ProcessLock)
-    newest = place.newest()
-    said = {query: place.read(query, newest[query]) for query in queries if query in newest}
-    return {query for query, (text, silent) in said.items() if text != GIVEN_BACK and silent <= AT_WORK_SECONDS}
+    newest, found = place.newest(), set()
+    for query in queries:
+        if query in newest:
+            try:
+                text, silent = place.read(query, newest[query])
+            except FileNotFoundError:  # another driver has just taken it over
+                text, silent = LOCKED, 0.0
+            if text != GIVEN_BACK and silent <= AT_WORK_SECONDS:
+                found.add(query)
+    return found
 
 
 def refuse_running(lake: str, query: str) -> None:
