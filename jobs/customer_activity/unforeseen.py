@@ -2,7 +2,8 @@
 
 A library's words may hold what it could not take: Arrow names the value that it cannot convert, Spark the text that it
 cannot cast, a parser the line that it read. So they are left out of whatever is logged, printed or sent. What is told
-in full are errors whose words cannot come from a record: our own, the operating system's, and those of clients.
+in full are errors whose words cannot come from a record: our own, the operating system's, those of clients, and what
+DuckDB says of a statement.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from customer_activity.errors import ActivityError
 
 PACKAGE = __name__.partition(".")[0]
 CLIENTS = ("botocore.", "cimpl.")  # of S3 and of Kafka: hosts, objects, topics
+OF_STATEMENTS = ("_duckdb.BinderException", "_duckdb.CatalogException", "_duckdb.ParserException")  # of rules' SQL
 OF_CODE = (AttributeError, ImportError, MemoryError, NameError, RecursionError)
 JAVA_CLASS = re.compile(r"(?:Caused by: |: |^)((?:[a-z]\w*\.)+[\w$]+)(?=:|$)")
 JAVA_FRAME = re.compile(r"\s+at [\w.$/<>@]+\([\w.$: ]+\)$")
@@ -72,7 +74,8 @@ def _words(error: BaseException) -> str:
 
 
 def _is_told(error: BaseException) -> bool:
-    return type(error) in OF_CODE or f"{type(error).__module__}.".startswith(CLIENTS)
+    name = f"{type(error).__module__}.{type(error).__qualname__}"
+    return type(error) in OF_CODE or name in OF_STATEMENTS or name.startswith(CLIENTS)
 
 
 def _condition(error: BaseException) -> str:

@@ -131,6 +131,7 @@ def test_what_a_record_may_have_brought_is_left_out(fails: Callable[[], None], k
         pytest.param(OSError(errno.ENOSPC, "No space left", "/lake"), "[Errno 28] No space left: '/lake'", id="system"),
         pytest.param(KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), "_ALL_BROKERS_DOWN", id="Kafka's"),
         pytest.param(AttributeError("'Table' has no attribute 'x'"), "'Table' has no attribute 'x'", id="of code"),
+        pytest.param(duckdb.CatalogException("no table nope"), "CatalogException: no table nope", id="of a statement"),
     ],
 )
 def test_what_cannot_come_from_a_record_is_told(error: Exception, words: str) -> None:

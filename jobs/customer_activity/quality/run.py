@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from customer_activity import topology
+from customer_activity import topology, unforeseen
 from customer_activity.engine import gate
 from customer_activity.errors import ActivityError, JudgingBusy, SettingsError
 from customer_activity.lake import corrections
@@ -178,7 +178,7 @@ def _judged(
         except ActivityError:  # a rule is not as it should be: that is no finding about the data
             raise
         except duckdb.Error as error:
-            judged = {rule: _error(f"DuckDB: {type(error).__name__}: {_first_line(error)}") for rule in rules}
+            judged = {rule: _error(f"DuckDB: {_first_line(error)}") for rule in rules}
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and it is no pass
             judged = {rule: _error(f"Great Expectations: {type(error).__name__}") for rule in rules}
         seconds = (time.monotonic() - started) / len(rules)
@@ -243,7 +243,7 @@ def _error(found: str) -> Judged:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200]
+    return unforeseen.brief(error).splitlines()[0][:200]
 
 
 @contextmanager
