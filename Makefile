@@ -15,7 +15,7 @@ run: setup ## set up and run the main job: broker, Airflow, streams and 1.47 mil
 
 test: setup ## set up and pass the tests: unit, component, spark, integration, a drill, and those of the DAGs
 	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow --durations 25
-	.venv/bin/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25
+	.venv/bin/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25
 
 end-to-end: setup ## start Airflow and the streams, kill the driver, and see it started again (some minutes)
 	.venv/bin/pytest tests/end_to_end --durations 25

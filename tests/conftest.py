@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark each test with its layer, leave out what is nightly unless it is asked for, and have long files first.
 
     `--dist loadfile --no-loadscope-reorder` hands out files in this order, each to the process that is through first:
-    the last ones are of milliseconds, so that both processes end together. A file stays in one process, whose broker
+    the last ones are of milliseconds, so that all processes end together. A file stays in one process, whose broker
     and Spark session all its files share. What is not noted comes after what is, layer by layer.
     """
     for item in items:
