@@ -4,7 +4,8 @@
 
 The other is a checkout of another commit in which `make setup` has run (`git worktree add --detach ../other COMMIT`).
 With `--streams daily,alerts` these optional streams run in this one's, and `.` as the other tells what they cost. With
-`--told` this one's records have traces, its logs are JSON and lineage is told, and the other's are not.
+`--told` this one's records have traces, its logs are JSON, lineage is told and metrics are served, and the other's are
+not; whoever wants what scraping costs in it scrapes port 9464 meanwhile.
 Each run is a process of that checkout's own environment, with its own scenarios; which of the two comes first changes
 from run to run, so that a machine that becomes slower favours neither. Said at the end: for each figure the median of
 both, and of the ratios of each pair their median and spread; all of it is in <out>/beside.json after each pair.
@@ -125,7 +126,7 @@ def main(
     runs: Annotated[int, typer.Option(min=1, help="Pairs of each measurement.")] = 5,
     only: Annotated[list[str] | None, typer.Option(help=f"There are: {', '.join(MEASUREMENTS)}.")] = None,
     streams: Annotated[str, typer.Option(help="Optional streams that run in this checkout's runs.")] = "",
-    told: Annotated[bool, typer.Option("--told", help="Traces, logs as JSON and lineage in this checkout's.")] = False,
+    told: Annotated[bool, typer.Option("--told", help="Traces, JSON logs, lineage and metrics in this one's.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of results, logs and data.")] = TREE / "var" / "beside",
 ) -> None:
     """Measure both checkouts in turn and say the ratios, this one over the other."""
@@ -158,8 +159,10 @@ def variables(streams: str, told: bool) -> dict[str, dict[str, str]]:
     """Return what the runs of both have in their environment besides."""
     found = {"this": {"ACTIVITY_STREAMS": streams}, "other": {"ACTIVITY_STREAMS": ""}}
     if told:
-        found["this"] |= {"ACTIVITY_LOG_FORMAT": "json", "ACTIVITY_LINEAGE": "true", load.TRACED: "1"}
-        found["other"] |= {"ACTIVITY_LOG_FORMAT": "text", "ACTIVITY_LINEAGE": "false", load.TRACED: ""}
+        on = {"ACTIVITY_METRICS": "true", "ACTIVITY_LOG_FORMAT": "json", "ACTIVITY_LINEAGE": "true", load.TRACED: "1"}
+        off = {"ACTIVITY_METRICS": "false", "ACTIVITY_LOG_FORMAT": "text", "ACTIVITY_LINEAGE": "false", load.TRACED: ""}
+        found["this"] |= on
+        found["other"] |= off
     return found
 
 
