@@ -18,7 +18,7 @@ from types import FrameType
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from customer_activity import topology
+from customer_activity import topology, unforeseen
 from customer_activity.engine import heartbeat, loss, reach, session
 from customer_activity.engine.failures import disk_full
 from customer_activity.engine.logs import log
@@ -89,8 +89,7 @@ def run(
     for line in lines(settings):
         log.info("%s", line)
     layout.refuse_others(settings.lake)  # before Spark is started, and once more under the lease
-    for left in switched_off.left(settings):
-        log.warning("%s: %s", left.what, switched_off.remedy([left]), extra={"query": left.spec.name})
+    warn_of_what_is_off(settings)
     topics.check(settings, create=create_topics)
     if words := topics.warning(settings):
         log.warning("%s", words)
@@ -102,6 +101,17 @@ def run(
             host(spark, settings, queries, stopping, available_now=available_now, attended=attended, recorder=recorder)
         finally:
             spark.stop()
+
+
+def warn_of_what_is_off(settings: Settings) -> None:
+    """Say which streams are off that have run before: what they wrote grows old, and its readers cannot tell."""
+    try:
+        found = switched_off.unattended(settings)
+    except (OSError, ActivityError) as error:
+        log.warning("whether streams that are off have run before is unknown: %s", unforeseen.brief(error))
+        return
+    for left in found:
+        log.warning("%s: %s", left.what, switched_off.remedy([left]), extra={"query": left.spec.name})
 
 
 def host(

@@ -3,14 +3,14 @@
 A library's words may hold what it could not take: Arrow names the value that it cannot convert, Spark the text that it
 cannot cast, a parser the line that it read. So they are left out of whatever is logged, printed or sent. What is told
 in full are errors whose words cannot come from a record: our own, the operating system's, those of clients, and what
-DuckDB says of a statement.
+DuckDB says of a statement; and of storage's answers what is of a closed form.
 """
 
 from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,25 @@ from typing import Any
 from customer_activity import shown
 from customer_activity.errors import ActivityError
 
+Work = Callable[[Iterable[Any]], Iterator[Any]]  # on batches of rows, as `mapInArrow` has it
 PACKAGE = __name__.partition(".")[0]
 CLIENTS = ("botocore.", "cimpl.")  # of S3 and of Kafka: hosts, objects, topics
 OF_STATEMENTS = ("_duckdb.BinderException", "_duckdb.CatalogException", "_duckdb.ParserException")  # of rules' SQL
-OF_CODE = (AttributeError, ImportError, MemoryError, NameError, RecursionError)
+OF_CODE = (
+    AttributeError,
+    ImportError,
+    MemoryError,
+    ModuleNotFoundError,
+    NameError,
+    RecursionError,
+    UnboundLocalError,
+)
+# What storage answers, where Arrow and delta-rs put it in words of their own: of a closed form, so no value fits in.
+ANSWERS = re.compile(
+    r"AWS Error [A-Z_]+ during [A-Za-z]+ operation|os error \d{1,3}|curlCode: \d{1,3}|HTTP (?:status )?\d{3}"
+    r"|AccessDenied|ExpiredToken|InvalidAccessKeyId|NoSuchBucket|NoSuchKey|SignatureDoesNotMatch|SlowDown"
+    r"|No such file or directory|Permission denied|error sending request"
+)
 JAVA_CLASS = re.compile(r"(?:Caused by: |: |^)((?:[a-z]\w*\.)+[\w$]+)(?=:|$)")
 JAVA_FRAME = re.compile(r"\s+at [\w.$/<>@]+\([\w.$: ]+\)$")
 JAVA_FRAMES = 5  # of each exception
@@ -42,6 +57,20 @@ def kind(error: BaseException) -> str:
     places = [frame for frame in traceback.extract_tb(error.__traceback__) if PACKAGE in frame.filename]
     where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
     return f"{_condition(error) or type(error).__name__}{where}"
+
+
+def without_words(work: Work) -> Work:
+    """Wrap what Spark's executors run: their logs, and the driver, get the kind of an error that nobody foresaw."""
+
+    def told(batches: Iterable[Any]) -> Iterator[Any]:
+        try:
+            yield from work(batches)
+        except ActivityError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whichever it is: Spark would log its words
+            raise RuntimeError(kind(error)) from None
+
+    return told
 
 
 def stack(error: BaseException) -> str:
@@ -70,7 +99,14 @@ def _words(error: BaseException) -> str:
     is_of_system = isinstance(error, OSError) and error.errno is not None
     if is_of_system or isinstance(error, ActivityError) or _is_told(error):
         return str(error)
-    return _condition(error)
+    return _condition(error) or _answers(error)
+
+
+def _answers(error: BaseException) -> str:
+    """Return what storage answered, as far as an error of Arrow's or delta-rs's tells of it."""
+    if not isinstance(error, OSError) and not type(error).__module__.startswith(("_internal", "deltalake")):
+        return ""
+    return ", ".join(dict.fromkeys(ANSWERS.findall(str(error))))
 
 
 def _is_told(error: BaseException) -> bool:

@@ -72,7 +72,7 @@ def pages(folder: Path, ids: list[str], names: list[str]) -> str:
     suite = Suite(name="gold/customer_activity", rules=tuple(RULES), frames={})
     judged = judge.judge("gold", frame, {rule: expectation_of(rule, {}) for rule in RULES})
     assert {found.outcome for found in judged.values()} <= {Outcome.FAILED, Outcome.ERROR}
-    documents.write(str(folder), "20260301T120000Z-run", AT, {suite: judged})
+    documents.write(str(folder), "20260301T120000Z-0000abcd", AT, {suite: judged})
     found = sorted(folder.rglob("*.html"))
     assert len(found) == 3  # the index, the run, and its suite
     assert all("customer_activity" in path.read_text() for path in found)
@@ -120,7 +120,7 @@ JUDGED = {rule: Judged(Outcome.PASSED, None, "", (), None) for rule in RULES[:2]
 
 
 def run_id(number: int) -> str:
-    return f"2026030{number}T120000Z-run"
+    return f"2026030{number}T120000Z-{number:08x}"
 
 
 def write(folder: Path, number: int) -> None:
@@ -163,9 +163,9 @@ def test_the_pages_of_the_newest_runs_are_kept_and_none_of_former_releases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "KEPT_RUNS", 2)
-    (tmp_path / "validations" / "gold").mkdir(parents=True)
-    (tmp_path / documents.MARK).parent.mkdir(parents=True)
-    (tmp_path / documents.MARK).touch()
+    for former in (f"validations/gold.customer_activity/{run_id(9)}/{run_id(9)}/page.html", "static/styles/docs.css"):
+        (tmp_path / former).parent.mkdir(parents=True)
+        (tmp_path / former).touch()
     (tmp_path / "report.html").write_text("the report", encoding="utf-8")
     for number in (1, 2, 3):
         write(tmp_path, number)
@@ -174,11 +174,27 @@ def test_the_pages_of_the_newest_runs_are_kept_and_none_of_former_releases(
     assert len(reached(tmp_path)) == 5
 
 
-def test_folders_of_somebody_else_stay(tmp_path: Path) -> None:
-    for name in documents.FORMER:
-        (tmp_path / name / "theirs").mkdir(parents=True)
-    write(tmp_path, 1)
-    assert all((tmp_path / name / "theirs").is_dir() for name in documents.FORMER)
+THEIRS = (
+    "runs/2024-01-03_train/model.bin",
+    "runs/exp-001/index.html",
+    "runs/.gitkeep",
+    "validations/orders/20240103T000000Z-run/1/page.html",
+    "static/styles/data_docs_default_styles.css",
+)
+
+
+def test_folders_of_somebody_else_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "KEPT_RUNS", 1)
+    former = f"validations/gold.customer_activity/{run_id(9)}/{run_id(9)}/page.html"
+    for name in (*THEIRS, former):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for number in (1, 2):
+        write(tmp_path, number)
+    assert [name for name in THEIRS if not (tmp_path / name).exists()] == []
+    assert not (tmp_path / former).exists()
+    assert {path.name for path in (tmp_path / "runs").glob("2026*")} == {run_id(2)}
+    assert len(reached(tmp_path)) == 3
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"\xff", b'[{"run": 1}]'])
@@ -223,7 +239,7 @@ def test_a_bucket_has_the_same_pages_as_what_they_are(s3_server: str, monkeypatc
     monkeypatch.setattr(documents, "KEPT_RUNS", 2)
     store = s3.client()
     store.create_bucket(Bucket="pages")
-    for former in ("validations/gold/former.html", documents.MARK):
+    for former in (f"validations/gold/{run_id(9)}/1/former.html", "static/styles/docs.css"):
         store.put_object(Bucket="pages", Key=f"quality/{former}", Body=b"former")
     for number in (1, 2, 3):
         index = documents.write("s3a://pages/quality", run_id(number), AT, {SUITE: JUDGED})

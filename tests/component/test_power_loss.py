@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -96,7 +97,7 @@ def test_what_a_correction_commits_is_brought_to_the_disk(lake: str, settled: li
 
 def test_small_files_of_ours_are_whole_after_a_loss_of_power(tmp_path: Path, settled: list[str]) -> None:
     filesystem.write_whole(str(tmp_path / "gate.json"), b"{}")
-    assert settled == ["gate.json.draft"]
+    assert [re.sub(r"\.[0-9a-f]{32}\.", ".", name) for name in settled] == ["gate.json.draft"]
 
 
 def test_an_entry_that_was_cut_off_is_named_with_the_file_to_remove(lake: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from customer_activity import application, topology
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table, lock_path, table_path
 from customer_activity.engine import session
+from customer_activity.errors import StorageUnavailable
 from customer_activity.inspection import doctor, status, switched_off, tables, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.kafka import topics as broker_topics
@@ -29,6 +32,13 @@ from customer_activity.storage import s3
 from customer_activity.terminal import screens
 from support.inspected import NOON, catch_up, delta_offset, text, write_batch, write_times
 
+HOLD = """
+import fcntl, sys
+with open(sys.argv[1], "a") as lock:
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 MASKED = "masked is off and no longer updates gold.customer_activity_masked"
 
 EVENT_TIME = "ops.watermarks, silver.timed_purchases, ops.reprocessed_purchases"
@@ -158,6 +168,20 @@ def test_a_stream_that_a_driver_of_other_settings_runs_is_not_off(
     assert bool(switched_off.idle(settings)) is is_told
 
 
+def test_a_driver_that_starts_tells_nothing_of_streams_that_another_runs(settings: Settings) -> None:
+    """One that has stopped a moment ago is told: to start without a key at once is how it comes about."""
+    masked_was_on(settings)
+    lock = Path(lock_path(settings.lake, "masked"))
+    lock.parent.mkdir()
+    command = [sys.executable, "-c", HOLD, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b"held\n"
+        assert switched_off.unattended(settings) == []
+        driver.communicate()
+    assert [each.spec.name for each in switched_off.unattended(settings)] == ["masked"]
+
+
 def test_a_driver_that_takes_a_stream_over_meanwhile_is_at_work(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +205,9 @@ def test_on_s3_it_is_the_same(settings: Settings, monkeypatch: pytest.MonkeyPatc
         assert [each.what for each in switched_off.left(on_s3)] == [MASKED]
         assert switched_off.idle(on_s3) == []
     assert [each.what for each in switched_off.idle(on_s3)] == [MASKED]
+    assert [each.what for each in switched_off.unattended(on_s3)] == [MASKED]
+    monkeypatch.setattr(epochs.Objects, "newest", lambda _: {"masked": 7})  # whose object is gone by now
+    assert switched_off.idle(on_s3) == []
 
 
 def test_status_tells_how_far_behind_it_is(settings: Settings, kafka: dict[str, Topic]) -> None:
@@ -208,6 +235,34 @@ def test_what_is_off_and_has_read_everything_is_not_behind(settings: Settings, k
     write_times(settings, Table.ACTIVITY_CHANGES, 2)
     (off,) = status.report(settings).off
     assert (off.lag_versions, off.freshness_seconds) == (1, 100)
+
+
+def test_what_reads_a_stream_that_is_off_and_behind_is_behind_too(settings: Settings, kafka: dict[str, Topic]) -> None:
+    topology.switch_on(["daily"])
+    catch_up(settings, kafka)
+    topology.switch_on([])
+    found = {off.query: (off.lag_versions, off.freshness_seconds) for off in status.report(settings).off}
+    assert found == {"event_time": (0, 0), "daily": (0, 0)}
+    write_times(settings, Table.PURCHASES, 1)
+    found = {off.query: (off.lag_versions, off.freshness_seconds) for off in status.report(settings).off}
+    assert found["event_time"] == (1, 100)
+    assert found["daily"][0] == 0, "it has read what event_time has written"
+    assert found["daily"][1] != 0
+
+
+@pytest.mark.parametrize("error", [OSError("cannot list"), StorageUnavailable("S3 is away", remedy="wait")])
+def test_where_it_cannot_be_known_the_rest_is_told(
+    settings: Settings, kafka: dict[str, Topic], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    catch_up(settings, kafka)
+    monkeypatch.setattr(switched_off, "left", fails)
+    report = status.report(settings)
+    assert [note for note in report.notes if note.startswith("whether streams that are off have run before is unknown")]
+    assert report.queries
+    application.warn_of_what_is_off(settings)
 
 
 def test_it_has_a_state_and_an_age_in_the_metrics(settings: Settings, kafka: dict[str, Topic]) -> None:

@@ -1,4 +1,4 @@
-"""All optional streams of one deployment: killed while they run side by side, each is right and doubles nothing."""
+"""All optional streams of one deployment, side by side: killed among them, each is right and doubles nothing."""
 
 from __future__ import annotations
 
@@ -38,26 +38,32 @@ PLACES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def nothing_optional_afterwards() -> Iterator[None]:
+    yield
+    topology.switch_on([])
+
+
 @pytest.fixture
-def everything(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+def everything(settings: Settings, tmp_path: Path) -> Settings:
     """Return settings with all optional streams on that need no key, their topics, and rules of the test's own."""
     names = [spec.name for spec in topology.optional() if spec.name not in KEYED]
     topology.switch_on(names)
     topics.check(settings, create=True)
     rules = tmp_path / "rules.yaml"
     rules.write_text(json.dumps({"rules": [LARGE], "default": ROUTES[1]}), encoding="utf-8")
-    yield settings.model_copy(
+    return settings.model_copy(
         update={
             "streams": ",".join(names),
             "routing_rules": rules,
             "fail_points": True,
+            "merge_seconds": 1.0,
             "grace_hours": 6.0,
             "max_bad_share": 1.0,
             "alert_window_amount": 7,
             "alert_grace_minutes": 600.0,
         }
     )
-    topology.switch_on([])
 
 
 def paid(bought: Record) -> Iterator[Record]:
@@ -82,7 +88,7 @@ def test_a_driver_that_is_killed_harms_none_of_them(spark: SparkSession, everyth
     drain(spark, everything)
     send(everything, *records[half:])
     topology.switch_on(everything.streams.split(","))
-    killed(everything, place)
+    killed(everything, place, side_by_side=True)
     drain(spark, everything)
     assert differences(everything) == {}
     assert {each.table.label for each in others() if not rows(everything, each.table)} == ON_REQUEST

@@ -48,6 +48,7 @@ def test_a_publisher_that_lost_its_change_feed_is_healed(
     assert_verified(settings)
 
 
+@pytest.mark.nightly
 def test_a_row_goes_out_when_the_topic_takes_larger_ones(spark: SparkSession, settings: Settings) -> None:
     send(settings, profile("C-1"), profile("C-2", address="x" * 1_100_000), message_max_bytes=2_000_000)
     drain(spark, settings)

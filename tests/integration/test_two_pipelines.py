@@ -72,7 +72,14 @@ def test_their_publishers_do_not_end_each_other(both: tuple[Settings, Settings])
     assert (view(shop), view(orders)) == ([("C-1", {})] * 2, [("C-2", {})] * 2)
 
 
-@pytest.mark.parametrize("taken", [("view_topic", "progress_topic"), ("view_topic",), ("progress_topic",)])
+@pytest.mark.parametrize(
+    "taken",
+    [
+        ("view_topic", "progress_topic"),
+        pytest.param(("view_topic",), marks=pytest.mark.nightly),
+        pytest.param(("progress_topic",), marks=pytest.mark.nightly),
+    ],
+)
 def test_one_that_is_set_to_topics_of_the_other_is_refused_and_does_it_no_harm(
     both: tuple[Settings, Settings], taken: tuple[str, ...]
 ) -> None:

@@ -203,7 +203,7 @@ def test_what_a_slow_partition_brings_for_a_closed_session_is_listed(sessions: P
     assert_right(sessions)
 
 
-@pytest.mark.parametrize("cuts", [1, pytest.param(4, marks=nightly), 25])
+@pytest.mark.parametrize("cuts", [1, 4, pytest.param(25, marks=nightly)])
 def test_a_final_session_stays_whatever_the_batches(sessions: Pipeline, cuts: int) -> None:
     records = world(11)
     size = -(-len(records) // cuts)

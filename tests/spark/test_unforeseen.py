@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity import unforeseen
-from customer_activity.engine import session
+from customer_activity.engine import executors, session
 
 JANE = "Jane Secretname"
 
@@ -26,6 +26,14 @@ def by_a_worker(spark: SparkSession) -> None:
             yield each
 
     spark.range(1).mapInArrow(fail, "id long").collect()
+
+
+def by_an_executor(spark: SparkSession) -> None:
+    def fail(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pa.array([JANE]).cast(pa.int64())
+        yield executors.report({})
+
+    executors.run(spark, 2, fail, lambda *_: None)
 
 
 def by_java(spark: SparkSession) -> None:
@@ -53,3 +61,9 @@ def test_a_value_that_spark_cannot_take_is_not_told(
     assert all(kind in stack for kind in kinds)
     assert f"in {fails.__name__}" in stack
     assert said == []
+
+
+def test_an_executor_tells_the_driver_and_its_own_log_the_kind_alone(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match=r"RuntimeError: ArrowInvalid") as raised:
+        by_an_executor(spark)
+    assert "Secretname" not in str(raised.value)

@@ -258,7 +258,13 @@ def test_executors_come_to_the_same(windowed: Pipeline) -> None:
     assert_right(windowed)
 
 
-@pytest.mark.parametrize("table", [Table.TIMED_PURCHASES, Table.LATE_EVENTS, Table.DAILY, Table.WEEKLY])
+@pytest.mark.parametrize(
+    "table",
+    [
+        Table.TIMED_PURCHASES,
+        *(pytest.param(each, marks=nightly) for each in (Table.LATE_EVENTS, Table.DAILY, Table.WEEKLY)),
+    ],
+)
 def test_computed_again_the_tables_are_the_same(windowed: Pipeline, table: Table) -> None:
     windowed.settings = windowed.settings.model_copy(update={"grace_hours": 3.0})
     windowed.restart()

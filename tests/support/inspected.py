@@ -31,7 +31,7 @@ def write(settings: Settings, table: Table, rows: list[dict[str, Any]], **column
 
 
 def write_times(settings: Settings, table: Table, *seconds: int) -> DeltaTable:
-    column = tables.TIME_COLUMN[table]
+    column = tables.TIME_COLUMN.get(table, "no_time_of_kafkas")
     return write(settings, table, [{column: NOON + timedelta(seconds=s)} for s in seconds], **{column: TIMESTAMP})
 
 

@@ -37,10 +37,15 @@ def drain(spark: SparkSession, settings: Settings) -> None:
     application.host(spark, settings, topology.names(), threading.Event(), available_now=True)
 
 
-def killed(settings: Settings, place: str) -> None:
-    """Run the streams as a process of its own until it comes to a place, where it ends as by kill -9."""
+def killed(settings: Settings, place: str, *, side_by_side: bool = False) -> None:
+    """Run the streams as a process of its own until it comes to a place, where it ends as by kill -9.
+
+    They run side by side as always, or one after the other as `--available-now` has it.
+    """
     settings.run_dir.mkdir(parents=True, exist_ok=True)
     Path(settings.run_dir, ORDER).write_text(place, encoding="utf-8")
-    command = [sys.executable, "-m", "customer_activity", "stream", "--available-now"]
-    ended = subprocess.run(command, env=environment(settings), start_new_session=True, capture_output=True, check=False)
+    command = [sys.executable, "-m", "customer_activity", "stream", *([] if side_by_side else ["--available-now"])]
+    ended = subprocess.run(
+        command, env=environment(settings), start_new_session=True, capture_output=True, timeout=240, check=False
+    )
     assert (ended.returncode, Path(settings.run_dir, REACHED).exists()) == (-signal.SIGKILL, True), ended.stderr[-2000:]

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from deltalake.exceptions import DeltaError
 from pydantic import TypeAdapter
 
 from customer_activity import unforeseen
@@ -132,11 +133,23 @@ def test_what_a_record_may_have_brought_is_left_out(fails: Callable[[], None], k
         pytest.param(KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), "_ALL_BROKERS_DOWN", id="Kafka's"),
         pytest.param(AttributeError("'Table' has no attribute 'x'"), "'Table' has no attribute 'x'", id="of code"),
         pytest.param(duckdb.CatalogException("no table nope"), "CatalogException: no table nope", id="of a statement"),
+        pytest.param(
+            OSError("When reading 'Jane' in bucket 'b': AWS Error NO_SUCH_BUCKET during HeadObject operation: 'Jane'"),
+            "OSError: AWS Error NO_SUCH_BUCKET during HeadObject operation",
+            id="Arrow's of S3",
+        ),
+        pytest.param(
+            DeltaError("Kernel: Generic S3 error: AccessDenied at 'Jane' (os error 13)"),
+            "DeltaError: AccessDenied, os error 13",
+            id="delta-rs's of storage",
+        ),
+        pytest.param(ModuleNotFoundError("No module named 'x'"), "No module named 'x'", id="a package that lacks"),
     ],
 )
 def test_what_cannot_come_from_a_record_is_told(error: Exception, words: str) -> None:
     assert all(line in unforeseen.stack(error) for line in words.split("\n"))
     assert words in unforeseen.brief(error)
+    assert "Jane" not in unforeseen.brief(error) + unforeseen.stack(error)
 
 
 def test_a_library_that_raises_the_systems_error_with_words_of_its_own_is_no_system() -> None:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from customer_activity import unforeseen
 from customer_activity.lake import jvm
 from customer_activity.state.sorted_runs import StateGone
 
@@ -92,7 +93,7 @@ def run_by_lane(spark: SparkSession, shares: int, work: ByLane, progress: OnProg
         StateGone: it met a sorted run that is gone.
     """
     together = _mapped(spark, shares, work.pack, PARCELS_DDL).repartition(len(work.lanes), "lane")
-    return _read(together.mapInArrow(work.task, REPORT_DDL), progress)
+    return _read(together.mapInArrow(unforeseen.without_words(work.task), REPORT_DDL), progress)
 
 
 def report(told: Mapping[str, Any]) -> pa.RecordBatch:
@@ -162,7 +163,7 @@ def _session(spark: SparkSession) -> SparkSession:
 
 
 def _mapped(spark: SparkSession, shares: int, task: Task, ddl: str) -> DataFrame:
-    return _session(spark).range(0, shares, 1, shares).mapInArrow(task, ddl)
+    return _session(spark).range(0, shares, 1, shares).mapInArrow(unforeseen.without_words(task), ddl)
 
 
 def _read(planned: DataFrame, progress: OnProgress) -> Reports:

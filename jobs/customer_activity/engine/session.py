@@ -207,11 +207,15 @@ def start(settings: Settings, name: str = "") -> SparkSession:
             f"Java did not start with a heap of {settings.driver_memory}; it says why above",
             remedy="correct ACTIVITY_DRIVER_MEMORY where that is why; `activity doctor` looks at Java itself",
         ) from None
-    except jvm.java_error():
+    except jvm.java_error() as error:  # no record has been read yet, so its words are those of settings and machines
+        why = jvm.words(error)
         if not settings.is_on_cluster:
-            raise
+            raise EnvironmentFault(
+                f"Spark does not start: {why}",
+                remedy="correct what it names; `activity doctor` looks at Java, ports and the disk",
+            ) from None
         raise TransientError(
-            f"Spark does not start on {settings.spark_master}; it says why above",
+            f"Spark does not start on {settings.spark_master}: {why}",
             remedy="see that this master runs and has room, and that ACTIVITY_SPARK_MASTER is right; then try again",
         ) from None
     for logger in OWN_LOGS:

@@ -18,12 +18,12 @@ from typing import Any
 import psutil
 from deltalake.exceptions import DeltaError
 
-from customer_activity import topology
+from customer_activity import topology, unforeseen
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE, Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.engine.observability import HELD
-from customer_activity.errors import BrokerUnavailable, CheckpointMismatch
+from customer_activity.errors import ActivityError, BrokerUnavailable, CheckpointMismatch
 from customer_activity.inspection import switched_off, tables, topics
 from customer_activity.lake import corrections
 from customer_activity.settings import Settings
@@ -145,13 +145,19 @@ def _off(
     settings: Settings, current: Mapping[str, bool], by_role: dict[str, topics.Topic], notes: list[str]
 ) -> Iterator[QueryReport]:
     """Yield what is known of streams that are off and have run before: how far behind what they wrote is."""
-    idle = switched_off.idle(settings)
+    try:
+        idle = switched_off.idle(settings)
+    except (OSError, ActivityError) as error:
+        notes.append(f"whether streams that are off have run before is unknown: {unforeseen.brief(error)}")
+        return
     notes.extend(f"{each.what}: {switched_off.remedy([each])}" for each in idle)
-    shows = {role: topology.reflected(role, also=topology.off()) for role in INPUTS}
+    off, known = topology.off(), dict(current)
+    shows = {role: topology.reflected(role, also=off) for role in INPUTS}
     for each in idle:
         query = _query(settings, each.spec, _progress(settings, each.spec.name, notes), by_role)
         query.state, query.message = switched_off.OFF, each.what
-        query.is_current = query.is_caught_up and all(current[above.name] for above in topology.upstream(each.spec))
+        above = [known.get(before.name, False) for before in topology.upstream(each.spec, also=off)]
+        query.is_current = known[each.spec.name] = query.is_caught_up and all(above)
         reflected = {role: table[each.spec.name] for role, table in shows.items() if each.spec.name in table}
         held = {table: _contents(settings, table, notes) for table in set(reflected.values())}
         newest = {role: here.newest for role, table in reflected.items() if (here := held[table]) is not None}
@@ -181,7 +187,7 @@ def _contents(settings: Settings, table: Table, notes: list[str]) -> tables.Cont
     try:
         return tables.contents(settings.lake, table)
     except (DeltaError, OSError) as error:
-        notes.append(f"{table.label} cannot be read: {str(error).splitlines()[0]}")
+        notes.append(f"{table.label} cannot be read: {unforeseen.brief(error)}")
         return None
 
 

@@ -17,7 +17,7 @@ from pyarrow import fs
 from customer_activity import topology
 from customer_activity.catalog import PROGRESS_ROLE, Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.errors import CheckpointMismatch
+from customer_activity.errors import CheckpointMismatch, QueryAlreadyRunning
 from customer_activity.inspection import tables
 from customer_activity.lease import lease
 from customer_activity.settings import PREFIX, Settings
@@ -67,6 +67,15 @@ def idle(settings: Settings) -> list[Left]:
     return [each for each in found if each.spec.name not in at_work]
 
 
+def unattended(settings: Settings) -> list[Left]:
+    """Return the same for a driver that starts: it asks the locks, so that what has just been given back is told.
+
+    Raises:
+        OSError, ActivityError: the lake's storage does not answer.
+    """
+    return [each for each in left(settings) if not _is_run(settings.lake, each.spec.name)]
+
+
 def left(settings: Settings) -> list[Left]:
     """Return what streams have left that are off in this process.
 
@@ -79,11 +88,7 @@ def left(settings: Settings) -> list[Left]:
     ran = _names(checkpoint_path(lake, "any").rpartition("/")[0])
     found = []
     for each in off:
-        existing = [
-            table
-            for table in own[each.name]
-            if table.value in there and _names(f"{table_path(lake, table)}/_delta_log")
-        ]
+        existing = [table for table in own[each.name] if table.value in there and _is_table(lake, table)]
         if existing:
             times = filter(None, (_written_at(lake, table) for table in existing))
             found.append(Left(each, tuple(table.label for table in existing), max(times, default=None)))
@@ -93,9 +98,24 @@ def left(settings: Settings) -> list[Left]:
     return found
 
 
+def _is_run(lake: str, query: str) -> bool:
+    try:
+        lease.refuse_running(lake, query)
+    except QueryAlreadyRunning:
+        return True
+    return False
+
+
 def _there(lake: str, layers: set[str]) -> set[str]:
     """Return what there is in some layers: a listing of each, where opening every table would be many requests."""
     return {f"{layer}/{name}" for layer in layers for name in _names(f"{lake}/{layer}")}
+
+
+def _is_table(lake: str, table: Table) -> bool:
+    """Whether there is a log: its first entry, or a checkpoint, before which entries may go. A listing may be long."""
+    files, log = filesystem(f"{table_path(lake, table)}/_delta_log")
+    found = files.get_file_info([f"{log}/_last_checkpoint", f"{log}/{0:020}.json"])
+    return any(info.type is fs.FileType.File for info in found)
 
 
 def _names(folder: str) -> set[str]:

@@ -81,6 +81,12 @@ def java_error() -> type[Exception]:
     return error
 
 
+def words(error: Exception) -> str:
+    """Return the first line of what an exception in Java says."""
+    raised: Any = error
+    return str(raised.java_exception.getMessage()).strip().partition("\n")[0]
+
+
 def hadoop_settings(spark: SparkSession) -> JavaObject:
     """Return Hadoop's settings, which may be changed."""
     return spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001

@@ -141,8 +141,12 @@ class Objects:
 
     def read(self, query: str, epoch: int) -> tuple[str, float]:
         """Read the object, and compare its time with that of the answer: both are S3's."""
+        key = self._key(query, epoch)
         with s3.explained(self.bucket):
-            found = self.s3.get_object(Bucket=self.bucket, Key=self._key(query, epoch))
+            try:
+                found = self.s3.get_object(Bucket=self.bucket, Key=key)
+            except self.s3.exceptions.NoSuchKey:
+                raise FileNotFoundError(key) from None  # as of a file: another driver has just taken it over
             text = found["Body"].read().decode()
         now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
         return text, (now - found["LastModified"]).total_seconds()

@@ -24,7 +24,7 @@ from customer_activity.portal.serving import Portal
 from customer_activity.storage.filesystem import read_whole
 
 INDEX, REPORT = "index.html", "report.html"
-PAGE = re.compile(rf"{INDEX}|{REPORT}|runs/\w[\w-]*/\w[\w.-]*\.html", re.ASCII)
+PAGE = re.compile(r"(index|report)\.html|runs/\w[\w-]{0,99}/\w[\w.-]{0,99}\.html", re.ASCII)
 MISSING = {
     INDEX: "Nothing has been judged yet: `activity quality` does, and writes these pages.",
     REPORT: "No report has been written yet: `activity report` does.",

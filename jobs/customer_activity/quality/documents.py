@@ -9,6 +9,7 @@ and the index last: who reads meanwhile sees the former run or the new one.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
@@ -27,8 +28,8 @@ KEPT_RUNS = 100
 INDEX = "index.html"
 RUNS = "runs"
 LISTED = "runs.json"  # what the index says of each run that is kept
-FORMER = ("validations", "static")  # Great Expectations' own folders, of former releases; and a file by which
-MARK = "static/styles/data_docs_default_styles.css"  # they are told from somebody else's
+RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}")  # a run's name: of other folders none is removed
+FORMER, STATIC = "validations", "static"  # Great Expectations' own folders, of former releases: <suite>/<run>/… in one
 HTML = "text/html"
 
 log = logging.getLogger("customer_activity")
@@ -107,10 +108,19 @@ def _put(location: str, page: str) -> None:
 def _prune(target: str) -> None:
     """Remove the pages of all but the newest runs, a run's name begins with its time; and what former releases made."""
     files, root = filesystem(target)
-    of_runs = files.get_file_info(fs.FileSelector(f"{root}/{RUNS}"))
-    for old in sorted(info.path for info in of_runs)[:-KEPT_RUNS]:
+    for old in sorted(info.path for info in _runs(files.get_file_info(fs.FileSelector(f"{root}/{RUNS}"))))[:-KEPT_RUNS]:
         files.delete_dir(old)
-    if files.get_file_info(f"{root}/{MARK}").type is fs.FileType.File:
-        for folder in FORMER:
-            if files.get_file_info(f"{root}/{folder}").type is fs.FileType.Directory:
-                files.delete_dir(f"{root}/{folder}")
+    former = f"{root}/{FORMER}"
+    found = files.get_file_info(fs.FileSelector(former, recursive=True, allow_not_found=True))
+    ours = [info.path for info in _runs(found) if info.path.count("/") == former.count("/") + 2]
+    for run in ours:
+        files.delete_dir(run)
+    others = [info for info in found if info.type is fs.FileType.File and not info.path.startswith(tuple(ours))]
+    if ours and not others:  # nobody else has pages there that would need what lies in `static`
+        for folder in (former, f"{root}/{STATIC}"):
+            if files.get_file_info(folder).type is fs.FileType.Directory:
+                files.delete_dir(folder)
+
+
+def _runs(found: list[fs.FileInfo]) -> list[fs.FileInfo]:
+    return [info for info in found if info.type is fs.FileType.Directory and RUN.fullmatch(info.base_name)]

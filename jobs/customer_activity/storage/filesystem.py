@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 from pyarrow import fs
 
@@ -59,7 +60,7 @@ def write_whole(location: str, data: bytes, kind: str = "application/octet-strea
         return
     place = Path(path)
     place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_name(f"{place.name}.draft")
+    draft = place.with_name(f"{place.name}.{uuid4().hex}.draft")  # nobody else's: two may write it at once
     try:
         with draft.open("wb") as file:
             file.write(data)

@@ -132,9 +132,9 @@ def following() -> list[Spec]:
     return [each for each in behind() if each.edges]
 
 
-def upstream(stream: Spec) -> list[Spec]:
-    """Return the streams that write what a stream reads."""
-    return [each for each in specs() if set(each.tables) & set(stream.sources)]
+def upstream(stream: Spec, also: Sequence[Spec] = ()) -> list[Spec]:
+    """Return the streams that write what a stream reads: those that are on, and some others."""
+    return [each for each in (*specs(), *also) if set(each.tables) & set(stream.sources)]
 
 
 def roles() -> set[str]:

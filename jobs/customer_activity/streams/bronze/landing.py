@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity import unforeseen
 from customer_activity.catalog import Table
 from customer_activity.contracts import LATEST_MILLIS, NO_TIMESTAMP
 from customer_activity.contracts.columns import LANDED
@@ -91,7 +92,7 @@ def land_in_workers(records: DataFrame, landing: Landing, largest: int = 0) -> L
     rows = min(ARROW_ROWS, max(1, ARROW_BYTES // max(1, largest)))
     records.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
     try:
-        reported = records.mapInArrow(land, REPORT).toArrow()
+        reported = records.mapInArrow(unforeseen.without_words(land), REPORT).toArrow()
     except (PySparkException, jvm.java_error()) as error:
         if TOO_LATE_FOR_SPARK in str(error):
             raise NotForWorkers("a Kafka timestamp is too late for Spark") from error
