@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity import settings
 from customer_activity.engine import session
-from customer_activity.errors import SettingsError, TransientError
+from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
 from customer_activity.lake import jvm
 from customer_activity.settings import Settings
 
@@ -130,24 +130,31 @@ def test_a_lake_in_a_folder_is_where_spark_looks_for_folders(
     ("master", "raised"),
     [
         pytest.param("spark://spark-master:7077", TransientError, id="a master elsewhere that does not answer"),
-        pytest.param("local[*]", Py4JJavaError, id="nobody else to wait for: a fault of ours"),
+        pytest.param("local[*]", EnvironmentFault, id="nobody else to wait for"),
     ],
 )
 def test_a_master_that_does_not_answer_may_do_so_later(
     master: str, raised: type[Exception], set_up: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Said:
+        """An exception in Java."""
+
+        def getMessage(self) -> str:  # noqa: N802 - Java's name
+            return "All masters are unresponsive\nand more lines"
+
     class Refused(Py4JJavaError):  # type: ignore[misc]
         def __init__(self) -> None:
-            """Carry nothing of a JVM."""
+            """Carry nothing else of a JVM."""
+            self.java_exception = Said()
 
         def __str__(self) -> str:
-            return "All masters are unresponsive"
+            return "not asked for"
 
     def refuse(_: SparkSession.Builder) -> SparkSession:
         raise Refused
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
-    with pytest.raises(raised):
+    with pytest.raises(raised, match=r"Spark does not start.*: All masters are unresponsive\n"):
         session.start(set_up.model_copy(update={"spark_master": master}))
 
 
