@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw: which kind, and where, and none of their own words.
+"""Unexpected errors: which kind, and where, and none of their own words.
 
 A library's words may hold what it could not take: Arrow names the value that it cannot convert, Spark the text that it
 cannot cast, a parser the line that it read. So they are left out of whatever is logged, printed or sent. What is told
@@ -60,7 +60,7 @@ def kind(error: BaseException) -> str:
 
 
 def without_words(work: Work) -> Work:
-    """Wrap what Spark's executors run: their logs, and the driver, get the kind of an error that nobody foresaw."""
+    """Wrap what Spark's executors run: their logs, and the driver, get the kind of an unexpected error alone."""
 
     def told(batches: Iterable[Any]) -> Iterator[Any]:
         try:

@@ -197,6 +197,16 @@ def test_folders_of_somebody_else_stay(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(reached(tmp_path)) == 3
 
 
+def test_a_folder_whose_name_begins_as_one_of_ours_stays(tmp_path: Path) -> None:
+    ours = tmp_path / "validations" / "gold.customer_activity" / run_id(9)
+    theirs = ours.with_name(f"{run_id(9)}-theirs")
+    for folder in (ours, theirs):
+        folder.mkdir(parents=True)
+        (folder / "page.html").touch()
+    write(tmp_path, 1)
+    assert (ours.exists(), (theirs / "page.html").exists()) == (False, True)
+
+
 @pytest.mark.parametrize("damaged", [b"", b"{", b"\xff", b'[{"run": 1}]'])
 def test_a_list_that_cannot_be_read_is_begun_anew(tmp_path: Path, damaged: bytes) -> None:
     write(tmp_path, 1)

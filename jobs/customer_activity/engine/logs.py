@@ -2,7 +2,7 @@
 
 An event is one line, with nothing in it that commands a terminal or forges another line; times are UTC. What an event
 has besides its words goes into `extra` of the call, by the names of FIELDS: text leaves it out, JSON has it as fields.
-No event has a payload: no record, no row, no key; of errors that nobody foresaw not even the words (`unforeseen`).
+No event has a payload: no record, no row, no key; of unexpected errors not even the words (`unforeseen`).
 """
 
 from __future__ import annotations

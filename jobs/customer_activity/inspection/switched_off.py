@@ -32,7 +32,7 @@ class Left(NamedTuple):
 
     Attributes:
         spec: the stream.
-        targets: tables and topics that nobody writes to any more, as people call them.
+        targets: labels of its tables, or names of its topics, which are stale from then on.
         at: when it wrote last; None where that cannot be read.
     """
 

@@ -90,7 +90,7 @@ METRICS = (
         "stream state",
         Source.LOOK,
         "1 for the state that a stream is in, 0 for the others. `off`: an optional stream that has run before "
-        "and is not on, so that nobody updates what it wrote.",
+        "and is not on, so its tables are stale.",
     ),
     Metric(
         "activity_stream_ready",

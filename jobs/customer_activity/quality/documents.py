@@ -115,7 +115,11 @@ def _prune(target: str) -> None:
     ours = [info.path for info in _runs(found) if info.path.count("/") == former.count("/") + 2]
     for run in ours:
         files.delete_dir(run)
-    others = [info for info in found if info.type is fs.FileType.File and not info.path.startswith(tuple(ours))]
+    others = [
+        info
+        for info in found
+        if info.type is fs.FileType.File and not info.path.startswith(tuple(f"{run}/" for run in ours))
+    ]
     if ours and not others:  # nobody else has pages there that would need what lies in `static`
         for folder in (former, f"{root}/{STATIC}"):
             if files.get_file_info(folder).type is fs.FileType.Directory:
