@@ -10,7 +10,7 @@ help: ## list the targets
 
 setup: .venv/.ready .venv-airflow/.ready classes ## set everything up: both Python environments, the jars, the class archive
 
-run: setup ## set up and run the main job: broker, Airflow, streams and 1.47 million real purchases, live
+run: .venv/.runs .venv-airflow/.ready classes ## set up and run the main job: broker, Airflow, streams and 1.47 million real purchases, live
 	.venv/bin/activity run
 
 test: setup ## set up and pass the tests: unit, component, spark, integration, a drill, and those of the DAGs
@@ -68,8 +68,13 @@ preflight:
 	@infra/preflight.sh
 
 # Compiled once here: every command and each of Spark's Python workers starts in half the time.
-.venv/.ready: pyproject.toml uv.lock | preflight
-	@echo "Installing the Python packages of uv.lock into .venv (2 GB, once) …"
+.venv/.runs: pyproject.toml uv.lock | preflight
+	@echo "Installing the Python packages that a run needs into .venv (2 GB, once) …"
+	@UV_COMPILE_BYTECODE=1 infra/uv.sh sync --frozen --quiet --inexact --no-default-groups --group run
+	@touch $@
+
+.venv/.ready: .venv/.runs
+	@echo "Installing those that tests and checks need …"
 	@UV_COMPILE_BYTECODE=1 infra/uv.sh sync --frozen --quiet
 	@touch $@
 
@@ -79,7 +84,7 @@ preflight:
 	@UV_PROJECT_ENVIRONMENT=.venv-airflow infra/uv.sh sync --frozen --quiet --only-group airflow-dev
 	@touch $@
 
-jars: .venv/.ready
+jars: .venv/.runs
 	@infra/jars/resolve.sh
 	@infra/spark/home.sh
 	@infra/spark/compile.sh
