@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import executors
-from customer_activity.engine.executors import ByLane, InputGone
+from customer_activity.engine.executors import ByLane, InputGone, Stage
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.state.sorted_runs import StateGone
 from support import histories
@@ -85,3 +85,26 @@ def test_each_task_gets_all_rows_of_a_lane_of_its_own(spark: SparkSession, count
     reports = executors.run_by_lane(spark, 3, ByLane(pack, lanes, tell), lambda _: None)
     assert sorted(report["lane"] for report in reports) == [[lane] * 3 for lane in sorted(lanes)]
     assert all(sorted(report["share"]) == [0, 1, 2] for report in reports)
+
+
+def test_a_stage_gets_what_the_one_before_it_sends(spark: SparkSession) -> None:
+    first, second = executors.lanes(spark, 3), executors.lanes(spark, 2)
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in executors.numbers(batches):
+            yield executors.parcels(np.array(first, np.int32), pa.table({"sum": [number, 10 * number, 100 * number]}))
+
+    def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in executors.unpacked(batches).values():
+            sums = pa.table({"sum": [sum(rows.column("sum").to_pylist())]})
+            for kind, lane in enumerate(second):
+                yield executors.parcel(lane, sums, kind)
+
+    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for kind, rows in executors.unpacked(batches).items():
+            yield executors.report({"kind": kind, "sums": sorted(rows.column("sum").to_pylist())})
+
+    work = ByLane(pack, first, add, (Stage(second, tell),))
+    reports = executors.run_by_lane(spark, 4, work, lambda _: None)
+    assert sorted(report["kind"] for report in reports) == [0, 1]
+    assert [report["sums"] for report in reports] == [[6, 60, 600]] * 2

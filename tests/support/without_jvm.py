@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import executors, merge_spread
-from customer_activity.engine.executors import ByLane, OnProgress, Reports, Task
+from customer_activity.engine.executors import ByLane, OnProgress, Reports, Stage, Task
 from customer_activity.engine.workers import Executors, Here
 from customer_activity.lake import delta, jvm
 from customer_activity.state import catalogue
@@ -112,8 +112,12 @@ def _run(_: NoSpark, shares: int, task: Task, progress: OnProgress) -> Reports:
 
 def _run_by_lane(_: NoSpark, shares: int, work: ByLane, progress: OnProgress) -> Reports:
     """Bring rows together by their lane, last rows first: Spark promises no order."""
-    reversing = work._replace(task=lambda batches: work.task(reversed(list(batches))))
-    return Here().run_by_lane(shares, reversing, progress)
+
+    def reversing(stage: Stage) -> Stage:
+        return stage._replace(task=lambda batches: stage.task(reversed(list(batches))))
+
+    first, *others = map(reversing, work.stages)
+    return Here().run_by_lane(shares, ByLane(work.pack, *first, tuple(others)), progress)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Work on Spark's executors: tasks that are functions of files, and reports of a few bytes that come back.
 
 A job has shares; a task is given the numbers of its shares, reads what they stand for, writes files and reports them.
-Where rows have to come together by key, tasks of a first stage pack them by lane, and one task of the second unpacks
-all parcels of a lane: Spark brings some large values from here to there, and needs to know nothing of rows. It may run
+Where rows have to come together by key, tasks of a first stage pack them by lane, and one task of the next unpacks all
+parcels of a lane: Spark brings some large values from here to there, and needs to know nothing of rows. It may run
 a task twice, or again where its executor was lost: only one report comes back, and files that are in none belong to
 nobody.
 
@@ -50,18 +50,37 @@ class InputGone(Exception):
     """Raised where a file that a task is to read is gone."""
 
 
+class Stage(NamedTuple):
+    """What is done with parcels that were brought together.
+
+    Attributes:
+        lanes: as `lanes` returns them.
+        task: is given all parcels of a lane.
+    """
+
+    lanes: Sequence[int]
+    task: Task
+
+
 class ByLane(NamedTuple):
-    """Work of two stages.
+    """Work of two stages or more.
 
     Attributes:
         pack: the first one's task: it yields what `parcels` returns.
         lanes: as `lanes` returns them.
         task: the second one's: it is given all parcels of a lane.
+        then: further stages; the task of one that has another after it yields parcels, too.
     """
 
     pack: Task
     lanes: Sequence[int]
     task: Task
+    then: tuple[Stage, ...] = ()
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All of them but the first."""
+        return [Stage(self.lanes, self.task), *self.then]
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -80,7 +99,7 @@ def run(spark: SparkSession, shares: int, task: Task, progress: OnProgress) -> R
 
 
 def run_by_lane(spark: SparkSession, shares: int, work: ByLane, progress: OnProgress) -> Reports:
-    """Bring rows together by their lane, and run a task for each lane; return what they report.
+    """Bring rows together by their lane, and run a task for each lane; return what those of the last stage report.
 
     Args:
         spark: the session.
@@ -92,8 +111,12 @@ def run_by_lane(spark: SparkSession, shares: int, work: ByLane, progress: OnProg
         InputGone: a task met a file of its input that is gone.
         StateGone: it met a sorted run that is gone.
     """
-    together = _mapped(spark, shares, work.pack, PARCELS_DDL).repartition(len(work.lanes), "lane")
-    return _read(together.mapInArrow(unforeseen.without_words(work.task), REPORT_DDL), progress)
+    planned = _mapped(spark, shares, work.pack, PARCELS_DDL)
+    *before, last = work.stages
+    for stage, ddl in [*((stage, PARCELS_DDL) for stage in before), (last, REPORT_DDL)]:
+        together = planned.repartition(len(stage.lanes), "lane")
+        planned = together.mapInArrow(unforeseen.without_words(stage.task), ddl)
+    return _read(planned, progress)
 
 
 def report(told: Mapping[str, Any]) -> pa.RecordBatch:
@@ -112,6 +135,11 @@ def parcels(lanes: npt.NDArray[np.int32], rows: pa.Table, kind: int = 0) -> pa.R
     return pa.RecordBatch.from_arrays(
         [pa.array(found, pa.int32()), kinds, pa.array(packed, pa.binary())], schema=PARCELS
     )
+
+
+def parcel(lane: int, rows: pa.Table, kind: int = 0) -> pa.RecordBatch:
+    """Pack rows for one lane, also where there are none."""
+    return pa.RecordBatch.from_pylist([{"lane": lane, "kind": kind, "rows": _packed(rows)}], PARCELS)
 
 
 def _packed(rows: pa.Table) -> bytes:

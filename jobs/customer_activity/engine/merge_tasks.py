@@ -64,13 +64,20 @@ def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         else:
             changes = (batch for rows in _read(work, share, stream.columns) for batch in rows.to_batches())
             groups, kind = iter([stream.marked(stream.reduce(changes))]), CHANGES
-        batches_read = (batch for rows in groups for batch in rows.to_batches())
-        for rows in in_parts(batches_read, ROW_GROUP_ROWS, ROW_GROUP_BYTES):  # Arrow's parcels end at 2 GiB
-            yield executors.parcels(lanes[_task_of(rows.select(stream.lane_key), len(lanes))], rows, kind)
+        yield from by_key(groups, stream.lane_key, lanes, kind)
 
 
 def _read(work: Work, share: Sequence[Piece], columns: Sequence[str]) -> Iterator[pa.Table]:
     return (rows for piece in share for _, rows in pieces.read(work.lake, piece, columns))
+
+
+def by_key(
+    groups: Iterable[pa.Table], key: Sequence[str], lanes: npt.NDArray[np.int32], kind: int
+) -> Iterator[pa.RecordBatch]:
+    """Pack rows of a kind by the lane of their key."""
+    batches = (batch for rows in groups for batch in rows.to_batches())
+    for rows in in_parts(batches, ROW_GROUP_ROWS, ROW_GROUP_BYTES):  # Arrow's parcels end at 2 GiB
+        yield executors.parcels(lanes[_task_of(rows.select(key), len(lanes))], rows, kind)
 
 
 def _task_of(keys: pa.Table, tasks: int) -> npt.NDArray[np.int64]:

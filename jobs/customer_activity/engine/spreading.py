@@ -53,6 +53,28 @@ def with_past(
     raise reach.blind()
 
 
+def with_files(part: Feed, work: Callable[[], Done]) -> Done:
+    """Do work on executors with files of other tables beside a part's; once more where some are gone by then.
+
+    Args:
+        part: what is worked on.
+        work: lists the files as the tables have them now, and is done with them: a compaction may replace some
+            meanwhile, and VACUUM remove these.
+
+    Raises:
+        ChangeFeedLost: files of the part are gone.
+        SettingsError: an executor does not see what the driver sees.
+    """
+    for _ in range(2):
+        try:
+            return work()
+        except InputGone:
+            for table in part.added:
+                if part.is_gone(table):
+                    raise part.lost(table) from None
+    raise reach.blind()
+
+
 def adds(part: Feed, past: Past) -> bool:
     """Whether work on a part adds what it learns to the sorted runs, or leaves that for one that comes later."""
     return not part.is_small or past.is_due

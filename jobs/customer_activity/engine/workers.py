@@ -96,11 +96,14 @@ class Here:
     def run_by_lane(self, shares: int, work: ByLane, _progress: OnProgress) -> Reports:
         """Bring rows together by their lane."""
         with _as_spark_tells_it():
-            of_lane: dict[int, list[pa.RecordBatch]] = {lane: [] for lane in work.lanes}
-            for batch in chain.from_iterable(work.pack(_share(number)) for number in range(shares)):
-                for at, lane in enumerate(batch.column("lane").to_pylist()):
-                    of_lane[lane].append(batch.slice(at, 1))
-            return [told for batches in of_lane.values() for told in _told(work.task(batches))]
+            found = chain.from_iterable(work.pack(_share(number)) for number in range(shares))
+            for stage in work.stages:
+                of_lane: dict[int, list[pa.RecordBatch]] = {lane: [] for lane in stage.lanes}
+                for batch in found:
+                    for at, lane in enumerate(batch.column("lane").to_pylist()):
+                        of_lane[lane].append(batch.slice(at, 1))
+                found = chain.from_iterable(map(stage.task, of_lane.values()))
+            return list(_told(found))
 
 
 @contextmanager
