@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from customer_activity.contracts.columns import UTC_MICROS
 from customer_activity.streams.alerts import rules
 from customer_activity.streams.alerts.limits import Limits
-from customer_activity.streams.alerts.nearby import SCHEMA
+from customer_activity.streams.alerts.rules import SCHEMA
 from customer_activity.streams.alerts.spans import Spans
 from customer_activity.streams.event_time import clock
 from customer_activity.streams.event_time.clock import Clock
@@ -285,3 +285,18 @@ def test_spans_are_what_some_cover(covered: list[tuple[int, int]], firsts: list[
     assert found == [
         any(first <= begin + more and first + length >= begin for begin, more in covered) for first in firsts
     ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60))), st.integers(1, 5))
+def test_fewer_spans_cover_the_same_and_close_the_shortest_gaps(covered: list[tuple[int, int]], count: int) -> None:
+    spans = Spans.of(
+        np.array([begin for begin, _ in covered], np.int64),
+        np.array([begin + more for begin, more in covered], np.int64),
+    )
+    fewer = spans.at_most(count)
+    assert len(fewer.begins) == min(count, len(spans.begins))
+    assert fewer.meet(spans.begins, spans.begins).all()
+    assert fewer.meet(spans.ends, spans.ends).all()
+    gaps = (spans.begins[1:] - spans.ends[:-1]).tolist()
+    left = (fewer.begins[1:] - fewer.ends[:-1]).tolist()
+    assert sorted(left, reverse=True) == sorted(gaps, reverse=True)[: len(left)]

@@ -78,6 +78,20 @@ def test_alerts_are_those_of_the_rules_whatever_the_batches(alerting: Pipeline, 
     assert_right(alerting)
 
 
+@nightly
+def test_executors_come_to_the_same(alerting: Pipeline) -> None:
+    records = world(8)
+    for begin in range(0, len(records), 100):
+        land(alerting, records[begin : begin + 100], batches=3)
+        alerting.hop("event_time")
+        alerting.settings = alerting.settings.model_copy(update={"placement": "executors"})
+        alerting.restart()
+        placed = alerting.hop("alerts").placement
+        assert placed is not None
+        assert str(placed.place) == "executors"
+    assert_right(alerting)
+
+
 @pytest.mark.parametrize("stream", CHAIN)
 @pytest.mark.parametrize(
     "place", [pytest.param(FailPoint.STAGED, marks=nightly), FailPoint.COMMITTED], ids=["staged", "committed"]

@@ -115,6 +115,22 @@ def test_verify_comes_to_the_same(routing: Pipeline, condition: dict[str, Any]) 
     assert_right(routing)
 
 
+def test_executors_come_to_the_same(routing: Pipeline) -> None:
+    """Enriched there, too; catalogue and profiles come to the purchases."""
+    routing.send(profile("C-1", loyaltyStatus="GOLD"), *(purchase(f"P-{n}", f"C-{n % 3}", f"{n}.00") for n in range(9)))
+    ruled(routing.settings, 5, loyalty_status="GOLD")
+    for hop in ("bronze", "silver"):
+        routing.hop(hop)
+    routing.settings = routing.settings.model_copy(update={"placement": "executors"})
+    routing.restart()
+    for hop in ("enrichment", "routing"):
+        placed = routing.hop(hop).placement
+        assert placed is not None
+        assert str(placed.place) == "executors"
+    assert {name for name, (rule, _) in routes(routing).items() if rule == "large"} == {"P-7"}
+    assert_right(routing)
+
+
 def test_other_rules_are_for_what_lands_from_then_on(routing: Pipeline) -> None:
     land(routing, purchase("P-1", amount="500.00"))
     routing.hop("routing")

@@ -12,6 +12,8 @@ import sysconfig
 import tarfile
 from pathlib import Path
 
+LACKING = ["pyspark", "py4j", "deltalake", "duckdb", "pydantic", "yaml"]  # infra/spark/environment.sh packs none
+
 
 def made(folder: Path) -> Path:
     """Make it in a folder; return its interpreter."""
@@ -32,8 +34,8 @@ def packed(folder: Path) -> Path:
 
 
 def run(python: Path, path: Path, code: str) -> str:
-    """Run code with a path to import from, and Spark's Python away; return what it prints."""
-    hidden = "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None; "
+    """Run code with a path to import from, and libraries away that executors lack; return what it prints."""
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({LACKING})); "
     line = [str(python), "-c", hidden + code]
     done = subprocess.run(line, env={"PYTHONPATH": str(path)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

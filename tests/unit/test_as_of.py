@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.decided import BEFORE_ALL, Decisions
+from customer_activity.engine.decisions import BEFORE_ALL, Decisions
 from customer_activity.streams.enrichment import profiles
 from customer_activity.streams.enrichment.as_of import newest_by
 from customer_activity.streams.enrichment.products import Catalogue

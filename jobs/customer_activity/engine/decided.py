@@ -2,101 +2,38 @@
 
 What comes from outside of the records (the version of a catalogue, the rules of a deployment) is not told by them, so
 a batch that is repeated, or a table that is computed again, might follow another one. So it is decided once for each
-landing, and stored before anything follows from it. A table of decisions is append-only: a row is for the landings
-after those of the row before, up to its own, and holds what was in force for them.
+landing, and stored before anything follows from it (`decisions.py`). What follows is derived by the driver, or, of a
+large part, by tasks on executors (`decided_tasks.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol, Self
+from functools import partial
+from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine import decided_tasks, reach
 from customer_activity.engine.changes import ChangeStream
+from customer_activity.engine.decisions import BEFORE_ALL, LANDING, Decisions, landings_of
 from customer_activity.engine.derived import OfOneTable
+from customer_activity.engine.executors import OnProgress, Reports
+from customer_activity.engine.spreading import with_files
 from customer_activity.engine.stream import Append, Context, Opened, Steps
-from customer_activity.lake.datafiles import FileWriter, in_parts
+from customer_activity.engine.workers import Executors, Workers
+from customer_activity.lake import pieces
+from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.microbatch import MicroBatch, Place
 from customer_activity.settings import Settings
-from customer_activity.state.columns import UNNUMBERED
 from customer_activity.state.keyed import Needs, State
 from customer_activity.topology import Spec
 
-LANDING, DECIDED_AT = "landing", "decided_at"
-BEFORE_ALL = UNNUMBERED - 1  # no landing comes before it
 ROWS_AT_A_TIME = 250_000  # a part is worked on in pieces: it is never in memory as a whole
-
-Numbers = npt.NDArray[np.int64]
-
-
-def landings_of(rows: pa.Table | pa.RecordBatch) -> Numbers:
-    """Return the landing of each row; those of before landings were numbered come first."""
-    return np.asarray(pc.fill_null(rows.column(LANDING), UNNUMBERED).to_numpy(zero_copy_only=False), np.int64)
-
-
-class Decisions(NamedTuple):
-    """What was decided, in the order of landings.
-
-    Attributes:
-        table: where it is stored.
-        rows: as the table has them, sorted by landing; of neighbours that decide alike the last one alone, since the
-            table grows with every batch and what is in force changes seldom.
-    """
-
-    table: Table
-    rows: pa.Table
-
-    @classmethod
-    def none(cls, table: Table) -> Self:
-        """Return those of a table that has none."""
-        return cls(table, arrow_schema(table).empty_table())
-
-    @classmethod
-    def stored(cls, lake: str, table: Table) -> Self:
-        """Read what is stored."""
-        schema = arrow_schema(table)
-        rows = DeltaTable(table_path(lake, table)).to_pyarrow_dataset().to_table(columns=schema.names)
-        return cls.none(table).with_rows(rows.cast(schema).sort_by(LANDING))
-
-    @property
-    def last(self) -> Mapping[str, Any]:
-        """The newest decision; empty where nothing is decided."""
-        rows = self.rows.slice(max(0, self.rows.num_rows - 1)).to_pylist()
-        return rows[0] if rows else {}
-
-    @property
-    def newest(self) -> int:
-        """The newest landing that is decided."""
-        return int(self.last.get(LANDING, BEFORE_ALL))
-
-    def decide(self, landing: int, in_force: Mapping[str, Any]) -> pa.Table:
-        """Return the row that decides for the landings up to one, after all that are decided."""
-        row = {LANDING: landing, DECIDED_AT: datetime.now(UTC), **in_force}
-        return pa.Table.from_pylist([row], arrow_schema(self.table))
-
-    def with_rows(self, rows: pa.Table) -> Self:
-        """Return it with what was decided since."""
-        rows = pa.concat_tables([self.rows, rows])
-        is_last = np.ones(rows.num_rows, bool)
-        is_last[:-1] = False
-        for name in set(rows.column_names) - {LANDING, DECIDED_AT}:
-            values = rows.column(name)
-            is_last[:-1] |= pc.fill_null(pc.not_equal(values[:-1], values[1:]), fill_value=True).to_numpy()
-        return self._replace(rows=rows.filter(pa.array(is_last)))
-
-    def at(self, landings: Numbers) -> pa.Table:
-        """Return for each landing the row that decides for it; all of them must be decided."""
-        return self.rows.take(pa.array(np.searchsorted(self.rows.column(LANDING).to_numpy(), landings)))
 
 
 class Outside(Protocol):
@@ -107,6 +44,13 @@ class Outside(Protocol):
 
     def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
         """Return what rows of the source lead to; `decided` has for each the decision that is for its landing."""
+
+    def derive_by_tasks(self, work: decided_tasks.Work, workers: Workers, progress: OnProgress) -> Reports:
+        """Have tasks derive the same and write it; return what `decided_tasks.written` reports of each share.
+
+        Raises:
+            InputGone: a file that a task was to read is gone.
+        """
 
 
 @dataclass
@@ -139,9 +83,11 @@ class Decided(OfOneTable):
         Raises:
             SettingsError: what is outside is not as it has to be.
         """
+        settings = context.settings
         state = None if self.needs is None else context.state(self.spec.name, self.needs)
-        bound = self._bound_to(context.settings.lake, context.settings, state)
-        return ChangeStream(self.spec, {self.source: self.columns}, lambda _: bound.step).open(context)
+        bound = self._bound_to(settings.lake, settings, state)
+        step = partial(bound.step, settings=settings, workers=Executors(context.spark))
+        return ChangeStream(self.spec, {self.source: self.columns}, lambda _: step).open(context)
 
     def as_noted(self, lake: str) -> Decided:
         """Return it with what is stored; only for landings after that something is decided."""
@@ -155,19 +101,48 @@ class Decided(OfOneTable):
         outside = self.connect(lake, settings, state)
         return replace(self, lake=lake, outside=outside, known=Decisions.stored(lake, self.decisions))
 
-    def step(self, part: Feed, batch: MicroBatch) -> Steps:
-        """Append what a part leads to, some rows at a time: what is decided is stored before what follows from it."""
+    def step(self, part: Feed, batch: MicroBatch, *, settings: Settings, workers: Workers) -> Steps:
+        """Append what a part leads to: what is decided is stored before what follows from it."""
         with batch.phase("read"):
             decided = self._undecided(part.batches(self.source, [LANDING]))
         if decided.num_rows:
             yield Append(self.decisions, decided)
         self._learn(decided)
-        writer = FileWriter(self.lake, self.target)
         with batch.phase("compute"):
-            for rows in self._derived(part.batches(self.source, self.columns)):
-                writer.write(rows)
-                batch.rows += rows.num_rows
-        yield Append(self.target, files=[writer.close()])
+            if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
+                files = self._by_tasks(part, batch, settings, workers)
+            else:
+                files = self._here(part)
+        batch.rows += sum(file.rows for file in files)
+        yield Append(self.target, files=files)
+
+    def _here(self, part: Feed) -> list[DataFile]:
+        """Write what a part leads to, some rows at a time."""
+        writer = FileWriter(self.lake, self.target)
+        for rows in self._derived(part.batches(self.source, self.columns)):
+            writer.write(rows)
+        file = writer.close()
+        return [] if file is None else [file]
+
+    def _by_tasks(self, part: Feed, batch: MicroBatch, settings: Settings, workers: Workers) -> list[DataFile]:
+        """Have tasks write it, share by share.
+
+        Raises:
+            AssertionError: they have not come by as many rows as the part has.
+            ChangeFeedLost: a file of the part is gone.
+            SettingsError: an executor does not see the lake.
+        """
+        outside, known = self._bound()
+        added = part.added[self.source]
+        shares = pieces.divided(self.source, added)
+        work = decided_tasks.Work(self.lake, self.source, self.target, self.columns, shares, known)
+        reports = with_files(part, lambda: outside.derive_by_tasks(work, workers, batch.progress))
+        files = [DataFile(*report["file"]) for report in reports if report["file"] is not None]
+        reach.require_here(settings, {self.target: files})
+        read, logged = sum(report["read"] for report in reports), sum(file.rows for file in added)
+        if read != logged and all(file.rows for file in added):  # a file of somebody's may have no statistics
+            raise AssertionError(f"executors have read {read:,} rows of {self.source.label}, and {logged:,} were added")
+        return files
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
         """Return the rows that all of some changes lead to."""

@@ -1,11 +1,16 @@
-"""The limits that alerts go by: as the settings say, and as the table was computed."""
+"""The limits that alerts go by: as the settings say, and as the table was computed.
+
+Spark's executors import this module and need little for it.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from customer_activity.engine.derived import MICROS_A_MINUTE
-from customer_activity.settings import Settings
+
+if TYPE_CHECKING:
+    from customer_activity.settings import Settings
 
 
 class Limits(NamedTuple):

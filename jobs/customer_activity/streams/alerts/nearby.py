@@ -18,17 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import table_path
 from customer_activity.contracts.columns import UTC_MICROS
-from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.reducing import PART_ROWS
 from customer_activity.storage.filesystem import filesystem
-from customer_activity.streams.alerts.rules import COLUMNS
+from customer_activity.streams.alerts.rules import SCHEMA, SOURCE
 from customer_activity.streams.alerts.spans import Numbers, Spans
 
-SOURCE = Table.TIMED_PURCHASES
-SCHEMA = pa.schema([arrow_schema(SOURCE).field(name) for name in COLUMNS])
 SMALL_ROWS = 50_000  # of a file that is kept
 KEPT_ROWS = 1_000_000  # of all files that are kept: some 150 MB
 FINEST = 1_000  # microseconds: bounds of a file are cut to milliseconds
@@ -36,10 +33,22 @@ NEVER_AFTER, NEVER_BEFORE = -(1 << 62), 1 << 62  # of a file without statistics
 
 
 class File(NamedTuple):
-    """A file of the table, and how many rows it has; None where it does not tell."""
+    """A file of the table.
+
+    Attributes:
+        path: below the table.
+        size: bytes.
+        told: how many rows it has; None where it does not tell.
+    """
 
     path: str
-    rows: int | None
+    size: int
+    told: int | None
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has, as far as it tells."""
+        return self.told or 0
 
 
 class Nearby:
@@ -54,7 +63,7 @@ class Nearby:
 
     def of(self, customers: pa.Array, spans: Spans) -> pa.Table:
         """Return all purchases of some customers in some spans."""
-        near = (batch for file in self._files(spans) for batch in self._near(file, spans).to_batches())
+        near = (batch for file in self.files(spans) for batch in self._near(file, spans).to_batches())
         found = (
             rows.filter(pc.is_in(rows.column("customer_id"), value_set=customers)) for rows in in_parts(near, PART_ROWS)
         )
@@ -66,7 +75,7 @@ class Nearby:
         times = _micros(rows.column("occurred_at"))
         return rows.filter(pa.array(spans.meet(times, times)))
 
-    def _files(self, spans: Spans) -> list[File]:
+    def files(self, spans: Spans) -> list[File]:
         """List the files of the newest version that may have purchases in some spans."""
         if self.table is None:
             self.table = DeltaTable(table_path(self.lake, SOURCE))
@@ -78,13 +87,13 @@ class Nearby:
         firsts = _bounds(actions, "min.occurred_at", NEVER_AFTER)
         lasts = _bounds(actions, "max.occurred_at", NEVER_BEFORE)
         met = actions.filter(pa.array(spans.meet(firsts, lasts + FINEST)))
-        paths, counts = (met.column(name).to_pylist() for name in ("path", "num_records"))
-        return [File(unquote(path), rows) for path, rows in zip(paths, counts, strict=True)]
+        columns = (met.column(name).to_pylist() for name in ("path", "size_bytes", "num_records"))
+        return [File(unquote(path), size, rows) for path, size, rows in zip(*columns, strict=True)]
 
     def _rows(self, file: File, spans: Spans) -> pa.Table:
         """Return a file's rows: of a small one all, from memory, of a large one what may be in the spans."""
         files, folder = filesystem(table_path(self.lake, SOURCE))
-        if file.rows is None or file.rows > SMALL_ROWS:
+        if file.told is None or file.told > SMALL_ROWS:
             first, last = (_moment(each) for each in (spans.begins[0], spans.ends[-1]))
             is_between = (pc.field("occurred_at") >= first) & (pc.field("occurred_at") <= last)
             return pq.read_table(f"{folder}/{file.path}", schema=SCHEMA, filesystem=files, filters=is_between)

@@ -10,6 +10,8 @@ near it in event time (`decisive`), so a batch needs no other state than these r
 batches are cut. Purchases that landed before landings were numbered have no order, and raise no alert.
 
 What is too late does not count, by the rules of windows (`streams/windows/lateness.py`) and a grace of their own.
+
+Spark's executors import this module and need little for it.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ from customer_activity.streams.windows.lateness import Rules
 ORDER = ("landing", "partition", "offset")
 OF_PURCHASE = ("customer_id", "purchase_id", "occurred_at", "currency", "kafka_timestamp", *ORDER)
 COLUMNS = [*OF_PURCHASE, "amount", "risk_score", "partition_time", "watermark"]
+SOURCE = Table.TIMED_PURCHASES
+SCHEMA = pa.schema([arrow_schema(SOURCE).field(name) for name in COLUMNS])
 ID_LENGTH = 32  # hexadecimal digits of an alert's id
 BETWEEN = "\x1f"  # is in no id: they have no control characters
 
@@ -68,6 +72,12 @@ def alerts(limits: Limits, purchases: pa.Table) -> pa.Table:
     """
     in_order = _in_time(limits, purchases).sort_by([(name, "ascending") for name in ORDER])
     return _as_rows(in_order, [*velocity(limits, in_order), *risky_sessions(limits, in_order)])
+
+
+def alerts_of(limits: Limits, bought: pa.Table, near: pa.Table) -> pa.Table:
+    """Return the alerts that some purchases make, by all that decide about them: `near` has these, and them."""
+    found = alerts(limits, near)
+    return found.filter(pc.is_in(found.column("purchase_id"), value_set=bought.column("purchase_id")))
 
 
 def decisive(limits: Limits, purchases: pa.Table) -> Spans:

@@ -25,6 +25,14 @@ class Spans(NamedTuple):
         is_last = np.r_[is_first[1:], True][: len(begins)]
         return cls(begins[is_first], ends[is_last])
 
+    def at_most(self, count: int) -> Spans:
+        """Return so many at most that cover these: what is nearest to one another becomes one."""
+        if len(self.begins) <= count:
+            return self
+        gaps = self.begins[1:] - self.ends[:-1]
+        kept = np.sort(np.argsort(gaps, kind="stable")[len(gaps) - count + 1 :])
+        return Spans(self.begins[np.r_[0, kept + 1]], self.ends[np.r_[kept, len(gaps)]])
+
     def meet(self, firsts: Numbers, lasts: Numbers) -> npt.NDArray[np.bool_]:
         """Whether something from first to last meets one of them."""
         return np.searchsorted(self.ends, firsts) < np.searchsorted(self.begins, lasts, side="right")

@@ -23,12 +23,14 @@ from customer_activity.engine import derived
 from customer_activity.engine.changes import ChangeStream, table_of
 from customer_activity.engine.derived import DEFINITION
 from customer_activity.engine.stream import Append, Context, Opened, Steps
+from customer_activity.engine.workers import Executors, Workers
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.microbatch import MicroBatch, Place
 from customer_activity.settings import Settings
-from customer_activity.streams.alerts import expected, rules
+from customer_activity.streams.alerts import expected, rules, spread
 from customer_activity.streams.alerts.limits import Limits
-from customer_activity.streams.alerts.nearby import SCHEMA, SOURCE, Nearby
+from customer_activity.streams.alerts.nearby import Nearby
+from customer_activity.streams.alerts.rules import SCHEMA, SOURCE
 from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 SPEC = Spec(
@@ -51,6 +53,7 @@ SPEC = Spec(
     ),
     promises="each window or session that goes over a limit has one alert a rule, by the purchase that took it there",
     is_behind=True,
+    is_spread=True,
     is_optional=True,
     paced_by="alert_seconds",
 )
@@ -75,20 +78,23 @@ class Alerts:
         """
         bound, lake = self.as_set(context.settings), context.settings.lake
         derived.require_same(lake, SPEC, self.target, bound.limits)
-        step = partial(bound.step, nearby=Nearby(lake))
+        step = partial(bound.step, nearby=Nearby(lake), workers=Executors(context.spark), settings=context.settings)
         return ChangeStream(SPEC, {SOURCE: rules.COLUMNS}, lambda _: step).open(context)
 
-    def step(self, part: Feed, batch: MicroBatch, *, nearby: Nearby) -> Steps:
+    def step(self, part: Feed, batch: MicroBatch, *, nearby: Nearby, workers: Workers, settings: Settings) -> Steps:
         """Append the alerts that a part's purchases make; without any the commit carries the batch's notes alone."""
+        batch.extra |= self.noted()
+        if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
+            files = spread.alerts(part, batch, limits=self.limits, nearby=nearby, workers=workers, settings=settings)
+            yield Append(self.target, files=files)
+            return
         with batch.phase("read"):
             bought = table_of(part, SOURCE, rules.COLUMNS)
             spans = rules.decisive(self.limits, bought)
             near = nearby.of(pc.unique(bought.column("customer_id")), spans)
         with batch.phase("compute"):
-            found = rules.alerts(self.limits, near)
-            found = found.filter(pc.is_in(found.column("purchase_id"), value_set=bought.column("purchase_id")))
+            found = rules.alerts_of(self.limits, bought, near)
         batch.rows += bought.num_rows
-        batch.extra |= self.note(found)
         yield Append(self.target, found)
 
     def as_noted(self, lake: str) -> Alerts:
@@ -111,6 +117,10 @@ class Alerts:
 
     def note(self, rows: pa.Table) -> Mapping[str, Any]:  # noqa: ARG002 - as others have it
         """Return what a commit notes: the limits."""
+        return self.noted()
+
+    def noted(self) -> Mapping[str, Any]:
+        """Return the limits, as a commit notes them."""
         return {DEFINITION: self.limits._asdict()}
 
 

@@ -1,4 +1,7 @@
-"""The catalogue of products, all versions of it, in memory: read again when its table has moved on."""
+"""The catalogue of products, all versions of it, in memory: read again when its table has moved on.
+
+Spark's executors import this module and need little for it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ from typing import NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.columns import PRODUCT_FIELDS, names
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.decided import Numbers
+from customer_activity.engine.decisions import Numbers
 from customer_activity.lake import deltalog
 from customer_activity.streams.enrichment import as_of
 
@@ -35,9 +37,11 @@ class Catalogue(NamedTuple):
     @classmethod
     def of(cls, lake: str) -> Self:
         """Read it."""
+        from deltalake import DeltaTable  # noqa: PLC0415 - executors read the files that they are told
+
         table, schema = DeltaTable(table_path(lake, Table.PRODUCTS)), arrow_schema(Table.PRODUCTS)
         rows = table.to_pyarrow_dataset().to_table(columns=schema.names).cast(schema)
-        return cls(lake, table.version(), rows.sort_by("version").combine_chunks())
+        return cls(lake, table.version(), in_order(rows))
 
     def refreshed(self) -> Catalogue:
         """Return it as it is by now."""
@@ -50,8 +54,18 @@ class Catalogue(NamedTuple):
 
     def known_at(self, versions: Numbers, products: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
         """Return what versions of the catalogue say of products, as columns of PRODUCT_FIELDS."""
-        changed_at = np.asarray(self.changes.column("version").to_numpy(), np.int64)
-        newest = as_of.newest_by(products, versions, changed=self.changes.column("product_id"), changed_at=changed_at)
-        found = as_of.columns_at(self.changes, newest, [*names(PRODUCT_FIELDS), "version"], ended="is_gone")
-        is_known = pc.is_valid(found.pop("version"))
-        return as_of.or_unknown(found, is_known)
+        return known_at(versions, products, self.changes)
+
+
+def in_order(changes: pa.Table) -> pa.Table:
+    """Bring rows of the catalogue into the order of its versions."""
+    return changes.sort_by("version").combine_chunks()
+
+
+def known_at(versions: Numbers, products: pa.ChunkedArray, changes: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """Return what versions of the catalogue say of products, as columns of PRODUCT_FIELDS."""
+    changed_at = np.asarray(changes.column("version").to_numpy(), np.int64)
+    newest = as_of.newest_by(products, versions, changed=changes.column("product_id"), changed_at=changed_at)
+    found = as_of.columns_at(changes, newest, [*names(PRODUCT_FIELDS), "version"], ended="is_gone")
+    is_known = pc.is_valid(found.pop("version"))
+    return as_of.or_unknown(found, is_known)

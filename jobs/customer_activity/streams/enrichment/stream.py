@@ -13,6 +13,7 @@ for (docs/ENRICHMENT.md).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,15 +21,21 @@ import pyarrow as pa
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import COUNTED, OF_PROFILE, PRODUCT_FIELDS, names
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.decided import Decided, landings_of
+from customer_activity.engine import decided_tasks
+from customer_activity.engine.decided import Decided
+from customer_activity.engine.executors import ByLane, OnProgress, Reports, Stage
+from customer_activity.engine.workers import Workers
+from customer_activity.lake import deltalog, feeds, pieces
+from customer_activity.lake.pieces import Piece
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import State
-from customer_activity.streams.enrichment import profiles, state
+from customer_activity.streams.enrichment import profiles, state, tasks
 from customer_activity.streams.enrichment.as_of import UNKNOWN
 from customer_activity.streams.enrichment.products import Catalogue
 from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 COLUMNS = COUNTED.names
+MOST_LANES = 256  # of profiles, and of shares
 
 # The same, over all purchases at once: `activity verify` holds the table against it.
 _PROFILE = {name: name.removeprefix("profile_") for name in names(OF_PROFILE)}
@@ -102,6 +109,7 @@ SPEC = Spec(
     ),
     promises="each purchase is there once, with the profile and the product as they were known when it landed",
     is_behind=True,
+    is_spread=True,
     is_optional=True,
 )
 
@@ -121,13 +129,29 @@ class Known:
         return {"catalogue_version": self.catalogue.version}
 
     def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
-        """Give purchases profile and product. Grain: as given; columns of silver.enriched_purchases."""
-        customers, version = rows.column("customer_id"), decided.column("catalogue_version")
-        changes = profiles.changes_among(self._records(customers))
-        profile = profiles.known_at(landings_of(rows), customers, changes)
-        product = self.catalogue.known_at(version.to_numpy(), rows.column("product_id"))
-        purchase = {name: rows.column(name) for name in COLUMNS}
-        return pa.table({**purchase, **profile, **product, "catalogue_version": version})
+        """Give purchases profile and product."""
+        changes = profiles.changes_among(self._records(rows.column("customer_id")))
+        return tasks.enriched(rows, decided, changes, self.catalogue.changes)
+
+    def derive_by_tasks(self, work: decided_tasks.Work, workers: Workers, progress: OnProgress) -> Reports:
+        """Have tasks do it: they read all that bronze has of profiles, once, and the catalogue."""
+        records, catalogue = (
+            feeds.snapshot(self.lake, table, deltalog.newest_version(self.lake, table))
+            for table in (Table.PROFILE_EVENTS, Table.PRODUCTS)
+        )
+        shared = pieces.divided(Table.PROFILE_EVENTS, records)
+        enriching = tasks.Work(
+            work,
+            shared,
+            [Piece(Table.PRODUCTS, file.path) for file in catalogue],
+            by_customer=workers.lanes(pieces.lanes(records, workers.at_once(), MOST_LANES)),
+            by_share=workers.lanes(min(len(work.shares), MOST_LANES)),
+        )
+        writing = Stage(enriching.by_share, partial(tasks.write, enriching))
+        answering = ByLane(
+            partial(tasks.ask, enriching), enriching.by_customer, partial(tasks.answer, enriching), (writing,)
+        )
+        return workers.run_by_lane(len(work.shares) + len(shared), answering, progress)
 
     def _records(self, customers: pa.ChunkedArray) -> pa.Table:
         """Return the profile records of some customers: from the state, or else from all that bronze has."""

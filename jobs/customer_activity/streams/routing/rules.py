@@ -1,56 +1,29 @@
-"""Rules by which purchases are routed: the first that matches decides, and a default where none does.
+"""Rules by which purchases are routed, as people write them: checked, and brought to the form in which they decide.
 
 A rule is data: conditions on declared columns, all of which must hold. Nothing of it is run as code. What decides of a
-document of rules is its canonical text; the version of the rules is a digest of it, so words about them change nothing.
+document of rules is its canonical text, which `choosing.py` goes by; the version of the rules is a digest of it, so
+words about them change nothing.
 """
 
 from __future__ import annotations
 
 import json
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from customer_activity.catalog import ROUTES
-from customer_activity.contracts.columns import ROUTED_FIELDS
 from customer_activity.errors import SettingsError
+from customer_activity.streams.routing.choosing import DEFAULT, NUMBERS, ORDERED, TEXTS, Comparison
 
-NUMBER = pa.decimal128(38, 2)
-TEXTS = [field.name for field in ROUTED_FIELDS if pa.types.is_string(field.type)]
-NUMBERS = [field.name for field in ROUTED_FIELDS if pa.types.is_decimal(field.type) or pa.types.is_integer(field.type)]
-DEFAULT = "default"  # what the route without a rule is called
 DIGEST_BYTES = 8
 MOST = Decimal(10**16)  # an amount is below
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)]
-
-
-class Comparison(StrEnum):
-    """How a column is compared."""
-
-    EQUAL = "="
-    UNEQUAL = "!="
-    LESS = "<"
-    AT_MOST = "<="
-    GREATER = ">"
-    AT_LEAST = ">="
-    ONE_OF = "in"
-
-
-ORDERED = {
-    Comparison.LESS: pc.less,
-    Comparison.AT_MOST: pc.less_equal,
-    Comparison.GREATER: pc.greater,
-    Comparison.AT_LEAST: pc.greater_equal,
-}
 
 
 class Condition(BaseModel):
@@ -95,15 +68,6 @@ class Condition(BaseModel):
             raise ValueError(f"{self.column} is a text: put what it is compared with in quotes")
         return list(self.values)
 
-    def holds(self, purchases: pa.Table) -> pa.ChunkedArray:
-        """Return for which purchases it holds; for none whose value is missing."""
-        kind = pa.string() if self.column in TEXTS else NUMBER
-        column, values = purchases.column(self.column).cast(kind), pa.array(self.typed(), kind)
-        if self.comparison in ORDERED:
-            return pc.fill_null(ORDERED[self.comparison](column, values[0]), fill_value=False)
-        is_in = pc.is_in(column, value_set=values)
-        return pc.and_(pc.invert(is_in), pc.is_valid(column)) if self.comparison is Comparison.UNEQUAL else is_in
-
 
 def _number(value: Any) -> Decimal:
     try:
@@ -124,13 +88,6 @@ class Rule(BaseModel):
     why: str = ""
     conditions: tuple[Condition, ...] = Field(min_length=1, alias="when")
     route: str
-
-    def matches(self, purchases: pa.Table) -> pa.ChunkedArray:
-        """Return which purchases it matches."""
-        first, *others = (condition.holds(purchases) for condition in self.conditions)
-        for each in others:
-            first = pc.and_(first, each)
-        return first
 
 
 class Rules(BaseModel):
@@ -177,15 +134,6 @@ class Rules(BaseModel):
         """A digest of what decides."""
         return blake2b(self.text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
-    def chosen(self, purchases: pa.Table) -> tuple[pa.Array, pa.Array]:
-        """Return for each purchase the name of the rule that decides, and the route that it leads to."""
-        number = np.full(purchases.num_rows, len(self.rules))
-        for at in reversed(range(len(self.rules))):  # the first one comes last, and wins
-            number[self.rules[at].matches(purchases).to_numpy()] = at
-        chosen = pa.array(number)
-        names, routes = [each.rule for each in self.rules], [each.route for each in self.rules]
-        return pa.array([*names, DEFAULT]).take(chosen), pa.array([*routes, self.default]).take(chosen)
-
 
 def _text(value: Decimal | str) -> str:
     return value if isinstance(value, str) else f"{value:.2f}"
@@ -206,8 +154,3 @@ def read(file: Path) -> Rules:
         where = ".".join(str(part) for part in first["loc"])
         words = first["msg"].removeprefix("Value error, ")
         raise SettingsError(f"{file}{f', {where}' if where else ''}: {words}", remedy="correct the file") from None
-
-
-def stored(text: str) -> Rules:
-    """Return rules as they were stored."""
-    return Rules.model_validate_json(text)

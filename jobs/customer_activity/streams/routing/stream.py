@@ -11,24 +11,24 @@ Rules of another file are for what lands from then on: what is routed stays, so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
-from customer_activity.contracts.columns import POSITION, ROUTED_FIELDS, names
+from customer_activity.contracts.columns import ROUTED_FIELDS, names
+from customer_activity.engine import decided_tasks
 from customer_activity.engine.decided import Decided
+from customer_activity.engine.executors import OnProgress, Reports
+from customer_activity.engine.workers import Workers
 from customer_activity.errors import SettingsError
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import State
 from customer_activity.streams.enrichment.stream import EXPECTED as ENRICHED
-from customer_activity.streams.routing import rules
-from customer_activity.streams.routing.rules import DEFAULT, NUMBERS, TEXTS
+from customer_activity.streams.routing import choosing, rules
+from customer_activity.streams.routing.choosing import COLUMNS, DEFAULT, NUMBERS, TEXTS
 from customer_activity.topology import How, Made, Reads, Spec, Writes
-
-COLUMNS = names([*ROUTED_FIELDS, *POSITION])
 
 
 def _cases(columns: Iterable[str]) -> str:
@@ -96,6 +96,7 @@ SPEC = Spec(
     ),
     promises="each purchase takes one route, by the first rule that matches of those in force when it landed",
     is_behind=True,
+    is_spread=True,
     is_optional=True,
 )
 
@@ -127,15 +128,13 @@ class Routing:
         return {name: last[name] for name in ("rules_version", "rules")}
 
     def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
-        """Choose each purchase's route. Grain: as given; columns of gold.routed_purchases."""
-        texts, version = decided.column("rules").combine_chunks(), decided.column("rules_version")
-        known = pc.unique(texts)
-        chosen = [stored(text).chosen(rows) for text in known.to_pylist()]
-        which = pc.index_in(texts, value_set=known).cast(pa.int64())
-        rule, route = (pc.choose(which, *(each[column] for each in chosen)) for column in range(2))
-        purchase = {name: rows.column(name) for name in COLUMNS}
-        return pa.table({**purchase, "rule": rule, "route": route, "rules_version": version})
+        """Choose each purchase's route."""
+        return choosing.routed(rows, decided)
+
+    def derive_by_tasks(self, work: decided_tasks.Work, workers: Workers, progress: OnProgress) -> Reports:
+        """Have tasks choose them: what is decided has the rules with it."""
+        writing = partial(decided_tasks.write, work, choosing.routed)
+        return workers.run(len(work.shares), writing, progress)
 
 
-stored = cache(rules.stored)
 STREAM = Decided(SPEC, COLUMNS, Table.ROUTING_RULES, Routing)
