@@ -6,18 +6,20 @@ table from then on makes it fail, and nothing is lost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from customer_activity.catalog import Table
 from customer_activity.engine import executors, merge_tasks, reach
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.executors import ByLane, InputGone, Reports
 from customer_activity.engine.merge_tasks import MOST_LANES, Work
-from customer_activity.engine.stream import Rewrite, Steps
+from customer_activity.engine.stream import Append, Rewrite, Steps
 from customer_activity.errors import TransientError
 from customer_activity.lake import commits, deltalog, feeds, pieces
 from customer_activity.lake.datafiles import DataFile, discard
-from customer_activity.lake.feeds import Feed
+from customer_activity.lake.feeds import Added, Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 
@@ -28,11 +30,15 @@ LEAST_ROWS = 10_000  # of changes and the table that a task is worth: each write
 
 
 def steps(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Steps:
-    """Merge a part; remove what was written for it where it is sure that the table will not have it.
+    """Merge a part."""
+    yield from kept(rewrite(stream, part, batch, spark=spark, settings=settings), settings.lake)
+
+
+def kept(write: Append | Rewrite, lake: str) -> Steps:
+    """Make a write of files that are there; remove them where it is sure that the table will not have them.
 
     Delta's own exceptions say nothing of it: the entry may be in the log all the same.
     """
-    write = rewrite(stream, part, batch, spark=spark, settings=settings)
     is_needed = True
     try:
         is_needed = (yield write) is not None
@@ -41,7 +47,8 @@ def steps(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSes
         raise
     finally:
         if not is_needed:
-            discard(settings.lake, stream.target, [*write.files, *write.changed])
+            files = [*write.files, *(write.changed if isinstance(write, Rewrite) else ())]
+            discard(lake, write.table, filter(None, files))
 
 
 def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Rewrite:
@@ -73,25 +80,48 @@ def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkS
             if part.is_gone(source):
                 raise part.lost(source) from None
             if feeds.are_gone(lake, target, held):
-                raise TransientError(
-                    f"{target.label}: files of version {version} are gone",
-                    remedy="start again: it reads the newest version; if that has lost files, too, restore a backup",
-                ) from None
+                raise gone(target, version) from None
             raise reach.blind() from None
-    files, changed = _files(reports, "file"), _files(reports, "changed")
-    reach.require_here(settings, {target: [*files, *changed]})
     batch.rows += sum(report["reduced"] for report in reports)
+    return replacing(settings, target, version, held, reports)
+
+
+def gone(table: Table, version: int) -> TransientError:
+    """Say that files of a table that was to be rewritten are gone."""
+    return TransientError(
+        f"{table.label}: files of version {version} are gone",
+        remedy="start again: it reads the newest version; if that has lost files, too, restore a backup",
+    )
+
+
+def replacing(settings: Settings, table: Table, version: int, held: Sequence[Added], reports: Reports) -> Rewrite:
+    """Return what is to be committed of a table whose rows tasks have folded, by what they report.
+
+    Args:
+        settings: which lake.
+        table: whose rows.
+        version: that was read.
+        held: the files that it has at that version.
+        reports: as `merge_tasks.written` has them, and how many rows were `held`.
+
+    Raises:
+        AssertionError: executors have not come by as many rows of the table as its log says it has.
+        SettingsError: the driver does not see what they have written.
+    """
+    lake = settings.lake
+    files, changed = _files(reports, "file"), _files(reports, "changed")
+    reach.require_here(settings, {table: [*files, *changed]})
     found, logged = sum(report["held"] for report in reports), sum(file.rows for file in held)
     if found != logged and all(file.rows for file in held):  # a file of somebody's may have no statistics
-        discard(lake, target, [*files, *changed])
+        discard(lake, table, [*files, *changed])
         raise AssertionError(
-            f"{target.label}: version {version} has {logged:,} rows by its log, and executors have folded {found:,}; "
+            f"{table.label}: version {version} has {logged:,} rows by its log, and executors have folded {found:,}; "
             "nothing was committed"
         )
     if not any(report["differing"] for report in reports):
-        discard(lake, target, [*files, *changed])  # what was written is what there is
-        return Rewrite(target, version)
-    return Rewrite(target, version, held, files, changed)
+        discard(lake, table, [*files, *changed])  # what was written is what there is
+        return Rewrite(table, version)
+    return Rewrite(table, version, held, files, changed)
 
 
 def _is_there(stream: CurrentRows, batch: MicroBatch, lake: str) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -21,11 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.lake import folding, pieces
 from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileWriter, in_parts
+from customer_activity.lake.folding import Folded
 from customer_activity.lake.pieces import Piece
 
 CHANGES, HELD = range(2)  # kinds of parcels
@@ -98,20 +100,18 @@ def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     held = found.get(HELD, arrow_schema(stream.target).empty_table())
     changes = stream.with_held(changes, lambda: held)
     folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.deletes)
-    files = FileWriter(work.lake, stream.target)
+    rewritten = written(work.lake, stream.target, folded, has_rows=work.has_rows)
+    yield executors.report({**rewritten, "held": held.num_rows, "reduced": changes.num_rows})
+
+
+def written(lake: str, table: Table, folded: Folded, *, has_rows: bool) -> dict[str, Any]:
+    """Write a lane's rows of a table, and those that differ; return what is reported of them."""
+    files = FileWriter(lake, table)
     files.write(folded.rows)
-    changed = FileWriter(work.lake, stream.target, _change_file(), more=(folding.CHANGE_TYPE,))
-    if work.has_rows:
+    changed = FileWriter(lake, table, _change_file(), more=(folding.CHANGE_TYPE,))
+    if has_rows:
         changed.write(folded.differing)
-    yield executors.report(
-        {
-            "file": files.close(),
-            "changed": changed.close(),
-            "held": held.num_rows,
-            "reduced": changes.num_rows,
-            "differing": folded.differing.num_rows,
-        }
-    )
+    return {"file": files.close(), "changed": changed.close(), "differing": folded.differing.num_rows}
 
 
 def _change_file() -> str:
