@@ -18,7 +18,13 @@ from support import executors_python
 
 STANDALONE, YARN, KUBERNETES = "spark://master:7077", "yarn", "k8s://https://cluster:6443"
 IMAGE = "spark.kubernetes.container.image registry/activity:1"
-TASKS = ("storage.marker", "streams.bronze.landing", "streams.silver.tasks", "streams.silver.profile_tasks")
+TASKS = (
+    "storage.marker",
+    "streams.bronze.landing",
+    "streams.silver.tasks",
+    "streams.silver.profile_tasks",
+    "streams.payments.tasks",
+)
 
 
 @pytest.fixture

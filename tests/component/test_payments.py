@@ -1,67 +1,23 @@
-"""Payments on real tables: whatever arrives in which order, in which batches, and wherever a driver ends in one."""
+"""Payments on real tables: whatever arrives in which order, in which batches, wherever these are worked on or end."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from customer_activity import topology
-from customer_activity.catalog import Table
 from customer_activity.lake import delta
-from customer_activity.lake.failpoints import FailPoint
-from customer_activity.settings import Settings
-from support.payments import Expected, expected
+from support.paid_lives import HOPS, Buy, Killed, Pay, Take, ending_at, found, land, live, living, wanted
+from support.payments import Expected
 from support.quick_pipeline import QuickPipeline
-from support.records import Record, payment, purchase
-from support.without_jvm import without_jvm
 
-MINUTE = 60_000
-START = int(datetime(2026, 3, 26, tzinfo=UTC).timestamp() * 1000)
-WINDOW, GRACE = timedelta(minutes=30), timedelta(minutes=6)
-
-
-class Killed(Exception):
-    """Raised at a fail point, as if the process had ended there."""
-
-
-class Buy(NamedTuple):
-    """A purchase of somebody at a minute."""
-
-    number: int
-    minute: int
-
-
-class Pay(NamedTuple):
-    """A payment of a purchase: whether it agrees, its id, and when it was confirmed."""
-
-    number: int
-    minute: int
-    amount: str = "1.00"
-    payment_id: int = 1
-    customer: str | None = None
-
-
-class Take(NamedTuple):
-    """What is there is taken by some streams; the last one may end at its n-th fail point, and repeats the batch."""
-
-    streams: str
-    ends_at: int = 99
-
-
-HOPS = {
-    "purchases": ("bronze", "silver", "event_time"),
-    "payments": ("payment_events",),
-    "both": ("bronze", "silver", "event_time", "payment_events"),
-}
 NUMBERS = st.integers(0, 3)
+PLACES = st.sampled_from(["driver", "executors"])
 LIVES = st.lists(
     st.one_of(
         st.builds(Buy, NUMBERS, st.integers(0, 90)),
@@ -73,7 +29,7 @@ LIVES = st.lists(
             st.integers(1, 2),
             st.sampled_from([None, "C-1", "C-2"]),
         ),
-        st.builds(Take, st.sampled_from(sorted(HOPS)), st.integers(0, 14)),
+        st.builds(Take, st.sampled_from(sorted(HOPS)), st.integers(0, 14), PLACES, PLACES),
     ),
     min_size=3,
     max_size=14,
@@ -90,80 +46,11 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     topology.switch_on([])
 
 
-def record(step: Buy | Pay) -> Record:
-    at = START + step.minute * MINUTE
-    if isinstance(step, Buy):
-        return purchase(f"P-{step.number}", "C-1", "1.00", at, sent=at)
-    more = {} if step.customer is None else {"customerId": step.customer}
-    return payment(f"P-{step.number}", step.amount, at, payment_id=f"pay-{step.payment_id}", sent=at, **more)
-
-
-def ending_at(number: int) -> Callable[[FailPoint], None]:
-    """Return what ends a batch at its n-th fail point."""
-    met: list[FailPoint] = []
-
-    def failpoint(point: FailPoint) -> None:
-        met.append(point)
-        if len(met) == number + 1:
-            raise Killed
-
-    return failpoint
-
-
-def live(pipeline: QuickPipeline, life: Sequence[Buy | Pay | Take]) -> None:
-    """Let records come and streams take them."""
-    for step in [*life, Take("both")]:
-        if not isinstance(step, Take):
-            pipeline.sent.append(pipeline.log.append(record(step), step.number // 3))
-            continue
-        for hop in HOPS[step.streams]:
-            pipeline.hop(hop)
-        try:
-            pipeline.hop("payments", ending_at(step.ends_at))
-        except Killed:
-            pipeline.repeat("payments")
-
-
-def found(pipeline: QuickPipeline) -> Expected:
-    paid, unpaid, others = (pipeline.rows(table) for table in (Table.PAID, Table.UNPAID, Table.UNMATCHED_PAYMENTS))
-    places = [(row["partition"], row["offset"], row["reason"], row["differs_in"]) for row in others]
-    assert len({row["purchase_id"] for row in paid}) == len(paid)
-    assert len(set(places)) == len(places)
-    how = {
-        row["purchase_id"]: (row["payment_id"], "early" if row["is_early"] else "late" if row["is_late"] else "in time")
-        for row in paid
-    }
-    return Expected(how, {row["purchase_id"] for row in unpaid}, set(places))
-
-
-def wanted(pipeline: QuickPipeline) -> Expected:
-    bought, payments = pipeline.rows(Table.TIMED_PURCHASES), pipeline.rows(Table.PAYMENT_EVENTS)
-    watermark = max((row["next_watermark"] for row in bought), default=None)
-    return expected(bought, payments, watermark, WINDOW, GRACE)
-
-
 @pytest.fixture
 def pipeline(empty: Path, tmp_path: Path) -> Iterator[QuickPipeline]:
     """Return the streams on an empty lake."""
     with living(empty, tmp_path) as found:
         yield found
-
-
-@contextmanager
-def living(empty: Path, folder: Path) -> Iterator[QuickPipeline]:
-    shutil.copytree(empty, folder / "lake")
-    own = Settings(lake=str(folder / "lake"), run_dir=folder / "run", grace_hours=GRACE / timedelta(hours=1))
-    with without_jvm() as nobody:
-        pipeline = QuickPipeline(nobody, own)  # type: ignore[arg-type]
-        yield pipeline
-        pipeline.close()
-
-
-def land(pipeline: QuickPipeline, *steps: Buy | Pay, streams: str = "both") -> None:
-    for step in steps:
-        pipeline.sent.append(pipeline.log.append(record(step), step.number // 3))
-    for hop in HOPS[streams]:
-        pipeline.hop(hop)
 
 
 def test_what_has_landed_since_a_batch_was_planned_is_not_looked_at(pipeline: QuickPipeline) -> None:

@@ -23,6 +23,7 @@ from customer_activity.rebuild.repair import apply_in
 from customer_activity.rebuild.run import rebuild_in
 from customer_activity.settings import Settings
 from support import tables
+from support.dying import Died, dies
 from support.pipeline import Pipeline
 from support.proof import proof
 from support.quick_pipeline import QuickPipeline
@@ -195,6 +196,45 @@ def taken(pipeline: Pipeline) -> None:
         land(pipeline, *records)
         follow(pipeline)
     assert_right(pipeline)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param(["driver", "executors"], id="the driver, then executors"),
+        pytest.param(["executors", "executors"], id="executors", marks=nightly),
+    ],
+)
+def test_executors_come_to_the_same(paying: Pipeline, places: list[str]) -> None:
+    for records, place in zip((MIXED[:7], MIXED[7:]), places, strict=True):
+        paying.settings = paying.settings.model_copy(update={"placement": place})
+        paying.restart()
+        land(paying, *records)
+        follow(paying)
+        placed = paying.batches["payments"][-1].placement
+        assert placed is not None
+        assert str(placed.place) == place
+    assert {row["purchase_id"] for row in paying.rows(Table.PAID)} == {"P-1", "P-4"}
+    assert {row["purchase_id"] for row in paying.rows(Table.UNPAID)} == {"P-2", "P-3"}
+    assert_right(paying)
+
+
+@pytest.mark.parametrize("commit", [pytest.param(1, marks=nightly), 2, pytest.param(3, marks=nightly)])
+@pytest.mark.parametrize("place", ["executors", pytest.param("driver", marks=nightly)])
+def test_another_place_goes_on_where_a_driver_ended(paying: Pipeline, commit: int, place: str) -> None:
+    """Behind each of its three commits, by Delta's own transactions."""
+    places = [place, "driver" if place == "executors" else "executors"]
+    land(paying, *MIXED[:7])
+    follow(paying)
+    land(paying, *MIXED[7:])
+    paying.hop("event_time")
+    paying.settings = paying.settings.model_copy(update={"placement": places[0]})
+    paying.restart()
+    with pytest.raises(Died):
+        paying.hop("payments", dies(FailPoint.COMMITTED, times=commit))
+    paying.settings = paying.settings.model_copy(update={"placement": places[1]})
+    paying.repeat("payments")
+    assert_right(paying)
 
 
 def test_recomputed_the_tables_are_the_same_and_go_on(paying: Pipeline) -> None:

@@ -1,15 +1,19 @@
-"""What was read before of some purchases and payments, looked up in tables by their keys.
+"""What was read before of some purchases and payments, looked up by their keys: in tables, or in the rows of a lane.
 
-Statistics tell which files may have a key or an event time; the others are not opened.
+Of tables, statistics tell which files may have a key or an event time; the others are not opened.
+
+Spark's executors import this module and need little for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.columns import OWED, UTC_MICROS
@@ -19,18 +23,31 @@ from customer_activity.streams.payments.matching import PAYMENT, PURCHASE
 # What a payment of silver.paid_purchases has agreed in with its purchase is there once.
 _OWED_SCHEMA = pa.schema(OWED)
 
+# Returns the rows of a table, some columns of them, for which a condition holds.
+Read = Callable[[Table, Sequence[str], pc.Expression], pa.Table]
+
 
 @dataclass(frozen=True)
 class Past:
     """The tables of payments, and the purchases up to a landing.
 
     Attributes:
-        lake: where they are.
+        read: returns rows of theirs.
         landed_to: purchases of later landings are not read yet.
     """
 
-    lake: str
+    read: Read
     landed_to: int
+
+    @classmethod
+    def in_tables(cls, lake: str, landed_to: int) -> Self:
+        """Return what the tables have."""
+        return cls(partial(_of_tables, lake), landed_to)
+
+    @classmethod
+    def among(cls, rows: Mapping[Table, pa.Table], landed_to: int) -> Self:
+        """Return what some rows of the tables have, all those among them that will be looked up."""
+        return cls(partial(_of_rows, rows), landed_to)
 
     def unmatched(self, ids: pa.Array) -> pa.Table:
         """Return the rows of payments of these purchases that were unmatched."""
@@ -90,8 +107,20 @@ class Past:
         wanted = pa.schema([schema.field(name) for name in columns])
         if is_wanted is None:
             return wanted.empty_table()
-        rows = DeltaTable(table_path(self.lake, table)).to_pyarrow_dataset(schema=schema)
-        return rows.to_table(columns=columns, filter=is_wanted).cast(wanted)
+        return self.read(table, columns, is_wanted).cast(wanted)
+
+
+def _of_tables(lake: str, table: Table, columns: Sequence[str], is_wanted: pc.Expression) -> pa.Table:
+    from deltalake import DeltaTable  # noqa: PLC0415 - executors read none
+
+    rows = DeltaTable(table_path(lake, table)).to_pyarrow_dataset(schema=arrow_schema(table))
+    return rows.to_table(columns=list(columns), filter=is_wanted)
+
+
+def _of_rows(
+    rows: Mapping[Table, pa.Table], table: Table, columns: Sequence[str], is_wanted: pc.Expression
+) -> pa.Table:
+    return rows[table].filter(is_wanted).select(columns)
 
 
 def _between(times: pa.ChunkedArray, before: int = 0) -> pc.Expression:

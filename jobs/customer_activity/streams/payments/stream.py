@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,15 +31,18 @@ from customer_activity.engine.derived import DEFINITION, MICROS_A_MINUTE, MICROS
 from customer_activity.engine.stream import Append, Context, Merge, Opened, Steps
 from customer_activity.errors import SettingsError
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.microbatch import MicroBatch, Place
 from customer_activity.settings import Settings
-from customer_activity.streams.payments import expected
-from customer_activity.streams.payments.matching import PAYMENT, PLACE, PURCHASE, Matched, match, unpaid, without
+from customer_activity.streams.payments import expected, spread
+from customer_activity.streams.payments.joining import GONE, Due, join
+from customer_activity.streams.payments.matching import PAYMENT, PLACE, PURCHASE, match, unpaid
 from customer_activity.streams.payments.past import Past
 from customer_activity.topology import Reads, Spec, Writes
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 LANDED_TO = "purchases_landed_to"  # in the note of a commit: the newest landing of the purchases that were read
-GONE = "gone"  # a column of what is merged: the row is to be deleted
 SPEC = Spec(
     "payments",
     reads=(
@@ -61,9 +64,11 @@ SPEC = Spec(
     ),
     promises="each purchase is paid by its first payment that agrees with it, and every other payment says why not",
     is_behind=True,
+    is_spread=True,
     is_optional=True,
 )
-COLUMNS = {Table.TIMED_PURCHASES: [*PURCHASE, "landing", WATERMARK], Table.PAYMENT_EVENTS: PAYMENT}
+STAMPS = ["landing", WATERMARK]
+COLUMNS = {Table.TIMED_PURCHASES: [*PURCHASE, *STAMPS], Table.PAYMENT_EVENTS: PAYMENT}
 
 
 class Terms(NamedTuple):
@@ -128,57 +133,40 @@ class Payments:
         """
         lake, bound = context.settings.lake, self.as_set(context.settings)
         bound.require_same(lake)
-        return ChangeStream(SPEC, COLUMNS, lambda _: partial(bound.step, lake=lake)).open(context)
+        step = partial(bound.step, spark=context.spark, settings=context.settings)
+        return ChangeStream(SPEC, COLUMNS, lambda _: step).open(context)
 
-    def step(self, part: Feed, batch: MicroBatch, *, lake: str) -> Steps:
-        """Match a part's purchases and payments with each other, and with those that were read before."""
+    def step(self, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Steps:
+        """Join a part's purchases and payments, in the driver or on executors."""
+        lake = settings.lake
+        if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
+            due, landed_to = self._moved(part.batches(Table.TIMED_PURCHASES, STAMPS), batch, lake)
+            yield from spread.steps(SPEC, part, batch, due=due, landed_to=landed_to, spark=spark, settings=settings)
+            return
         with batch.phase("compute"):
             bought, payments = (table_of(part, table, COLUMNS[table]) for table in COLUMNS)
-            noted = derived.noted(lake, SPEC, Table.UNMATCHED_PAYMENTS)
-            before = Closing(self.terms.grace, noted.get(CLOSED_TO))
-            after = before.moved([bought.column(WATERMARK)])
-            landed_to = max(noted.get(LANDED_TO, 0), pc.max(bought.column("landing")).as_py() or 0)
-            batch.extra |= self._note(after, landed_to)
-            past = Past(lake, landed_to)
-            matched, earlier = self._matched(bought, payments, past)
-            closed = [self._closed(bought, after), past.purchases_between(*self._closing(before, after))]
-            candidates = _distinct(pa.concat_tables([each.select(PURCHASE) for each in closed]), ("purchase_id",))
-            paid = pa.concat_tables([past.paid(candidates).select(matched.paid.column_names), matched.paid])
+            due, landed_to = self._moved(bought.select(STAMPS).to_batches(), batch, lake)
+            joined = join(bought, payments, Past.in_tables(lake, landed_to), due)
         # First of all: whatever is paid is neither unpaid nor waits, also where a crash lets it be looked at once more.
-        yield Append(Table.PAID, without(matched.paid, past.paid(matched.paid), ("purchase_id",)))
-        owed = unpaid(candidates, paid, self.terms.window)
-        yield Merge(Table.UNPAID, _merged(owed, past.unpaid(matched.paid)), delete_when=f"s.{GONE}")
-        changed = without(matched.unmatched, earlier, (*PLACE, "reason"))
-        counting = without(earlier, matched.unmatched, PLACE)
-        yield Merge(Table.UNMATCHED_PAYMENTS, _merged(changed, counting), delete_when=f"s.{GONE}")
+        yield Append(Table.PAID, joined.paid)
+        yield Merge(Table.UNPAID, joined.unpaid, delete_when=f"s.{GONE}")
+        yield Merge(Table.UNMATCHED_PAYMENTS, joined.unmatched, delete_when=f"s.{GONE}")
         batch.rows = bought.num_rows + payments.num_rows
 
-    def _matched(self, bought: pa.Table, payments: pa.Table, past: Past) -> tuple[Matched, pa.Table]:
-        """Match all payments of the purchases that the part is about; return those that were unmatched, too."""
-        ids = pa.chunked_array(
-            [*bought.column("purchase_id").chunks, *payments.column("purchase_id").chunks], pa.string()
-        )
-        earlier = past.unmatched(pc.unique(ids))
-        waiting = pa.concat_tables([earlier.select(PAYMENT), without(payments, earlier, PLACE).select(PAYMENT)])
-        asked = pc.unique(payments.column("purchase_id"))
-        known = past.purchases(asked, around=payments.column("confirmed_at"), within=self.terms.window)
-        purchases = _distinct(pa.concat_tables([bought.select(PURCHASE), known]), ("purchase_id",))
-        purchases = purchases.join(waiting.select(["purchase_id"]), "purchase_id", join_type="left semi")
-        counted = past.paid(purchases)
-        counted_before = without(past.as_payments(counted), waiting, PLACE)
-        return match(purchases, pa.concat_tables([waiting, counted_before]), self.terms.window), earlier
+    def _moved(self, stamps: Iterable[pa.RecordBatch], batch: MicroBatch, lake: str) -> tuple[Due, int]:
+        """Return whose time to be paid is over with a part, and the newest landing that was read; have both noted."""
+        noted = derived.noted(lake, SPEC, Table.UNMATCHED_PAYMENTS)
+        before = Closing(self.terms.grace, noted.get(CLOSED_TO))
+        landed_to, after = noted.get(LANDED_TO, 0), before
+        for of_batch in stamps:
+            landed_to = max(landed_to, pc.max(of_batch.column("landing")).as_py() or 0)
+            after = after.moved([of_batch.column(WATERMARK)])
+        batch.extra |= self._note(after, landed_to)
+        return self._due(before, after), landed_to
 
-    def _closed(self, purchases: pa.Table, closing: Closing) -> pa.Table:
-        """Return the purchases whose time to be paid, and the grace, are over."""
-        if closing.upto is None:
-            return purchases.slice(0, 0)
-        due = pc.add(purchases.column("occurred_at").cast(pa.int64()), self.terms.window)
-        return purchases.filter(pc.less_equal(due, closing.upto))
-
-    def _closing(self, before: Closing, after: Closing) -> tuple[int | None, int | None]:
-        """Return between which event times purchases are whose time is over now and was not before."""
-        first, last = (None if each.upto is None else each.upto - self.terms.window for each in (before, after))
-        return first, last
+    def _due(self, before: Closing, after: Closing) -> Due:
+        window = self.terms.window
+        return Due(window, *(None if each.upto is None else each.upto - window for each in (before, after)))
 
     def computed(self, changes: Mapping[Table, Iterable[pa.RecordBatch]]) -> Computed:
         """Return all rows of the tables, made of all rows of the sources, and what their commits note."""
@@ -187,7 +175,7 @@ class Payments:
         closing = Closing(self.terms.grace).moved([bought.column(WATERMARK)])
         tables = {
             Table.PAID: matched.paid,
-            Table.UNPAID: unpaid(self._closed(bought, closing), matched.paid, self.terms.window),
+            Table.UNPAID: unpaid(self._due(closing, closing).closed(bought), matched.paid, self.terms.window),
             Table.UNMATCHED_PAYMENTS: matched.unmatched,
         }
         return Computed(tables, self._note(closing, pc.max(bought.column("landing")).as_py() or 0))
@@ -205,20 +193,6 @@ def _terms_noted(lake: str) -> Terms | None:
 def _table(table: Table, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     schema = pa.schema([arrow_schema(table).field(name) for name in COLUMNS[table]])
     return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
-
-
-def _distinct(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """Return one row a key; rows with the same key are the same."""
-    numbered = rows.append_column("number", pa.array(range(rows.num_rows), pa.int64()))
-    return rows.take(numbered.group_by(list(key)).aggregate([("number", "min")]).column("number_min"))
-
-
-def _merged(coming: pa.Table, going: pa.Table) -> pa.Table:
-    """Put rows that come and rows that go together, and say of each whether it goes."""
-    marks = [pa.repeat(pa.scalar(goes), rows.num_rows) for rows, goes in ((coming, False), (going, True))]
-    return pa.concat_tables([coming, going.cast(coming.schema)]).append_column(
-        GONE, pa.chunked_array(marks, pa.bool_())
-    )
 
 
 STREAM = Payments()

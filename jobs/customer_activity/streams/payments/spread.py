@@ -1,0 +1,129 @@
+"""Join a large part of payments on Spark's executors: the driver plans, commits and holds reports (`tasks.py`).
+
+What is merged is committed as a large merge into current rows is (`engine/merge_spread.py`): all rows of a table in the
+place of exactly the files that were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.columns import UTC_MICROS
+from customer_activity.engine import executors, merge_spread, reach
+from customer_activity.engine.executors import ByLane, InputGone, Reports
+from customer_activity.engine.merge_tasks import MOST_LANES
+from customer_activity.engine.stream import Append, Rewrite, Steps
+from customer_activity.lake import deltalog, feeds, pieces
+from customer_activity.lake.datafiles import DataFile
+from customer_activity.lake.feeds import Added, Feed
+from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.settings import Settings
+from customer_activity.streams.payments import tasks
+from customer_activity.streams.payments.joining import Due
+from customer_activity.streams.payments.tasks import LOOKED_UP, REWRITTEN, Work
+from customer_activity.topology import Spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MICROS_A_MILLI = 1_000  # to which statistics are cut
+
+
+class Held(NamedTuple):
+    """What a table has before the part.
+
+    Attributes:
+        version: that is read.
+        files: that it has at that version.
+    """
+
+    version: int
+    files: Sequence[Added]
+
+
+def steps(
+    spec: Spec, part: Feed, batch: MicroBatch, *, due: Due, landed_to: int, spark: SparkSession, settings: Settings
+) -> Steps:
+    """Join a part, and commit what comes of it: first of all what is paid.
+
+    Raises:
+        AssertionError: executors have not come by as many rows of a table as its log says it has.
+        ChangeFeedLost: a file of the part is gone.
+        SettingsError: an executor does not see the lake.
+        TransientError: a file of one of the tables is gone.
+    """
+    lake = settings.lake
+    with batch.phase("read"):
+        held = {table: _held(lake, table) for table in (*LOOKED_UP, *REWRITTEN)}
+        closing = _closing(lake, held[Table.TIMED_PURCHASES], due)
+    files = [*part.files, *closing, *(file for table in REWRITTEN for file in held[table].files)]
+    at_once = executors.parallelism(spark)
+    lanes = executors.lanes(spark, pieces.lanes(files, at_once, MOST_LANES, merge_spread.LEAST_ROWS))
+    keys = {table: spec.how(table).key for table in REWRITTEN}
+    with_rows = frozenset(table for table in REWRITTEN if held[table].files)
+    work = Work(lake, _shares(part, held, at_once), lanes, due, landed_to, keys, with_rows)
+    with batch.phase("compute"):
+        reports = _run(spark, work, part, batch, held)
+    paid = [DataFile(*told["file"]) for told in _of(reports, Table.PAID) if told["file"] is not None]
+    reach.require_here(settings, {Table.PAID: paid})
+    writes: list[Append | Rewrite] = [Append(Table.PAID, files=paid)]
+    writes += [merge_spread.replacing(settings, table, *held[table], _of(reports, table)) for table in REWRITTEN]
+    for write in writes:
+        yield from merge_spread.kept(write, lake)
+    batch.rows = sum(file.rows for file in part.files)
+
+
+def _held(lake: str, table: Table) -> Held:
+    version = deltalog.newest_version(lake, table)
+    return Held(version, feeds.snapshot(lake, table, version))
+
+
+def _shares(part: Feed, held: Mapping[Table, Held], at_once: int) -> list[list[pieces.Piece]]:
+    """Return what each task reads; who looks up what is there reads the part's ids, so these are few."""
+    shares = [share for table, added in part.added.items() for share in pieces.divided(table, added)]
+    for table, (_, files) in held.items():
+        of_table = pieces.divided(table, files, is_past=True)
+        if table in LOOKED_UP:
+            of_table = [[piece for share in of_table[first::at_once] for piece in share] for first in range(at_once)]
+        shares += filter(None, of_table)
+    return shares
+
+
+def _closing(lake: str, held: Held, due: Due) -> list[Added]:
+    """Return those files of timed purchases that may have some whose time to be paid ends with the part."""
+    if due.after is None or due.after == due.before or not held.files:
+        return []
+    table = DeltaTable(table_path(lake, Table.TIMED_PURCHASES), version=held.version)
+    told = pa.table(table.get_add_actions(flatten=True))
+    least, most = (told.column(f"{end}.occurred_at").cast(UTC_MICROS).cast(pa.int64()) for end in ("min", "max"))
+    may = pc.less_equal(least, due.after)
+    if due.before is not None:
+        may = pc.and_(may, pc.greater(pc.add(most, MICROS_A_MILLI), due.before))
+    closing = set(map(unquote, told.column("path").filter(pc.fill_null(may, fill_value=True)).to_pylist()))
+    return [file for file in held.files if file.path in closing]
+
+
+def _run(spark: SparkSession, work: Work, part: Feed, batch: MicroBatch, held: Mapping[Table, Held]) -> Reports:
+    joining = ByLane(partial(tasks.pack, work), work.lanes, partial(tasks.join_lane, work))
+    try:
+        return executors.run_by_lane(spark, len(work.shares), joining, batch.progress)
+    except InputGone:
+        for table in part.added:
+            if part.is_gone(table):
+                raise part.lost(table) from None
+        for table, (version, files) in held.items():
+            if feeds.are_gone(work.lake, table, files):
+                raise merge_spread.gone(table, version) from None
+        raise reach.blind() from None
+
+
+def _of(reports: Reports, table: Table) -> Reports:
+    return [report[table.label] for report in reports]

@@ -1,0 +1,116 @@
+"""What Spark's executors do of a large part of payments: pure functions of files.
+
+`pack` brings the part's purchases and payments to the lane of their purchase's id, and what the tables had before: all
+rows of those that are rewritten, and of the others the purchases that the part has a payment of, or whose time to be
+paid ends with it. Who reads those reads the part's ids first, so a lane has no more than the part calls for, however
+large the tables are. `join_lane` applies the driver's own rule (`joining.py`) to the rows of a lane, and writes what
+comes of them: rows of silver.paid_purchases, and all rows of the other two tables.
+
+Executors import this module and need little for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity.catalog import Table
+from customer_activity.contracts.tables import arrow_schema
+from customer_activity.engine import executors, merge_tasks
+from customer_activity.lake import folding, pieces
+from customer_activity.lake.datafiles import ROW_GROUP_ROWS, FileWriter, in_parts
+from customer_activity.lake.pieces import Piece
+from customer_activity.streams.payments.joining import GONE, Due, join
+from customer_activity.streams.payments.matching import PAYMENT, PURCHASE
+from customer_activity.streams.payments.past import Past
+
+KEY = ("purchase_id",)  # of a lane
+BOUGHT, PAYMENTS = Table.TIMED_PURCHASES, Table.PAYMENT_EVENTS  # what a part has
+LOOKED_UP = (Table.TIMED_PURCHASES, Table.PAID)  # of which a lane has the rows that the part calls for
+REWRITTEN = (Table.UNPAID, Table.UNMATCHED_PAYMENTS)  # of which lanes have all rows
+COLUMNS = {
+    (BOUGHT, False): PURCHASE,
+    (PAYMENTS, False): PAYMENT,
+    (Table.TIMED_PURCHASES, True): [*PURCHASE, "landing"],
+    **{(table, True): arrow_schema(table).names for table in (Table.PAID, *REWRITTEN)},
+}
+KINDS = list(COLUMNS)  # of parcels, by number: of which table, and whether it is what was there before
+PROBED_ROWS = 8 * ROW_GROUP_ROWS  # that are compared with the part's ids at a time
+
+
+class Work(NamedTuple):
+    """What is to be done: plain values, which Spark brings to its executors.
+
+    Attributes:
+        lake: where the tables are.
+        shares: what each task reads, all of one table: of the part, and of what was there before (`Piece.is_past`).
+        lanes: by number of a task of the second stage, what brings a row there.
+        due: whose time to be paid is over.
+        landed_to: purchases of later landings are not read yet.
+        keys: of the tables that are rewritten, the columns that tell their rows apart.
+        with_rows: those of them that have a file; into an empty one there are inserts alone, which its feed reads from
+            it.
+    """
+
+    lake: str
+    shares: Sequence[Sequence[Piece]]
+    lanes: Sequence[int]
+    due: Due
+    landed_to: int
+    keys: Mapping[Table, tuple[str, ...]]
+    with_rows: frozenset[Table]
+
+
+def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Bring the rows of the part, and of what was there before, to the lanes of their purchases."""
+    lanes = np.array(work.lanes, np.int32)
+    for number in executors.numbers(batches):
+        share = work.shares[number]
+        kind = (share[0].table, share[0].is_past)
+        groups = _read(work, share, COLUMNS[kind])
+        if share[0].is_past and share[0].table in LOOKED_UP:
+            groups = _called_for(work, share[0].table, groups)
+        yield from merge_tasks.by_key(groups, KEY, lanes, KINDS.index(kind))
+
+
+def _read(work: Work, share: Iterable[Piece], columns: Sequence[str]) -> Iterator[pa.Table]:
+    return (rows for piece in share for _, rows in pieces.read(work.lake, piece, columns))
+
+
+def _called_for(work: Work, table: Table, groups: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Keep the purchases that may be among those that the part is about."""
+    # Purchases that are new bring themselves; whether they are paid already only silver.paid_purchases can tell.
+    sides = (PAYMENTS,) if table is BOUGHT else (PAYMENTS, BOUGHT)
+    asking = (piece for share in work.shares for piece in share if not piece.is_past and piece.table in sides)
+    read = [chunk for asked in _read(work, asking, KEY) for chunk in asked.column(0).chunks]
+    ids = pc.unique(pa.chunked_array(read, pa.string()))
+    for rows in in_parts((batch for group in groups for batch in group.to_batches()), PROBED_ROWS):
+        is_asked = pc.is_in(rows.column("purchase_id"), value_set=ids)
+        yield rows.filter(pc.or_(is_asked, work.due.ends(rows)))
+
+
+def join_lane(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join the purchases and payments of a lane; report the files with what comes of them."""
+    found = {KINDS[kind]: rows for kind, rows in executors.unpacked(batches).items()}
+    if not found:
+        return
+    of = {kind: found.get(kind, _none(kind)) for kind in KINDS}
+    past = Past.among({table: rows for (table, is_past), rows in of.items() if is_past}, work.landed_to)
+    joined = join(of[BOUGHT, False], of[PAYMENTS, False], past, work.due)
+    paid = FileWriter(work.lake, Table.PAID)
+    paid.write(joined.paid)
+    told = {Table.PAID.label: {"file": paid.close()}}
+    for table, changes in zip(REWRITTEN, (joined.unpaid, joined.unmatched), strict=True):
+        held = of[table, True]
+        folded = folding.folded(held, changes, work.keys[table], gone=GONE)
+        rewritten = merge_tasks.written(work.lake, table, folded, has_rows=table in work.with_rows)
+        told[table.label] = {**rewritten, "held": held.num_rows}
+    yield executors.report(told)
+
+
+def _none(kind: tuple[Table, bool]) -> pa.Table:
+    return pa.schema([arrow_schema(kind[0]).field(name) for name in COLUMNS[kind]]).empty_table()

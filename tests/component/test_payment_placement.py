@@ -1,0 +1,251 @@
+"""Where a part of payments is worked on changes nothing: driver, executors, or batch by batch the one and the other.
+
+What executors do is done here by their own tasks, one after the other; tests/spark/test_payments.py has Spark do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from customer_activity import topology
+from customer_activity.catalog import Table, table_path
+from customer_activity.engine import executors
+from customer_activity.engine.executors import ByLane, Reports
+from customer_activity.errors import ChangeFeedLost, TransientError
+from customer_activity.lake import delta, feeds, history
+from customer_activity.streams.payments import joining, tasks
+from support import tables
+from support.paid_lives import Buy, Killed, Pay, Take, ending_at, found, land, live, living, placed, wanted
+from support.quick_pipeline import QuickPipeline
+
+TABLES = (Table.PAID, Table.UNPAID, Table.UNMATCHED_PAYMENTS)
+nightly = pytest.mark.nightly
+# Payments before, in time, late, twice, sent again, that differ, and for no purchase; one that is paid after all, and
+# one when its time is over.
+HISTORY: Sequence[Sequence[Buy | Pay]] = [
+    [Pay(0, 3), Pay(9, 4), Buy(1, 0), Buy(2, 1), Pay(2, 2), Pay(2, 2), Pay(2, 3, payment_id=2)],
+    [Buy(0, 5), Buy(3, 6), Pay(3, 7, "2.00"), Buy(4, 8), Pay(4, 9, customer="C-2"), Buy(5, 9)],
+    [Buy(6, 80), Pay(6, 85), Pay(5, 60), *(Pay(2, 10 + n, payment_id=3) for n in range(12))],
+    [Pay(1, 90), Pay(3, 91), Pay(0, 92), Buy(7, 30), Buy(8, 81)],
+    [Buy(9, 2), Pay(7, 95), Buy(10, 200)],
+]
+IN_CI = (
+    ("executors", "driver", 1),
+    ("driver", "executors", 3),
+)  # who ends behind the first commit, and behind the second
+LAST = len(HISTORY) - 2  # the batch that a crash ends: rows of each table come and go with it
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return an empty lake with the streams of payments on."""
+    topology.switch_on(["payments"])
+    lake = tmp_path_factory.mktemp("empty") / "lake"
+    delta.ensure_tables(str(lake))
+    yield lake
+    topology.switch_on([])
+
+
+@pytest.fixture
+def pipeline(empty: Path, tmp_path: Path) -> Iterator[QuickPipeline]:
+    """Return the streams on an empty lake."""
+    with living(empty, tmp_path) as begun:
+        yield begun
+
+
+def lived(pipeline: QuickPipeline, places: Sequence[str], ends_at: int = 99, again: str = "driver") -> None:
+    """Take the history in, one batch after the other, each at the next of some places; one of them may end."""
+    for number, (steps, place) in enumerate(zip(HISTORY, cycle(places), strict=False)):
+        land(pipeline, *steps)
+        placed(pipeline, place)
+        try:
+            pipeline.hop("payments", ending_at(ends_at if number == LAST else 99))
+        except Killed:
+            placed(pipeline, again)
+            pipeline.repeat("payments")
+
+
+def rows(pipeline: QuickPipeline) -> dict[str, list[dict[str, Any]]]:
+    return {table.label: pipeline.rows(table) for table in TABLES}
+
+
+@pytest.fixture(scope="module")
+def in_driver(empty: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows that the driver comes to."""
+    with living(empty, tmp_path_factory.mktemp("driver")) as pipeline:
+        lived(pipeline, ["driver"])
+        assert found(pipeline) == wanted(pipeline)
+        return rows(pipeline)
+
+
+def test_the_history_has_something_of_everything(in_driver: dict[str, list[dict[str, Any]]]) -> None:
+    of_paid, of_unpaid, of_unmatched = in_driver.values()
+    assert {(row["is_early"], row["is_late"]) for row in of_paid} == {(True, False), (False, True), (False, False)}
+    assert len(of_unpaid) > 1
+    reasons = {row["reason"] for row in of_unmatched}
+    assert reasons == {"repeated", "paid_twice", "differs", "no_purchase"} - ({"no_purchase"} - reasons)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param(["executors"], id="executors"),
+        pytest.param(["driver", "executors"], id="in turn"),
+        pytest.param(["executors", "executors", "driver"], id="executors twice, then the driver", marks=nightly),
+    ],
+)
+def test_rows_are_the_same_wherever_a_part_is_worked_on(
+    pipeline: QuickPipeline, in_driver: dict[str, list[dict[str, Any]]], places: Sequence[str]
+) -> None:
+    lived(pipeline, places)
+    assert rows(pipeline) == in_driver
+
+
+@pytest.mark.parametrize(
+    ("place", "again", "ends_at"),
+    [
+        pytest.param(place, again, number, marks=() if (place, again, number) in IN_CI else nightly)
+        for place, again in (("executors", "driver"), ("driver", "executors"), ("executors", "executors"))
+        for number in range(6)
+    ],
+)
+def test_a_driver_that_ends_at_any_commit_leaves_the_rest_to_whoever_repeats_it(
+    pipeline: QuickPipeline, in_driver: dict[str, list[dict[str, Any]]], place: str, again: str, ends_at: int
+) -> None:
+    """Before and behind each of its three commits."""
+    lived(pipeline, [place], ends_at, again)
+    assert rows(pipeline) == in_driver
+    assert found(pipeline) == wanted(pipeline)
+
+
+def unnamed(pipeline: QuickPipeline, table: Table) -> set[str]:
+    """Return the files of a table's folder that no version of it names."""
+    folder = Path(table_path(pipeline.settings.lake, table))
+    named: set[str] = set()
+    for version in range(tables.newest(pipeline.settings.lake, table) + 1):
+        entry = tables.entry(pipeline.settings.lake, table, version).read_text(encoding="utf-8")
+        named |= {file.name for file in folder.rglob("*.parquet") if file.name in entry}
+    return {file.name for file in folder.rglob("*.parquet")} - named
+
+
+def test_what_was_written_for_a_table_that_has_it_already_is_removed(pipeline: QuickPipeline) -> None:
+    placed(pipeline, "executors")
+    land(pipeline, Buy(0, 0), Buy(1, 80), Pay(2, 5))
+    with pytest.raises(Killed):
+        pipeline.hop("payments", ending_at(3))  # behind silver.unpaid_purchases
+    assert unnamed(pipeline, Table.UNMATCHED_PAYMENTS)
+    pipeline.repeat("payments")
+    assert {table.label: unnamed(pipeline, table) for table in (Table.PAID, Table.UNPAID)} == {
+        Table.PAID.label: set(),
+        Table.UNPAID.label: set(),
+    }
+
+
+def test_tasks_that_spark_runs_twice_change_nothing(
+    pipeline: QuickPipeline, in_driver: dict[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = executors.run_by_lane
+
+    def twice(spark: Any, shares: int, work: ByLane, progress: Any) -> Reports:
+        once(spark, shares, work, progress)
+        return once(spark, shares, work, progress)
+
+    monkeypatch.setattr(executors, "run_by_lane", twice)
+    lived(pipeline, ["executors"])
+    assert rows(pipeline) == in_driver
+
+
+def test_a_purchase_that_most_payments_name_is_as_others(pipeline: QuickPipeline) -> None:
+    many = [Pay(0, 1 + number % 50, "1.00" if number % 3 else "2.00", number % 4) for number in range(300)]
+    live(pipeline, [*many[:100], Take("both", place="executors"), Buy(0, 0), *many[100:200]])
+    live(pipeline, [Take("both", place="executors"), *many[200:], Buy(1, 1)])
+    assert len(found(pipeline).others) == 299
+    assert found(pipeline) == wanted(pipeline)
+
+
+def test_a_lane_has_no_more_than_the_part_calls_for(pipeline: QuickPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much the tables hold."""
+    for first in (0, 40):
+        land(pipeline, *(step for number in range(first, first + 40) for step in (Buy(number, 10), Pay(number, 12))))
+        pipeline.hop("payments")
+    seen: dict[Table, int] = dict.fromkeys((Table.TIMED_PURCHASES, Table.PAID), 0)
+    join = joining.join
+
+    def spied(bought: Any, payments: Any, past: Any, due: Any) -> joining.Joined:
+        (held,) = past.read.args
+        for table in seen:
+            seen[table] += held[table].num_rows
+        return join(bought, payments, past, due)
+
+    monkeypatch.setattr(tasks, "join", spied)
+    placed(pipeline, "executors")
+    land(pipeline, Pay(3, 14), Pay(77, 14), Buy(100, 20))
+    pipeline.hop("payments")
+    assert seen == {Table.TIMED_PURCHASES: 2, Table.PAID: 2}
+    assert found(pipeline) == wanted(pipeline)
+    land(pipeline, Buy(101, 46))  # with which the time of those at 10 minutes is over
+    pipeline.hop("payments")
+    assert seen == {Table.TIMED_PURCHASES: 2 + 80, Table.PAID: 2 + 80}
+    assert found(pipeline) == wanted(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("table", "error"),
+    [
+        pytest.param(Table.PAYMENT_EVENTS, ChangeFeedLost, id="of the part"),
+        pytest.param(Table.PAID, TransientError, id="of a table that is looked into"),
+        pytest.param(Table.UNMATCHED_PAYMENTS, TransientError, id="of a table that is rewritten", marks=nightly),
+    ],
+)
+def test_a_file_that_is_gone_is_told_by_its_table(
+    pipeline: QuickPipeline, table: Table, error: type[Exception]
+) -> None:
+    land(pipeline, Buy(0, 0), Pay(0, 1), Pay(9, 1))
+    pipeline.hop("payments")
+    placed(pipeline, "executors")
+    land(pipeline, Pay(0, 2))
+    pipeline.work("payments")  # which looks at the files that there are
+    opened = DeltaTable(table_path(pipeline.settings.lake, table))
+    for file in opened.file_uris():
+        Path(file).unlink()
+    with pytest.raises(error, match=f"{table.label}: files"):
+        pipeline.hop("payments")
+
+
+def test_a_commit_tells_where_its_part_was_worked_on_and_why(
+    pipeline: QuickPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> set[tuple[str, str]]:
+        notes = (history.latest_metadata(pipeline.settings.lake, table, "payments") for table in TABLES)
+        return {(note["placement"]["place"], note["placement"]["why"]) for note in notes}
+
+    land(pipeline, Buy(0, 0))
+    pipeline.hop("payments")
+    assert told() == {("driver", "1 rows are few")}
+    placed(pipeline, "executors")
+    land(pipeline, Pay(0, 1), Buy(1, 2))
+    pipeline.hop("payments")
+    assert told() == {("executors", "ACTIVITY_PLACEMENT is executors")}
+    placed(pipeline, "auto")
+    monkeypatch.setattr("customer_activity.engine.changes.SMALL_BATCH_ROWS", 1)
+    land(pipeline, Pay(1, 3), Buy(2, 4))
+    pipeline.hop("payments")
+    assert told() == {("driver", "local[*] has no executors but threads of the driver")}
+    assert found(pipeline) == wanted(pipeline)
+
+
+def test_a_backlog_in_parts_ends_in_the_same_rows(
+    pipeline: QuickPipeline, in_driver: dict[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "PART_FILES", 1)
+    placed(pipeline, "executors")
+    for steps in HISTORY:
+        land(pipeline, *steps)
+    pipeline.hop("payments")
+    assert rows(pipeline) == in_driver
