@@ -10,15 +10,21 @@ from pathlib import Path
 import psutil
 import pytest
 
+from customer_activity import topology
 from customer_activity.catalog import Table
-from customer_activity.lake import failpoints
+from customer_activity.commands.verify import others
+from customer_activity.kafka import topics
+from customer_activity.lake import failpoints, history
 from customer_activity.settings import Settings
+from customer_activity.verification.verify import verify
 from support import cluster
 from support.broker import assert_verified, rows, send
 from support.cluster import Cluster
 from support.cluster_work import MANY, backlog, drain, executor_of, is_at_work, places, profiles, streams
-from support.records import PURCHASES, Record, profile, purchase, tombstone
+from support.records import PURCHASES, Record, payment, profile, purchase, tombstone
 from support.waiting import until
+
+PAYING = (Table.PAID, Table.UNPAID, Table.UNMATCHED_PAYMENTS)  # in the order of their commits
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +44,60 @@ def test_large_batches_are_the_executors_and_right(settings: Settings, two_worke
     drain(settings, two_workers, log)
     assert places(settings) == {"executors"}
     assert_verified(settings)
+
+
+@pytest.fixture
+def paying(settings: Settings) -> Iterator[Settings]:
+    """Return settings with payments on."""
+    topology.switch_on(["payments"])
+    topics.check(settings, create=True)
+    yield settings.model_copy(update={"streams": "payments", "grace_hours": 0.1})
+    topology.switch_on([])
+
+
+def bought_and_paid(first: int, count: int) -> list[Record]:
+    """Return purchases of ten a second, and payments of most: of one in ten there is none, or one that differs."""
+    ids = range(first, first + count)
+    bought = [purchase(f"P-{number}", f"C-{number % 500}", "1.00", 100 * number) for number in ids]
+    due = [number for number in ids if number % 10]
+    return bought + [payment(f"P-{n}", "2.00" if n % 10 == 1 else "1.00", 100 * n + 60_000) for n in due]
+
+
+def assert_paid(settings: Settings, log: Path, *places: str) -> None:
+    """Each table of payments is right, and its newest part was joined at a place."""
+    notes = (history.latest_metadata(settings.lake, table, "payments") for table in PAYING)
+    assert [note["placement"]["place"] for note in notes] == list(places), log.read_text(encoding="utf-8")[-2_000:]
+    report = verify(settings, settle_seconds=0, others=others())
+    assert [check for check in report.checks if not check.ok] == []
+    assert min(len(rows(settings, table)) for table in PAYING) > 1_000
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_executors_join_payments(paying: Settings, two_workers: Cluster, tmp_path: Path) -> None:
+    """The second large part finds what the first one left, and payments of purchases that are paid."""
+    log = tmp_path / "driver.log"
+    send(paying, *profiles(), *bought_and_paid(0, MANY))
+    drain(paying, two_workers, log)
+    send(paying, *bought_and_paid(MANY, MANY), *(payment(f"P-{number}", at=7_000_000) for number in range(0, MANY, 50)))
+    drain(paying, two_workers, log)
+    assert_paid(paying, log, "executors", "executors", "executors")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_the_driver_goes_on_with_payments_that_executors_joined(
+    paying: Settings, two_workers: Cluster, tmp_path: Path
+) -> None:
+    log = tmp_path / "driver.log"
+    send(paying, *profiles(), *bought_and_paid(0, MANY))
+    paying.run_dir.mkdir(parents=True, exist_ok=True)
+    (paying.run_dir / failpoints.ORDER).write_text("payments:committed 2", encoding="utf-8")
+    with streams(paying, two_workers, log, fail_points=True) as driver:
+        assert driver.wait(300) != 0
+    assert (paying.run_dir / failpoints.REACHED).exists()
+    drain(paying, two_workers, log, placement="driver")
+    assert_paid(paying, log, "executors", "executors", "driver")
 
 
 @pytest.mark.nightly

@@ -219,8 +219,9 @@ def test_executors_come_to_the_same(paying: Pipeline, places: list[str]) -> None
     assert_right(paying)
 
 
-@pytest.mark.parametrize("commit", [pytest.param(1, marks=nightly), 2, pytest.param(3, marks=nightly)])
-@pytest.mark.parametrize("place", ["executors", pytest.param("driver", marks=nightly)])
+@nightly
+@pytest.mark.parametrize("commit", [1, 2, 3])
+@pytest.mark.parametrize("place", ["executors", "driver"])
 def test_another_place_goes_on_where_a_driver_ended(paying: Pipeline, commit: int, place: str) -> None:
     """Behind each of its three commits, by Delta's own transactions."""
     places = [place, "driver" if place == "executors" else "executors"]

@@ -22,7 +22,7 @@ from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors, merge_tasks
 from customer_activity.lake import folding, pieces
-from customer_activity.lake.datafiles import ROW_GROUP_ROWS, FileWriter, in_parts
+from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileWriter, in_parts
 from customer_activity.lake.pieces import Piece
 from customer_activity.streams.payments.joining import GONE, Due, join
 from customer_activity.streams.payments.matching import PAYMENT, PURCHASE
@@ -39,7 +39,7 @@ COLUMNS = {
     **{(table, True): arrow_schema(table).names for table in (Table.PAID, *REWRITTEN)},
 }
 KINDS = list(COLUMNS)  # of parcels, by number: of which table, and whether it is what was there before
-PROBED_ROWS = 8 * ROW_GROUP_ROWS  # that are compared with the part's ids at a time
+PROBED_ROWS, PROBED_BYTES = 8 * ROW_GROUP_ROWS, 8 * ROW_GROUP_BYTES  # that are compared with the part's ids at a time
 
 
 class Work(NamedTuple):
@@ -88,7 +88,7 @@ def _called_for(work: Work, table: Table, groups: Iterable[pa.Table]) -> Iterato
     asking = (piece for share in work.shares for piece in share if not piece.is_past and piece.table in sides)
     read = [chunk for asked in _read(work, asking, KEY) for chunk in asked.column(0).chunks]
     ids = pc.unique(pa.chunked_array(read, pa.string()))
-    for rows in in_parts((batch for group in groups for batch in group.to_batches()), PROBED_ROWS):
+    for rows in in_parts((batch for group in groups for batch in group.to_batches()), PROBED_ROWS, PROBED_BYTES):
         is_asked = pc.is_in(rows.column("purchase_id"), value_set=ids)
         yield rows.filter(pc.or_(is_asked, work.due.ends(rows)))
 
