@@ -12,10 +12,11 @@ import logging
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from pyarrow import fs
 
 from customer_activity.quality import rendering
@@ -83,6 +84,12 @@ def write(target: str, run_id: str, at: datetime, suites: Mapping[Suite, Mapping
 
 def _index(told: Told, parts: list[Part], others: list[Told], folder: str) -> str:
     """Make the page of a run, whose suites' pages are in a folder; with the others it is the index of all."""
+    return _template().render(told=told, parts=parts, others=others, folder=folder)
+
+
+@cache
+def _template() -> Template:
+    """Return the index's template, compiled once."""
     environment = Environment(
         loader=FileSystemLoader(rendering.TEMPLATES),
         autoescape=True,
@@ -90,7 +97,7 @@ def _index(told: Told, parts: list[Part], others: list[Told], folder: str) -> st
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("run.html.j2").render(told=told, parts=parts, others=others, folder=folder)
+    return environment.get_template("run.html.j2")
 
 
 def _listed(target: str) -> list[Told]:

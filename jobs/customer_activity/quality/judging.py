@@ -76,13 +76,14 @@ class Judge:
         with quiet():
             self.context = gx.get_context(mode="ephemeral")
             self.context.variables.progress_bars = {"globally": False}  # type: ignore[assignment] # as its own docs do
-            self.source = self.context.data_sources.add_pandas("lake")
+            # One asset for all frames: with each one Great Expectations writes its whole configuration as YAML.
+            asset = self.context.data_sources.add_pandas("lake").add_dataframe_asset("pinned")
+            self.frames = asset.add_batch_definition_whole_dataframe("pinned")
 
     def judge(self, label: str, frame: pa.Table, expectations: Mapping[Rule, Expectation]) -> dict[Rule, Judged]:
         """Judge the rules that look at one frame."""
         with quiet():
-            asset = self.source.add_dataframe_asset(label)
-            batch = asset.add_batch_definition_whole_dataframe("pinned").get_batch({"dataframe": _pandas(frame)})
+            batch = self.frames.get_batch({"dataframe": _pandas(frame)})
             judged: dict[Rule, Judged] = {}
             for of_people in (False, True):
                 asked = {rule: one for rule, one in expectations.items() if is_personal(rule) is of_people}

@@ -14,6 +14,7 @@ import copy
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +35,10 @@ HARMLESS = (bool, int, float, Decimal, date, timedelta)  # values that are no te
 
 def page(suite: str, run_id: str, at: datetime, judged: Mapping[Rule, Judged]) -> str:
     """Return the page of a suite's results: of every rule that Great Expectations was asked about what it found."""
-    from great_expectations.render.view.view import DefaultJinjaPageView  # noqa: PLC0415 - slow to import
-
     results = [_harmless(rule, one.result) for rule, one in judged.items() if one.result is not None]
     with quiet():
-        view = DefaultJinjaPageView()
-        theirs = [view.env.loader] if view.env.loader is not None else []
-        view.env.loader = ChoiceLoader([FileSystemLoader(TEMPLATES), *theirs])
         failing = [rule for rule, one in judged.items() if one.outcome is not Outcome.PASSED]
-        rendered = view.render(  # type: ignore[no-untyped-call]
+        rendered = _view().render(
             _document(suite, run_id, at, results),
             SUITE,
             suite=suite,
@@ -54,6 +50,17 @@ def page(suite: str, run_id: str, at: datetime, judged: Mapping[Rule, Judged]) -
             not_asked=[rule.rule for rule, one in judged.items() if one.result is None],
         )
     return str(rendered)
+
+
+@cache
+def _view() -> Any:
+    """Return what renders a page, once: it compiles the templates that it needs."""
+    from great_expectations.render.view.view import DefaultJinjaPageView  # noqa: PLC0415 - slow to import
+
+    view = DefaultJinjaPageView()
+    theirs = [view.env.loader] if view.env.loader is not None else []
+    view.env.loader = ChoiceLoader([FileSystemLoader(TEMPLATES), *theirs])
+    return view
 
 
 def _document(suite: str, run_id: str, at: datetime, results: list[ExpectationValidationResult]) -> Any:

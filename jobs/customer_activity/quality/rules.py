@@ -41,6 +41,8 @@ LISTED = {
     "activity": ACTIVITY_FIELDS,
     "masked": [field for field in ACTIVITY_FIELDS if field.name not in MASKED],
 }
+# libyaml's, where it was built: the same, and ten times as fast.
+LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list")
 
 
@@ -156,7 +158,7 @@ def _read(folder: Path, path: Path, off: Collection[str]) -> Suite | None:
     """Read a file; None where all of its rules are about tables that are off."""
     name = path.relative_to(folder).with_suffix("").as_posix()
     try:
-        content = yaml.safe_load(LISTING.sub(_columns, path.read_text(encoding="utf-8")))
+        content = yaml.load(LISTING.sub(_columns, path.read_text(encoding="utf-8")), LOADER)  # noqa: S506 - a safe one
         rules = [{**rule, "suite": name} for rule in content.pop("rules")]
         rules = [rule for rule in rules if not {name.replace("/", "."), *rule.get("needs", ())} & set(off)]
         if off and not rules:
