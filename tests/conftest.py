@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,10 @@ ROOT = Path(__file__).parent
 # No JVM of a test lives long enough for its optimising compiler to earn back what it costs, which is a fifth of the
 # processor time of all. Nightly they have the product's own options alone.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+# A test writes hundreds of small files, and none has to outlive a machine: in memory, where there is room for those of
+# a whole run several times over. Nightly they are on a disk, as a lake is.
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own in it, which nobody else can read
+ROOM_BYTES = 8 << 30
 LAYERS = ("drills", "integration", "spark", "component", "unit", "end_to_end")
 DURATIONS = ROOT / "durations.json"  # of files of tests that take long: seconds, from one or several runs
 LONG_SECONDS = 5
@@ -50,9 +55,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have every JVM that a test starts, in whatever process, do without what costs more than it brings here."""
-    if not config.getoption("nightly"):
-        os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+    """Have every JVM that a test starts, in whatever process, do without what costs more than it brings here.
+
+    Folders of tests are in memory; so says pytest's own variable, which whoever sets it keeps.
+    """
+    if config.getoption("nightly"):
+        return
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+    if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
