@@ -22,7 +22,7 @@ from customer_activity.rebuild.run import rebuild_in
 from customer_activity.settings import Settings
 from support import tables
 from support.pipeline import Pipeline
-from support.proof import proof
+from support.proof import proof, proofs
 from support.quick_pipeline import QuickPipeline
 from support.records import Record, profile, purchase, tombstone
 
@@ -65,8 +65,7 @@ def enriched(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
 
 
 def assert_right(pipeline: Pipeline) -> None:
-    for table in TABLES:
-        check = proof(pipeline, table)
+    for check in proofs(pipeline, *TABLES):
         assert check.ok, check
 
 

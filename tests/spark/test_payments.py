@@ -25,7 +25,7 @@ from customer_activity.settings import Settings
 from support import tables
 from support.dying import Died, dies
 from support.pipeline import Pipeline
-from support.proof import proof
+from support.proof import proof, proofs
 from support.quick_pipeline import QuickPipeline
 from support.records import PAYMENTS, Record, payment, purchase
 
@@ -107,8 +107,7 @@ def found(pipeline: Pipeline) -> Found:
 
 def assert_right(pipeline: Pipeline) -> None:
     """Hold all tables against the queries that the stream declares."""
-    for table in TABLES:
-        check = proof(pipeline, table)
+    for check in proofs(pipeline, *TABLES):
         assert check.ok, check
 
 

@@ -23,6 +23,11 @@ LANDED = Place(0, None, NEWEST_RULES)
 
 def proof(pipeline: Pipeline, table: Table) -> Check:
     """Fold what was sent with the oracle, and compare a table with the query over it."""
+    return proofs(pipeline, table)[0]
+
+
+def proofs(pipeline: Pipeline, *tables: Table) -> list[Check]:
+    """Fold what was sent with the oracle, once, and compare some tables with the queries over it."""
     logs: dict[str, Log] = {PURCHASES: {}, PROFILES: {}, PAYMENTS: {}}
     lake = pipeline.settings.lake
     judges: dict[str, Judge] = {
@@ -49,9 +54,12 @@ def proof(pipeline: Pipeline, table: Table) -> Check:
         currency=pipeline.settings.currency,
     )
     expected = oracle.with_payments(expected, logs[PAYMENTS], PAYMENTS)
-    (wanted,) = (each for each in others() if each.table is table)
-    found = DeltaTable(table_path(lake, table))
+    wanted = {each.table: each for each in others()}
+    found = {table: DeltaTable(table_path(lake, table)) for table in tables}
     on = [each for each in declared.DECIDED.values() if each in topology.tables()]
     decided = {each: DeltaTable(table_path(lake, each)) for each in on}
     with declared.opened(expected, decided, pipeline.settings.mask_key_file) as database:
-        return declared.compare(database, wanted, found, verifying.commits(lake, table, found).metadata)
+        return [
+            declared.compare(database, wanted[table], opened, verifying.commits(lake, table, opened).metadata)
+            for table, opened in found.items()
+        ]
