@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ from customer_activity.lake import delta
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
 from customer_activity.verification.verify import Report, verify
+from support.damages import HISTORY
+from support.micro_batches import without_spark
+from support.pipeline import copied_lake
+from support.quick_pipeline import QuickPipeline
+from support.without_jvm import NoSpark, without_jvm
 from support.world import World
 
 
@@ -39,11 +45,43 @@ def s3_server(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     get_backend("s3").reset()
 
 
+@pytest.fixture(scope="session")
+def empty_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create the tables once; a test takes a copy."""
+    lake = tmp_path_factory.mktemp("empty") / "lake"
+    delta.ensure_tables(str(lake))
+    return lake
+
+
 @pytest.fixture
-def lake(settings: Settings) -> str:
+def lake(empty_lake: Path, settings: Settings) -> str:
     """Return a lake with empty tables."""
-    delta.ensure_tables(settings.lake)
+    shutil.copytree(empty_lake, settings.lake)
+    delta.ensure_tables(settings.lake)  # those of streams that a test has switched on
     return settings.lake
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[NoSpark]:
+    """Have streams run, commit, and work as executors do, without a JVM."""
+    with without_jvm() as found, without_spark():
+        yield found
+
+
+@pytest.fixture(scope="session")
+def lived(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> QuickPipeline:
+    """Make a lake with a bit of everything, once: repeats, a conflict, a tombstone, a stale update, bad records.
+
+    Nobody changes it; a test takes a copy.
+    """
+    settings = copied_lake(empty_lake, tmp_path_factory.mktemp("lived"))
+    with without_jvm() as nobody:
+        pipeline = QuickPipeline(nobody, settings)  # type: ignore[arg-type]
+        for records in HISTORY:
+            pipeline.send(*records)
+            pipeline.run()
+        pipeline.close()
+    return pipeline
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
-from support.damages import HISTORY
 from support.pipeline import Pipeline, copied_lake
 from support.quick_pipeline import QuickPipeline
 
@@ -20,20 +19,6 @@ def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     lake = tmp_path_factory.mktemp("lake")
     delta.ensure_tables(str(lake))
     return lake
-
-
-@pytest.fixture(scope="session")
-def lived(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> QuickPipeline:
-    """Make a lake with a bit of everything, once: repeats, a conflict, a tombstone, a stale update, bad records.
-
-    Nobody changes it; a test takes a copy.
-    """
-    pipeline = QuickPipeline(spark, copied_lake(empty_lake, tmp_path_factory.mktemp("lived")))
-    for records in HISTORY:
-        pipeline.send(*records)
-        pipeline.run()
-    pipeline.close()
-    return pipeline
 
 
 @pytest.fixture

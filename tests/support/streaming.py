@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from customer_activity import application
 from customer_activity.catalog import Table
 from customer_activity.lake import delta
@@ -49,10 +47,10 @@ class StreamingPipeline(QuickPipeline):
         assert len(dict(sent)) == len(sent)
         return dict(sent)
 
-    def copied(self, spark: SparkSession, folder: Path) -> StreamingPipeline:
+    def copied(self, folder: Path) -> StreamingPipeline:
         """Return one like this on a lake of its own."""
         kept = {"quality_docs": str(folder / "docs"), "max_bad_share": self.settings.max_bad_share}
-        other = StreamingPipeline(spark, copied_lake(Path(self.settings.lake), folder, **kept))
+        other = StreamingPipeline(self.spark, copied_lake(Path(self.settings.lake), folder, **kept))
         for name in REMEMBERED:
             setattr(other, name, copy.deepcopy(getattr(self, name)))
         return other

@@ -137,6 +137,7 @@ def without_jvm(due_files: int = -1) -> Iterator[NoSpark]:
             read_version=_read_version,
             read_all=_read_version,
             commit=_commit,
+            forget_logs=NoSpark.forget_logs,
         ),
         patch.multiple(
             executors,

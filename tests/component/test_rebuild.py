@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.errors import SettingsError, TransientError
+from customer_activity.rebuild import run
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
-from customer_activity.rebuild.run import Rebuilt, rebuild_in
+from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
 from support.damages import HISTORY, added, set_, without
 from support.pipeline import copied_lake
@@ -25,6 +25,7 @@ from support.quality import Rows, rewrite
 from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, profile, purchase
 from support.streams import Query
+from support.without_jvm import NoSpark
 
 EVERYBODY = Choice()
 
@@ -41,6 +42,10 @@ def empty(empty_lake: Path, tmp_path: Path) -> Settings:
     return copied_lake(empty_lake, tmp_path)
 
 
+def rebuilt(nobody: NoSpark, settings: Settings, choice: Choice = EVERYBODY) -> Rebuilt:
+    return run.rebuild_in(nobody, settings, choice)  # type: ignore[arg-type]
+
+
 def of(done: Rebuilt, table: str) -> Compared:
     return next(compared for compared in done.tables if compared.table == table)
 
@@ -49,11 +54,11 @@ def versions(settings: Settings) -> dict[Table, int]:
     return {table: DeltaTable(table_path(settings.lake, table)).version() for table in topology.tables()}
 
 
-def test_an_intact_lake_is_equal_and_stays_as_it_is(spark: SparkSession, settings: Settings) -> None:
+def test_an_intact_lake_is_equal_and_stays_as_it_is(nobody: NoSpark, settings: Settings) -> None:
     before = versions(settings)
     there = sorted(path.name for path in Path(settings.lake).iterdir())
 
-    done = rebuild_in(spark, settings, EVERYBODY)
+    done = rebuilt(nobody, settings)
 
     assert done.differences == 0
     assert {compared.table: (compared.live, compared.rebuilt) for compared in done.tables} == {
@@ -69,8 +74,8 @@ def test_an_intact_lake_is_equal_and_stays_as_it_is(spark: SparkSession, setting
     assert not list(settings.run_dir.glob("rebuild-*"))
 
 
-def test_streams_that_go_on_are_no_difference(spark: SparkSession, empty: Settings) -> None:
-    pipeline = QuickPipeline(spark, empty)
+def test_streams_that_go_on_are_no_difference(nobody: NoSpark, empty: Settings) -> None:
+    pipeline = QuickPipeline(nobody, empty)  # type: ignore[arg-type]
     for records in HISTORY[:2]:
         pipeline.send(*records)
         pipeline.run()
@@ -80,14 +85,14 @@ def test_streams_that_go_on_are_no_difference(spark: SparkSession, empty: Settin
     pipeline.send(*HISTORY[3])
     pipeline.hop(Query.BRONZE)  # nor has silver seen this
 
-    done = rebuild_in(spark, empty, EVERYBODY)
+    done = rebuilt(nobody, empty)
 
     assert done.differences == 0
     assert of(done, "silver.purchases").live == 3
 
 
-def test_before_the_first_record_there_is_nothing_to_differ(spark: SparkSession, empty: Settings) -> None:
-    done = rebuild_in(spark, empty, EVERYBODY)
+def test_before_the_first_record_there_is_nothing_to_differ(nobody: NoSpark, empty: Settings) -> None:
+    done = rebuilt(nobody, empty)
     assert (done.differences, done.customers, sum(done.records.values())) == (0, 0, 0)
 
 
@@ -136,43 +141,43 @@ DAMAGES: dict[str, tuple[Table, Callable[[Rows], Rows | None], tuple[Any, ...]]]
 
 @pytest.mark.parametrize(("table", "damage", "found"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_damage_is_found_and_named(
-    spark: SparkSession,
+    nobody: NoSpark,
     settings: Settings,
     table: Table,
     damage: Callable[[Rows], Rows | None],
     found: tuple[Any, ...],
 ) -> None:
     rewrite(settings.lake, table, damage)
-    done = rebuild_in(spark, settings, EVERYBODY)
+    done = rebuilt(nobody, settings)
     assert of(done, table.label) == Compared(table.label, *found)
     assert done.differences == 1
 
 
-def test_some_customers_are_rebuilt_alone(spark: SparkSession, settings: Settings) -> None:
+def test_some_customers_are_rebuilt_alone(nobody: NoSpark, settings: Settings) -> None:
     rewrite(settings.lake, Table.PURCHASES, set_("purchase_id", "P-6", amount=WRONG))
     rewrite(settings.lake, Table.ACTIVITY_CHANGES, set_("customer_id", "C-1", purchase_count=7))
 
-    done = rebuild_in(spark, settings, Choice(customers=("C-1", "C-5")))
+    done = rebuilt(nobody, settings, Choice(customers=("C-1", "C-5")))
 
     assert done.customers == 2
     assert of(done, "silver.purchases").differences == 0  # that of C-2 is not looked at
     assert of(done, "gold.activity_changes").examples == ["C-1"]
 
 
-def test_another_customers_record_of_the_same_purchase_counts(spark: SparkSession, empty: Settings) -> None:
-    pipeline = QuickPipeline(spark, empty)
+def test_another_customers_record_of_the_same_purchase_counts(nobody: NoSpark, empty: Settings) -> None:
+    pipeline = QuickPipeline(nobody, empty)  # type: ignore[arg-type]
     pipeline.send(profile("C-1"), profile("C-2"), purchase("P-1", "C-1"), purchase("P-1", "C-2"))
     pipeline.run()
 
-    done = rebuild_in(spark, empty, Choice(customers=("C-2",)))
+    done = rebuilt(nobody, empty, Choice(customers=("C-2",)))
 
     assert done.differences == 0
     assert of(done, "silver.purchases").rebuilt == 0  # the first record counts, and it is of C-1
 
 
-def test_a_time_chooses_the_customers_with_a_record_of_it(spark: SparkSession, settings: Settings) -> None:
+def test_a_time_chooses_the_customers_with_a_record_of_it(nobody: NoSpark, settings: Settings) -> None:
     late = datetime.fromtimestamp((NOW_MS + 9) / 1000, UTC)  # P-6, of C-2
-    done = rebuild_in(spark, settings, Choice(since=late))
+    done = rebuilt(nobody, settings, Choice(since=late))
     assert (done.customers, done.differences) == (1, 0)
     assert of(done, "silver.purchases").live == 2  # all of C-2: sums need every purchase
 
@@ -184,21 +189,21 @@ def test_a_time_chooses_the_customers_with_a_record_of_it(spark: SparkSession, s
         pytest.param(Choice(until=datetime(2001, 1, 1, tzinfo=UTC)), id="nobody has a record of that time"),
     ],
 )
-def test_nobody_is_an_error(spark: SparkSession, settings: Settings, choice: Choice) -> None:
+def test_nobody_is_an_error(nobody: NoSpark, settings: Settings, choice: Choice) -> None:
     with pytest.raises(SettingsError, match="no such customer"):
-        rebuild_in(spark, settings, choice)
+        rebuilt(nobody, settings, choice)
     assert not list(Path(settings.lake).glob("_rebuild-*"))
 
 
-def test_no_lake_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_lake_is_an_error(nobody: NoSpark, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="there are no tables"):
-        rebuild_in(spark, Settings(lake=str(tmp_path / "nowhere")), EVERYBODY)
+        rebuilt(nobody, Settings(lake=str(tmp_path / "nowhere")))
 
 
 def test_files_that_are_gone_meanwhile_are_said_to_be(
-    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    nobody: NoSpark, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in (Path(settings.lake) / Table.PURCHASE_EVENTS).glob("*.parquet"):
         file.unlink()
     with pytest.raises(TransientError, match="compacted and expired"):
-        rebuild_in(spark, settings, EVERYBODY)
+        rebuilt(nobody, settings)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from customer_activity import topology
 from customer_activity.catalog import Table
@@ -22,6 +21,7 @@ from support.pipeline import copied_lake
 from support.quality import Rows, failing, rewrite
 from support.quick_pipeline import QuickPipeline
 from support.records import purchase
+from support.without_jvm import NoSpark
 
 CHAIN = ("event_time", "late_events", "daily", "weekly", "sessions")
 HOUR = 3_600_000
@@ -38,7 +38,7 @@ def on() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def windowed(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def windowed(nobody: NoSpark, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Make a lake with purchases of some weeks, some too late for windows; nobody changes it."""
     topology.switch_on(CHAIN)
     settings = copied_lake(empty_lake, tmp_path_factory.mktemp("windowed"))
@@ -50,7 +50,7 @@ def windowed(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.Tem
         purchase(f"P-{n}", f"C-{n % 4}", f"{n % 7}.25", START + at * HOUR, sent=START + 20 * 24 * HOUR)
         for n, at in arriving
     ]
-    pipeline = QuickPipeline(spark, settings)
+    pipeline = QuickPipeline(nobody, settings)  # type: ignore[arg-type]
     for begin in range(0, len(records), 30):
         pipeline.send(*records[begin : begin + 30])
         for hop in ("bronze", "silver", *CHAIN):

@@ -25,6 +25,7 @@ from support.quality import OLD, Rows, Topics, failing, rewrite, tell
 from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, PURCHASES, profile, purchase
 from support.streams import Query
+from support.without_jvm import NoSpark
 
 PERSONAL = ("Ada", "Old Street", "New Street")
 
@@ -58,6 +59,12 @@ def test_an_intact_lake_passes_every_rule(case: Case) -> None:
     assert failing(report) <= OLD
     assert len(report.verdicts) > 55
     assert report.held == {}
+
+
+@pytest.fixture
+def pipeline(nobody: NoSpark, lake: str, settings: Settings) -> Pipeline:
+    """Return all queries on an empty lake."""
+    return QuickPipeline(nobody, settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture
