@@ -4,6 +4,8 @@ SHELL := bash
 .PHONY: help setup run test end-to-end nightly check bench bench-check drills guards model pictures stop clean preflight jars classes
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
+# Where it is set, as in many images, every command and each of Spark's Python workers compiles our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
