@@ -40,12 +40,12 @@ KAFKA = [json.dumps({"purchase-events": {"0": number}}) for number in range(10)]
 class Lake:
     """A lake whose queries are plain commits: a row a table and day."""
 
-    def __init__(self, folder: Path, *, is_of_before: bool = False) -> None:
-        """Create it; `is_of_before` writes notes as the release before did."""
+    def __init__(self, empty_lake: Path, folder: Path, *, is_of_before: bool = False) -> None:
+        """Copy an empty one; `is_of_before` writes notes as the release before did."""
         self.path = str(folder / "lake")
         self.is_of_before = is_of_before
         self.days = 0
-        delta.ensure_tables(self.path)
+        shutil.copytree(empty_lake, self.path)
 
     def append(self, table: Table, note: dict[str, object], rows: int = 1) -> None:
         tables.commit(self.path, table, note, *[{arrow_schema(table).names[0]: "x"}] * rows)
@@ -91,8 +91,8 @@ class Lake:
 
 
 @pytest.fixture(params=[False, True], ids=["of this release", "of the release before"])
-def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
-    return Lake(tmp_path, is_of_before=request.param)
+def lake(request: pytest.FixtureRequest, empty_lake: Path, tmp_path: Path) -> Lake:
+    return Lake(empty_lake, tmp_path, is_of_before=request.param)
 
 
 def check(lake: Lake) -> None:
@@ -142,9 +142,9 @@ def test_layers_put_back_are_refused_by_name(
 @pytest.mark.parametrize("lost", BRONZE, ids=lambda table: table.label)
 @pytest.mark.parametrize("began", [True, False], ids=["some of it", "all of it"])
 def test_a_table_of_bronze_that_silver_has_not_read_is_told_by_the_other_one(
-    tmp_path: Path, lost: Table, began: bool
+    empty_lake: Path, tmp_path: Path, lost: Table, began: bool
 ) -> None:
-    lake = Lake(tmp_path)
+    lake = Lake(empty_lake, tmp_path)
     if began:
         lake.day()
     backup = lake.backup()
@@ -159,8 +159,8 @@ def test_a_table_of_bronze_that_silver_has_not_read_is_told_by_the_other_one(
         check(lake)
 
 
-def test_a_batch_of_bronze_that_is_not_through_may_be_in_one_of_its_tables(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+def test_a_batch_of_bronze_that_is_not_through_may_be_in_one_of_its_tables(empty_lake: Path, tmp_path: Path) -> None:
+    lake = Lake(empty_lake, tmp_path)
     lake.day()
     cut = OffsetRange([KAFKA[1]], [KAFKA[2]])
     checkpoint.write(lake.path, Query.BRONZE, "g-1", 2, cut, is_committed=False)
@@ -170,8 +170,8 @@ def test_a_batch_of_bronze_that_is_not_through_may_be_in_one_of_its_tables(tmp_p
     check(lake)
 
 
-def test_gold_put_back_alone_lacks_what_it_has_read(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+def test_gold_put_back_alone_lacks_what_it_has_read(empty_lake: Path, tmp_path: Path) -> None:
+    lake = Lake(empty_lake, tmp_path)
     lake.day()
     backup = lake.backup()
     lake.day()
@@ -182,10 +182,10 @@ def test_gold_put_back_alone_lacks_what_it_has_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("had", [(), ("of before",)], ids=["nothing", "what the release before wrote"])
 def test_gold_put_back_to_before_this_release_wrote_to_it_lacks_what_it_has_read(
-    tmp_path: Path, had: Sequence[str]
+    empty_lake: Path, tmp_path: Path, had: Sequence[str]
 ) -> None:
     """And nobody else has read what it lacks."""
-    lake = Lake(tmp_path, is_of_before=True)
+    lake = Lake(empty_lake, tmp_path, is_of_before=True)
     for _ in had:
         lake.day()
     backup = lake.backup()
@@ -199,8 +199,10 @@ def test_gold_put_back_to_before_this_release_wrote_to_it_lacks_what_it_has_read
         check(lake)
 
 
-def test_gold_of_the_release_before_left_no_commit_with_a_batch_that_changed_nothing(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, is_of_before=True)
+def test_gold_of_the_release_before_left_no_commit_with_a_batch_that_changed_nothing(
+    empty_lake: Path, tmp_path: Path
+) -> None:
+    lake = Lake(empty_lake, tmp_path, is_of_before=True)
     lake.day()
     lake.days += 1
     for query in WRITES:
@@ -208,8 +210,10 @@ def test_gold_of_the_release_before_left_no_commit_with_a_batch_that_changed_not
     check(lake)
 
 
-def test_a_table_that_was_put_back_and_has_grown_past_what_was_read_is_another(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+def test_a_table_that_was_put_back_and_has_grown_past_what_was_read_is_another(
+    empty_lake: Path, tmp_path: Path
+) -> None:
+    lake = Lake(empty_lake, tmp_path)
     lake.day()
     backup = lake.backup()
     lake.day()
@@ -281,10 +285,12 @@ def deltalog_read(lake: Lake, query: Query) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("query", WRITES)
-def test_a_start_does_not_look_through_long_logs(tmp_path: Path, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_does_not_look_through_long_logs(
+    empty_lake: Path, tmp_path: Path, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A table of current rows keeps some thousand commits, and none of them tells of quarantine."""
     monkeypatch.setattr(agreement, "NEWEST_COMMITS", 5)
-    lake = Lake(tmp_path)
+    lake = Lake(empty_lake, tmp_path)
     for _ in range(9):
         lake.days += 1
         for each in (query, *([Query.BRONZE] if query != Query.BRONZE else [])):
@@ -322,8 +328,8 @@ def test_a_lake_at_work_belongs_together(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("is_short", [False, True], ids=["the log reaches back", "the log was shortened"])
-def test_current_rows_are_recovered_from_what_there_is(tmp_path: Path, is_short: bool) -> None:
-    lake = Lake(tmp_path)
+def test_current_rows_are_recovered_from_what_there_is(empty_lake: Path, tmp_path: Path, is_short: bool) -> None:
+    lake = Lake(empty_lake, tmp_path)
     lake.day()
     backup = lake.backup()
     lake.day()

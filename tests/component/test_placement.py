@@ -15,16 +15,15 @@ import pytest
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine.workers import Executors
 from customer_activity.errors import ChangeFeedLost, TransientError
-from customer_activity.lake import delta, deltalog, feeds, history
+from customer_activity.lake import deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import metadata_of
-from customer_activity.settings import Settings
 from customer_activity.state import catalogue, local, sorted_runs
 from customer_activity.state.catalogue import Past, Positions
 from customer_activity.streams.silver import tasks
 from support import histories
 from support.dying import Died, dies
-from support.pipeline import Pipeline
+from support.pipeline import Pipeline, copied_lake
 from support.quick_pipeline import QuickPipeline
 from support.records import NOW_MS, profile, purchase, tombstone
 from support.streams import Query
@@ -80,22 +79,26 @@ def nobody() -> Iterator[NoSpark]:
         yield found
 
 
-def begun(nobody: NoSpark, folder: Path) -> Pipeline:
-    settings = Settings(lake=str(folder / "lake"), run_dir=folder / "run")
-    delta.ensure_tables(settings.lake)
-    return QuickPipeline(nobody, settings)  # type: ignore[arg-type]
+def begun(nobody: NoSpark, empty_lake: Path, folder: Path) -> Pipeline:
+    return QuickPipeline(nobody, copied_lake(empty_lake, folder))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def in_driver(nobody: NoSpark, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+def in_driver(nobody: NoSpark, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """Take the history in, all in the driver."""
-    return lived(begun(nobody, tmp_path_factory.mktemp("driver")), ["driver"])
+    return lived(begun(nobody, empty_lake, tmp_path_factory.mktemp("driver")), ["driver"])
+
+
+@pytest.fixture(scope="module")
+def on_executors(nobody: NoSpark, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Take the history in, all on executors; nobody changes it."""
+    return lived(begun(nobody, empty_lake, tmp_path_factory.mktemp("executors")), ["executors"])
 
 
 @pytest.fixture
-def pipeline(nobody: NoSpark, tmp_path: Path) -> Pipeline:
+def pipeline(nobody: NoSpark, empty_lake: Path, tmp_path: Path) -> Pipeline:
     """Return all queries on an empty lake."""
-    return begun(nobody, tmp_path)
+    return begun(nobody, empty_lake, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_a_batch_that_a_crash_ended_is_done_once(
 
 
 def test_a_backlog_in_parts_ends_in_the_same_rows_and_no_part_reads_what_is_known_again(
-    nobody: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nobody: NoSpark, empty_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From before the tables' first versions on: a part may have files of one side alone."""
     monkeypatch.setattr(feeds, "PART_FILES", 1)
@@ -157,7 +160,7 @@ def test_a_backlog_in_parts_ends_in_the_same_rows_and_no_part_reads_what_is_know
     monkeypatch.setattr(catalogue, "past", past)
     found = []
     for place in ("driver", "executors"):
-        pipeline = begun(nobody, tmp_path / place)
+        pipeline = begun(nobody, empty_lake, tmp_path / place)
         placed(pipeline, place)
         for records in HISTORY:
             pipeline.send(*records)
@@ -193,18 +196,16 @@ def test_a_run_that_can_be_read_no_more_is_made_again(pipeline: Pipeline, in_dri
     assert histories.rows(pipeline) == histories.rows(in_driver)
 
 
-def test_runs_hold_what_the_table_has(pipeline: Pipeline) -> None:
-    lived(pipeline, ["executors"])
-    lake, table = pipeline.settings.lake, Table.PURCHASES
-    newest = deltalog.position(lake, table, pipeline.ids[table], deltalog.newest_version(lake, table))
+def test_runs_hold_what_the_table_has(on_executors: Pipeline) -> None:
+    lake, table = on_executors.settings.lake, Table.PURCHASES
+    newest = deltalog.position(lake, table, on_executors.ids[table], deltalog.newest_version(lake, table))
     past = catalogue.past(lake, table.label, tasks.FORMAT, {table: newest})
     assert past.files == {table: []}
-    assert sum(run.rows for of in past.runs.values() for run in of) == len(pipeline.rows(Table.PURCHASES))
+    assert sum(run.rows for of in past.runs.values() for run in of) == len(on_executors.rows(Table.PURCHASES))
 
 
-def test_nothing_but_runs_and_catalogues_is_left(pipeline: Pipeline) -> None:
-    lived(pipeline, ["executors"])
-    folder = Path(catalogue.folder(pipeline.settings.lake, Table.PURCHASES.label))
+def test_nothing_but_runs_and_catalogues_is_left(on_executors: Pipeline) -> None:
+    folder = Path(catalogue.folder(on_executors.settings.lake, Table.PURCHASES.label))
     assert {file.suffix for file in folder.iterdir()} == {".arrow", ".json"}
     conflicts = [
         file

@@ -46,7 +46,7 @@ class Killed(Exception):
 
 
 @pytest.fixture
-def windowed(nobody: NoSpark, settings: Settings) -> Iterator[Pipeline]:
+def windowed(nobody: NoSpark, lake: str, settings: Settings) -> Iterator[Pipeline]:
     """Return the queries with those of windows switched on."""
     topology.switch_on(CHAIN[1:])
     wanted = settings.model_copy(update={"time_zone": BERLIN, "grace_hours": 24.0})
@@ -295,7 +295,7 @@ def test_a_row_that_moved_the_watermark_can_be_corrected(windowed: Pipeline) -> 
 
 
 @pytest.fixture
-def only_daily(nobody: NoSpark, settings: Settings) -> Iterator[Pipeline]:
+def only_daily(nobody: NoSpark, lake: str, settings: Settings) -> Iterator[Pipeline]:
     """Return the queries with that of days alone switched on."""
     topology.switch_on(["daily"])
     delta.ensure_tables(settings.lake)

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.lake import delta, jvm
 from customer_activity.lake.view_clock import ViewClock
@@ -25,6 +26,7 @@ APPENDED = (
     Table.PROFILE_CHANGES,
     Table.ACTIVITY_CHANGES,
 )
+ALWAYS_ON = topology.tables()
 HISTORY = [
     [profile("C-1"), profile("C-2"), purchase("P-1", "C-1", "1.00")],
     [purchase("P-2", "C-1", "2.00"), purchase("P-1", "C-1", "1.00"), profile("C-1", updated=3_000)],
@@ -42,7 +44,10 @@ def is_valid(spark: SparkSession, lake: str, table: Table) -> bool:
     return bool(snapshot.validateChecksum(no_context))
 
 
-@pytest.mark.parametrize("table", Table, ids=lambda table: table.label)
+@pytest.mark.parametrize(
+    "table",
+    [pytest.param(table, id=table.label, marks=() if table in ALWAYS_ON else pytest.mark.nightly) for table in Table],
+)
 def test_delta_accepts_the_checksum_of_a_new_table(spark: SparkSession, settings: Settings, table: Table) -> None:
     delta.create(settings.lake, table)  # where its stream is off
     assert is_valid(spark, settings.lake, table)
@@ -58,7 +63,8 @@ def test_no_hop_sees_a_compaction(
         if number % 2:
             compacted = {table: maintenance.compact(settings.lake, table) for table in APPENDED}
             assert None not in compacted.values()
-            assert all(is_valid(spark, settings.lake, table) for table in APPENDED)
+            # Of which the local state tells nothing: once is enough.
+            assert loses_indexes or all(is_valid(spark, settings.lake, table) for table in APPENDED)
             pipeline.restart(loses_indexes=loses_indexes)
     for query in Query:
         assert pipeline.hop(query).rows == 0
