@@ -27,9 +27,18 @@ TASKS = (
 )
 
 
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the release once: all of it is compiled."""
+    return clusters.release(tmp_path_factory.mktemp("released"))
+
+
 @pytest.fixture
-def deployed(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def deployed(settings: Settings, released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Return settings of a deployment with a jar of each kind, and an environment that is put back."""
+    made = settings.run_dir / "release"
+    made.mkdir(parents=True)
+    (made / released.name).hardlink_to(released)
     for variable in ("PYSPARK_PYTHON", "SPARK_HOME", clusters.SUBMIT_ARGUMENTS):
         monkeypatch.setenv(variable, "as it was")
     for variable in (*clusters.KEYS, clusters.SUBMITTED, "SPARK_CONF_DIR", "YARN_CONF_DIR"):
