@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from customer_activity.demo.broker import node
 from customer_activity.kafka import acls, clients, topics
@@ -16,10 +23,11 @@ from support.waiting import until
 
 MECHANISM = "SCRAM-SHA-512"
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-STORE_WORD = "store-word"
 MARK = "Qx7w0rd"  # in every password, and where one was told
 BROKER, ADMIN = "broker", "admin"
 USERS = (BROKER, ADMIN, "pipeline", "traffic", "reader", "portal", "nobody")
+DAY = timedelta(days=1)
+Signed = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def word_of(user: str) -> str:
@@ -27,35 +35,39 @@ def word_of(user: str) -> str:
     return f'{MARK}\\of"{user}"=;'
 
 
-def keytool(folder: Path, *words: str) -> None:
-    """Run Java's own tool for keys, which is wherever Java is."""
-    subprocess.run(
-        [shutil.which("keytool") or "keytool", *words, "-storetype", "PKCS12", "-storepass", STORE_WORD],
-        cwd=folder,
-        check=True,
-        capture_output=True,
+def certificate(name: str, signer: Signed | None = None) -> Signed:
+    """Return a key with its certificate: of a broker on this machine when a CA signs it, else of a CA."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    ca, signs_with = signer or (None, key)
+    now = datetime.now(UTC)
+    here = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(own)
+        .issuer_name(ca.subject if ca else own)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - DAY)
+        .not_valid_after(now + DAY)
+        .add_extension(x509.BasicConstraints(ca=ca is None, path_length=None), critical=True)
+        .add_extension(here, critical=False)
+        .sign(signs_with, hashes.SHA256())
     )
+    return made, key
 
 
-def make_ca(folder: Path, name: str) -> Path:
-    """Make a CA; return its certificate in PEM."""
-    keys = ("-genkeypair", "-alias", "ca", "-keyalg", "EC", "-dname", f"CN={name}", "-ext", "bc:c=ca:true")
-    keytool(folder, "-keystore", f"{name}.p12", *keys)
-    keytool(folder, "-keystore", f"{name}.p12", "-exportcert", "-rfc", "-alias", "ca", "-file", f"{name}.pem")
-    return folder / f"{name}.pem"
-
-
-def make_certificate(folder: Path, ca: str) -> Path:
-    """Make a broker's key with a certificate of a CA; return their key store."""
-    store = ("-keystore", "broker.p12", "-alias", "broker")
-    keytool(folder, *store, "-genkeypair", "-keyalg", "EC", "-dname", "CN=broker")
-    keytool(folder, *store, "-certreq", "-file", "broker.csr")
-    names = ("-ext", "san=ip:127.0.0.1,dns:localhost")
-    request = ("-infile", "broker.csr", "-outfile", "broker.pem", "-rfc")
-    keytool(folder, "-keystore", f"{ca}.p12", "-gencert", "-alias", "ca", *names, *request)
-    keytool(folder, "-keystore", "broker.p12", "-importcert", "-noprompt", "-alias", "ca", "-file", f"{ca}.pem")
-    keytool(folder, *store, "-importcert", "-noprompt", "-file", "broker.pem")
-    return folder / "broker.p12"
+def make_certificates(folder: Path) -> Path:
+    """Write the certificates of two CAs, `ca.pem` and `stranger.pem`; return the broker's, signed by the first one."""
+    ca, stranger = certificate("ca"), certificate("stranger")
+    for name, (made, _) in {"ca": ca, "stranger": stranger}.items():
+        (folder / f"{name}.pem").write_bytes(made.public_bytes(Encoding.PEM))
+    made, key = certificate("broker", ca)
+    store = folder / "broker.pem"
+    store.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + made.public_bytes(Encoding.PEM)
+    )
+    return store
 
 
 def login(user: str, password: str) -> str:
@@ -104,9 +116,7 @@ class SecuredBroker:
 @contextmanager
 def serve(address: str, folder: Path) -> Iterator[SecuredBroker]:
     """Run the broker of the embedded one's jars; it has one listener for clients, which is secured."""
-    make_ca(folder, "ca")
-    make_ca(folder, "stranger")
-    keys = make_certificate(folder, "ca")
+    keys = make_certificates(folder)
     settings = Settings(kafka_bootstrap_servers=address, broker_dir=folder, kafka_config=None)
     plain = node.configure(settings).read_text(encoding="utf-8").replace("PLAINTEXT://", "SASL_SSL://")
     properties = folder / "secured.properties"
@@ -115,7 +125,7 @@ def serve(address: str, folder: Path) -> Iterator[SecuredBroker]:
         f"inter.broker.listener.name=SASL_SSL\n"
         f"sasl.enabled.mechanisms={MECHANISM}\nsasl.mechanism.inter.broker.protocol={MECHANISM}\n"
         f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config={login(BROKER, word_of(BROKER))}\n"
-        f"ssl.keystore.type=PKCS12\nssl.keystore.location={keys}\nssl.keystore.password={STORE_WORD}\n"
+        f"ssl.keystore.type=PEM\nssl.keystore.location={keys}\n"
         f"ssl.truststore.type=PEM\nssl.truststore.location={folder / 'ca.pem'}\n"
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
         f"super.users=User:{BROKER};User:{ADMIN};User:ANONYMOUS\n",  # nameless is the controller's listener alone
