@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -25,16 +26,17 @@ from customer_activity.errors import EXIT_TERMINAL, TerminalError
 from customer_activity.kafka import acls, clients, topics
 from customer_activity.kafka.acls import Right
 from customer_activity.kafka.marker import Marker, identity
-from customer_activity.settings import Settings
+from customer_activity.settings import PREFIX, Settings
 from customer_activity.streams.bronze.fetching import Fetcher
 from customer_activity.streams.publish.transaction import Publisher
 from support import addresses, secured_broker
 from support.broker import own_topics
+from support.command import call
 from support.secured_broker import MARK, SecuredBroker
 from support.shell import environment
 from support.waiting import until
 
-PATIENCE_SECONDS = 45.0  # what is refused is told before anybody thinks that it hangs; most of it is Java's start
+PATIENCE_SECONDS = 45.0  # what is refused is told before anybody thinks that it hangs
 # Kafka's client says at this level what it is told; the root's own, pyspark sets.
 TALKATIVE = """
 rootLogger.level = warn
@@ -72,27 +74,52 @@ def deployed(broker: SecuredBroker, tmp_path: Path) -> Settings:
     return deployment(broker, tmp_path)
 
 
-def run(settings: Settings, *command: str, log: Path, is_talkative: bool = False) -> tuple[int, str]:
-    """Run a command as whom the settings sign in; return its exit code and what it printed; its log is kept."""
+class Commands:
+    """The command line in this process; all that it says is kept in a log."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str], log: Path) -> None:
+        self.patch = patch
+        self.captured = captured
+        self.log = log
+
+    def run(self, settings: Settings, *command: str) -> tuple[int, str]:
+        """Run a command as whom the settings sign in; return its exit code and what it printed."""
+        self.captured.readouterr()
+        with self.patch.context() as patch:
+            for name, value in settings.environment().items():
+                patch.setenv(name, value)
+            code = call(*command)
+        printed, said = self.captured.readouterr()
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write(said + printed)
+        return code, printed
+
+    @property
+    def said(self) -> str:
+        """Return all that was said so far."""
+        return self.log.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Commands:
+    for variable in [name for name in os.environ if name.startswith(PREFIX)]:
+        monkeypatch.delenv(variable)
+    return Commands(monkeypatch, capfd, tmp_path / "log")
+
+
+def streamed(settings: Settings, log: Path, *streams: str) -> tuple[int, str]:
+    """Run the streams or some, in a process whose JVM tells all that Kafka's client does; return exit code and log."""
     told = log.with_name("log4j2.properties")
     told.write_text(TALKATIVE, encoding="utf-8")
-    level = f"session.LOG4J = Path({str(told)!r})" if is_talkative else "pass"
-    imports = (
-        "from pathlib import Path; from customer_activity import cli; from customer_activity.engine import session"
+    program = (
+        "from pathlib import Path; from customer_activity import cli; from customer_activity.engine import session; "
+        f"session.LOG4J = Path({str(told)!r}); cli.main(['stream', '--available-now', *{streams}])"
     )
-    program = f"{imports}; {level}; cli.main({list(command)})"
-    with log.open("ab") as errors:
-        answer = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment(settings),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            check=False,
+    with log.open("ab") as said:
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment(settings), stdout=said, stderr=said, check=False
         )
-    with log.open("a", encoding="utf-8") as printed:
-        printed.write(answer.stdout)
-    return answer.returncode, answer.stdout
+    return done.returncode, log.read_text(encoding="utf-8")
 
 
 def found_by_the_doctor(printed: str) -> dict[str, Any]:
@@ -105,27 +132,25 @@ def assert_no_secret_in(folder: Path) -> None:
     assert [path for path in folder.rglob("*") if path.is_file() and MARK.encode() in path.read_bytes()] == []
 
 
-def test_the_whole_pipeline(broker: SecuredBroker, deployed: Settings, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_the_whole_pipeline(broker: SecuredBroker, deployed: Settings, commands: Commands, tmp_path: Path) -> None:
     traffic, pipeline, reader = (broker.of(user, deployed) for user in ("traffic", "pipeline", "reader"))
-    produced = run(traffic, "produce", "--customers", "300", "--purchases", "600", "--seed", "7", log=log)
-    assert produced[0] == 0, log.read_text(encoding="utf-8")[-2000:]
-    streamed = run(pipeline, "stream", "--available-now", log=log, is_talkative=True)
-    text = log.read_text(encoding="utf-8")
-    assert streamed[0] == 0, text[-4000:]
+    produced, _ = commands.run(traffic, "produce", "--customers", "300", "--purchases", "600", "--seed", "7")
+    assert produced == 0, commands.said[-2000:]
+    code, text = streamed(pipeline, tmp_path / "driver.log")
+    assert code == 0, text[-4000:]
     assert "sasl.jaas.config = [hidden]" in text  # it was said, and not what it is
-    code, printed = run(reader, "verify", "--json", log=log)
+    code, printed = commands.run(reader, "verify", "--json")
     assert code == 0, printed
     report = json.loads(printed)
     assert report["checks"]
     assert all(check["ok"] for check in report["checks"])
-    assert run(reader, "status", "--json", log=log)[0] == 0
-    findings = found_by_the_doctor(run(reader, "doctor", "--json", log=log)[1])
+    assert commands.run(reader, "status", "--json")[0] == 0
+    findings = found_by_the_doctor(commands.run(reader, "doctor", "--json")[1])
     assert [findings[name]["ok"] for name in ("settings", "broker", "topics")] == [True, True, True], findings
     assert len(followed(broker.of("portal", deployed))) > 0
     turned_away = deployed.model_copy(update={"kafka_config": broker.file("reader", name="refused", password=MARK)})
-    code, _ = run(turned_away, "verify", log=log)
-    assert (code, "invalid credentials" in log.read_text(encoding="utf-8")) == (EXIT_TERMINAL, True)
+    code, _ = commands.run(turned_away, "verify")
+    assert (code, "invalid credentials" in commands.said) == (EXIT_TERMINAL, True)
     assert_no_secret_in(tmp_path)
 
 
@@ -165,29 +190,27 @@ def test_who_is_refused_learns_why_at_once(
     command: list[str],
     broker: SecuredBroker,
     supplied: Settings,
-    tmp_path: Path,
+    commands: Commands,
 ) -> None:
     user, ca, password = who
     file = broker.file(user, name="refused", ca=ca, password=password)
     refused = supplied.model_copy(update={"kafka_config": file})
     started = time.monotonic()
-    code, _ = run(refused, *command, log=tmp_path / "log")
-    said = (tmp_path / "log").read_text(encoding="utf-8")
-    assert (code, words in said, "→" in said) == (EXIT_TERMINAL, True, True), said
+    code, _ = commands.run(refused, *command)
+    assert (code, words in commands.said, "→" in commands.said) == (EXIT_TERMINAL, True, True), commands.said
     assert time.monotonic() - started < PATIENCE_SECONDS
-    assert_no_secret_in(tmp_path)
+    assert_no_secret_in(commands.log.parent)
 
 
-def test_who_may_not_write_anywhere_learns_it(broker: SecuredBroker, supplied: Settings, tmp_path: Path) -> None:
-    code, _ = run(broker.of("reader", supplied), "produce", "--purchases", "10", log=tmp_path / "log")
-    said = (tmp_path / "log").read_text(encoding="utf-8")
-    assert (code, "infra/kafka/acls.yaml" in said) == (EXIT_TERMINAL, True), said
+def test_who_may_not_write_anywhere_learns_it(broker: SecuredBroker, supplied: Settings, commands: Commands) -> None:
+    code, _ = commands.run(broker.of("reader", supplied), "produce", "--purchases", "10")
+    assert (code, "infra/kafka/acls.yaml" in commands.said) == (EXIT_TERMINAL, True), commands.said
 
 
-def test_the_doctor_says_who_is_refused(broker: SecuredBroker, supplied: Settings, tmp_path: Path) -> None:
+def test_the_doctor_says_who_is_refused(broker: SecuredBroker, supplied: Settings, commands: Commands) -> None:
     file = broker.file("reader", name="refused", password=f"{MARK}-wrong")
     refused = supplied.model_copy(update={"kafka_config": file})
-    code, printed = run(refused, "doctor", "--json", log=tmp_path / "log")
+    code, printed = commands.run(refused, "doctor", "--json")
     found = found_by_the_doctor(printed)["broker"]
     assert (code, found["ok"]) == (EXIT_TERMINAL, False)
     assert "invalid credentials" in found["found"]
@@ -201,8 +224,7 @@ def test_a_stream_that_may_not_read_a_topic_says_so(broker: SecuredBroker, deplo
     less = Right("topic", deployed.purchase_topic, "LITERAL", "DESCRIBE")
     configs = Right("topic", deployed.purchase_topic, "LITERAL", "DESCRIBE_CONFIGS")
     with granted(broker, deployed, [*rights, less, configs]) as own:
-        code, _ = run(own, "stream", "bronze", "--available-now", log=tmp_path / "log")
-    said = (tmp_path / "log").read_text(encoding="utf-8")
+        code, said = streamed(own, tmp_path / "log", "bronze")
     assert code == EXIT_TERMINAL, said[-3000:]
     assert deployed.purchase_topic in said
     assert "uthoriz" in said
