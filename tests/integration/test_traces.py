@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
+from customer_activity import application
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.lake import failpoints
 from customer_activity.lake.failpoints import FailPoint
-from customer_activity.lineage import sending
+from customer_activity.lineage import recording, sending
+from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
 from customer_activity.verification.verify import verify
@@ -27,10 +31,8 @@ from support import lineage_events
 from support.broker import assert_verified, send
 from support.lineage_events import dataset
 from support.records import Record, profile, purchase, tombstone
-from support.shell import Shell, environment
+from support.shell import environment
 from support.streams import Query
-
-RUN = ("stream", "--available-now")
 
 
 class OnTopic(NamedTuple):
@@ -82,7 +84,7 @@ def assert_lineage_is_told(settings: Settings) -> None:
     """Each run of each stream is told from start to end, and where bronze stopped the next one went on."""
     events = lineage_events.read(sending.events_file(settings))
     runs = Counter(event["run"]["runId"] for event in events)
-    assert len(runs) == 4 * (1 + len(Query))  # four commands, with a driver and its streams each
+    assert len(runs) == 4 * (1 + len(Query))  # four drivers, each with its streams
     assert {event["eventType"] for event in events} == {"START", "COMPLETE"}
     bronze = [
         event for event in events if event["job"]["name"].endswith(".bronze") and event["eventType"] == "COMPLETE"
@@ -103,35 +105,44 @@ def numbers(settings: Settings) -> Mapping[str, int]:
     return {key: int(record.trace.split("-")[1], 16) for key, record in newest(settings).items()}
 
 
-def test_a_view_record_leads_to_what_caused_it(settings: Settings, tmp_path: Path) -> None:
-    with Shell(settings, {}, tmp_path / "errors") as activity:
-        send(settings, traced(profile("C-1"), 1), traced(profile("C-2"), 2), traced(profile("C-3"), 3))
-        assert activity.run(*RUN) == (0, "")
-        assert numbers(settings) == {"C-1": 1, "C-2": 2, "C-3": 3}
+@pytest.fixture
+def settings(settings: Settings) -> Iterator[Settings]:
+    """Take back what the client of OpenLineage has told this process."""
+    yield settings
+    for name in [name for name in os.environ if name.startswith("OPENLINEAGE__")]:
+        del os.environ[name]
 
-        send(settings, traced(purchase("P-1", "C-1"), 4, "vendor=1"), traced(purchase("P-2", "C-2"), 5))
-        assert activity.run(*RUN) == (0, "")
-        send(settings, traced(profile("C-2", updated=2_000), 6))  # its purchases' trace is in the state alone
-        send(settings, traced(purchase("P-3", "C-1"), 7), traced(purchase("P-3", "C-1"), 8))  # the second one repeats
-        send(settings, traced(tombstone("C-3"), 9))
-        assert activity.run(*RUN) == (0, "")
-        assert numbers(settings) == {"C-1": 7, "C-2": 6, "C-3": 9}
-        assert [each.state for each in read(settings, settings.view_topic) if each.trace == traceparent(4)] == [
-            "vendor=1"
-        ]
 
-        for query in (Query.PUBLISH, Query.GOLD):  # batches are cut elsewhere from here on
-            shutil.rmtree(checkpoint_path(settings.lake, query))
-        assert activity.run("recover", "gold", "--reason", "lost")[0] == 0
-        shutil.rmtree(settings.index_dir)
-        send(
-            settings,
-            traced(purchase("P-4", "C-2"), 10),
-            replace(purchase("P-5", "C-1"), headers=(("traceparent", b"00-x"),)),
-        )
-        assert activity.run(*RUN) == (0, "")
-        found = newest(settings)
-        assert (found["C-2"].trace, found["C-1"].trace) == (traceparent(10), ""), "what is malformed is not passed on"
+def drain(spark: SparkSession, settings: Settings) -> None:
+    """Let every hop take what is there, and tell of it, as a driver does."""
+    with recording.recorder(settings) as recorder:
+        application.host(spark, settings, list(Query), threading.Event(), available_now=True, recorder=recorder)
+
+
+def test_a_view_record_leads_to_what_caused_it(spark: SparkSession, settings: Settings) -> None:
+    send(settings, traced(profile("C-1"), 1), traced(profile("C-2"), 2), traced(profile("C-3"), 3))
+    drain(spark, settings)
+    assert numbers(settings) == {"C-1": 1, "C-2": 2, "C-3": 3}
+
+    send(settings, traced(purchase("P-1", "C-1"), 4, "vendor=1"), traced(purchase("P-2", "C-2"), 5))
+    drain(spark, settings)
+    send(settings, traced(profile("C-2", updated=2_000), 6))  # its purchases' trace is in the state alone
+    send(settings, traced(purchase("P-3", "C-1"), 7), traced(purchase("P-3", "C-1"), 8))  # the second one repeats
+    send(settings, traced(tombstone("C-3"), 9))
+    drain(spark, settings)
+    assert numbers(settings) == {"C-1": 7, "C-2": 6, "C-3": 9}
+    assert [each.state for each in read(settings, settings.view_topic) if each.trace == traceparent(4)] == ["vendor=1"]
+
+    for query in (Query.PUBLISH, Query.GOLD):  # batches are cut elsewhere from here on
+        shutil.rmtree(checkpoint_path(settings.lake, query))
+    recovery.recover(settings.lake, Query.GOLD, "lost")
+    shutil.rmtree(settings.index_dir)
+    malformed = replace(purchase("P-5", "C-1"), headers=(("traceparent", b"00-x"),))
+    send(settings, traced(purchase("P-4", "C-2"), 10), malformed)
+    drain(spark, settings)
+    found = newest(settings)
+    assert (found["C-2"].trace, found["C-1"].trace) == (traceparent(10), ""), "what is malformed is not passed on"
+
     assert_lineage_is_told(settings)
     assert_each_leads_to_its_cause(settings)
     (check,) = (check for check in verify(settings, settle_seconds=0).checks if check.name == "view: traces")
@@ -164,7 +175,7 @@ def test_a_driver_that_is_killed_loses_no_trace(settings: Settings, place: str) 
 
 def stream(settings: Settings) -> int:
     """Run a driver to its end, as `activity stream --available-now`; return its exit code."""
-    command = [sys.executable, "-m", "customer_activity", *RUN]
+    command = [sys.executable, "-m", "customer_activity", "stream", "--available-now"]
     variables = environment(settings, ACTIVITY_FAIL_POINTS="true")
     nowhere = subprocess.DEVNULL  # a pipe is open for as long as anything that was started has it
     done = subprocess.run(command, check=False, stdout=nowhere, stderr=nowhere, env=variables, start_new_session=True)
