@@ -1,11 +1,15 @@
-"""A standalone cluster of two workers does the large batches, and what comes of them is right."""
+"""A standalone cluster of two workers that ask for a secret does the large batches, and what comes of them is right."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -18,32 +22,109 @@ from customer_activity.lake import failpoints, history
 from customer_activity.settings import Settings
 from customer_activity.verification.verify import verify
 from support import cluster
-from support.broker import assert_verified, rows, send
+from support.broker import assert_verified, deployed, rows, send
 from support.cluster import Cluster
 from support.cluster_work import MANY, backlog, drain, executor_of, is_at_work, places, profiles, streams
+from support.images import PROJECT
 from support.records import PURCHASES, Record, payment, profile, purchase, tombstone
 from support.waiting import until
 
 PAYING = (Table.PAID, Table.UNPAID, Table.UNMATCHED_PAYMENTS)  # in the order of their commits
+ADD_UP = """
+from customer_activity import settings
+from customer_activity.engine import session
+spark = session.start(settings.load())
+print("sum", spark.range(1000).selectExpr("sum(id)").collect()[0][0])
+spark.stop()
+"""
 
 
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Run a master and two workers of one core each; a driver takes no more than reports from its executors."""
-    conf = tmp_path_factory.mktemp("conf")
-    (conf / "spark-defaults.conf").write_text("spark.driver.maxResultSize 1m\n", encoding="utf-8")
-    with cluster.running(tmp_path_factory.mktemp("cluster"), conf, workers=2) as found:
+    """Run a master and two workers of one core each, with the settings that Compose's script makes.
+
+    A driver takes no more than reports from its executors. Where the settings are, the logs are, too.
+    """
+    folder = tmp_path_factory.mktemp("cluster")
+    made, conf = folder / "made", folder / "conf"
+    for each in (made, conf):
+        each.mkdir()
+    shutil.copy(PROJECT / "infra" / "compose" / "secrets.sh", made)
+    subprocess.run([made / "secrets.sh"], check=True, capture_output=True)
+    spark = (made / "secrets" / "spark_defaults").read_text(encoding="utf-8")
+    (conf / "spark-defaults.conf").write_text(f"{spark}\nspark.driver.maxResultSize 1m\n", encoding="utf-8")
+    with cluster.running(folder, conf, workers=2) as found:
         yield found
 
 
-def test_large_batches_are_the_executors_and_right(settings: Settings, two_workers: Cluster, tmp_path: Path) -> None:
-    """A backlog with a hot key, half of it repeats, poison and a tombstone."""
-    log = tmp_path / "driver.log"
-    send(settings, *profiles(), *backlog(0, MANY), tombstone("C-7"), Record(PURCHASES, b"C-1", b"?"))
-    send(settings, *backlog(0, MANY))
-    drain(settings, two_workers, log)
-    assert places(settings) == {"executors"}
-    assert_verified(settings)
+class Drained(NamedTuple):
+    """A lake whose backlog a driver has drained, the driver's log, and arguments of processes at work meanwhile."""
+
+    settings: Settings
+    log: Path
+    shown: set[str]
+
+
+@pytest.fixture(scope="module")
+def drained(kafka: Settings, two_workers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Drained:
+    """Drain a backlog with a hot key, repeats, poison and a tombstone; look on all the while."""
+    folder = tmp_path_factory.mktemp("drained")
+    own = deployed(kafka, folder)
+    send(own, *profiles(), *backlog(0, MANY), tombstone("C-7"), Record(PURCHASES, b"C-1", b"?"))
+    send(own, *backlog(0, MANY // 10))
+    shown: set[str] = set()
+    with streams(own, two_workers, folder / "driver.log") as driver:
+
+        def is_over() -> bool:
+            for parent in (*two_workers.workers, psutil.Process(driver.pid)):
+                for process in parent.children(recursive=True):
+                    with suppress(psutil.Error):  # it has ended meanwhile
+                        shown.update(process.cmdline())
+            return driver.poll() is not None
+
+        until(is_over, 300)
+        assert driver.wait() == 0, (folder / "driver.log").read_text(encoding="utf-8")[-2_000:]
+    return Drained(own, folder / "driver.log", shown)
+
+
+def test_large_batches_are_the_executors_and_right(drained: Drained) -> None:
+    assert places(drained.settings) == {"executors"}
+    assert_verified(drained.settings)
+
+
+def secret_of(found: Cluster) -> str:
+    assert found.conf is not None
+    said = (found.conf / "spark-defaults.conf").read_text(encoding="utf-8")
+    (secret,) = re.findall(r"^spark.authenticate.secret (\S+)$", said, re.MULTILINE)
+    return str(secret)
+
+
+def test_no_process_and_no_log_shows_the_secret(drained: Drained, two_workers: Cluster) -> None:
+    secret = secret_of(two_workers)
+    assert any("CoarseGrainedExecutorBackend" in argument for argument in drained.shown)  # it was seen at work
+    assert not [argument for argument in drained.shown if secret in argument]
+    assert two_workers.conf is not None
+    files = [path for path in two_workers.conf.parent.rglob("*") if path.is_file() and path.suffix in (".log", "")]
+    logs = [path for path in files if not {"conf", "secrets"} & set(path.parts)]
+    assert [path for path in logs if path.name == "stderr"]  # an executor's
+    assert not [path for path in (*logs, drained.log) if secret.encode() in path.read_bytes()]
+
+
+def test_who_lacks_the_secret_can_have_nothing_run(two_workers: Cluster, tmp_path: Path) -> None:
+    """Asks the master for a driver that there is none of."""
+    line = [str(cluster.SPARK_CLASS), "org.apache.spark.deploy.Client", "kill", two_workers.address, "driver-1"]
+    known = cluster.environment(tmp_path)
+    stranger = subprocess.run(line, env=known, capture_output=True, text=True, check=False)
+    assert stranger.returncode != 0
+    assert "does not exist" not in stranger.stdout + stranger.stderr  # which is the answer to who is let in
+
+
+@pytest.mark.nightly
+def test_a_driver_on_one_machine_starts_with_the_same_settings(two_workers: Cluster, tmp_path: Path) -> None:
+    settings = Settings(lake=str(tmp_path / "lake"), spark_master="local[1]", driver_memory="1g", kafka_config=None)
+    known = {**cluster.environment(two_workers.conf), **settings.environment()}
+    driver = subprocess.run([sys.executable, "-c", ADD_UP], env=known, capture_output=True, text=True, check=False)
+    assert "sum 499500" in driver.stdout, driver.stderr[-3000:]
 
 
 @pytest.fixture
