@@ -122,6 +122,17 @@ def test_missing_java_and_missing_jars_are_told(settings: Settings, monkeypatch:
         node.java(settings)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_java_is_told_of_the_class_archive_that_set_up_made(settings: Settings, tmp_path: Path, is_there: bool) -> None:
+    jars = tmp_path / "jars"
+    (jars / "broker").mkdir(parents=True)
+    (jars / "broker" / "kafka_2.13.jar").touch()
+    if is_there:
+        (jars / "broker.jsa").touch()
+    line = node.java(settings.model_copy(update={"jars_dir": jars}))
+    assert (f"-XX:SharedArchiveFile={jars / 'broker.jsa'}" in line) == is_there
+
+
 def test_a_port_that_is_taken_is_an_error_that_names_who_has_it(settings: Settings, listener: int) -> None:
     with pytest.raises(
         EnvironmentFault, match=f"port {listener} of 127.0.0.1 is taken by .*pid {os.getpid()}"
