@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,18 @@ from support.broker import send, view
 from support.records import profile, purchase
 
 READ_BY_CODE = [topics.TOPICS_FILE, acls.ACLS_FILE, node.LOG4J_FILE, doctor.PINS, *rules.FOLDER.rglob("*.yaml")]
+END = "\x1e"
+ONE_AFTER_THE_OTHER = f"""
+import json, sys
+from customer_activity import cli
+for arguments in json.loads(sys.argv[1]):
+    try:
+        cli.main(arguments)
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    print({END!r}, end="", flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +68,11 @@ class Shell:
         """Run a command of the wheel, which must succeed; return what it prints."""
         return self.python("-m", "customer_activity", *arguments)
 
+    def activities(self, *commands: Sequence[str]) -> list[str]:
+        """Run commands one after the other in one process, each of which must succeed; return what each prints."""
+        *printed, _ = self.python("-c", ONE_AFTER_THE_OTHER, json.dumps(commands)).split(END)
+        return printed
+
 
 @pytest.fixture
 def shell(installed: Path, settings: Settings, tmp_path: Path) -> Shell:
@@ -85,11 +103,15 @@ def test_alone_in_an_empty_folder_it_does_a_deployments_work(shell: Shell, insta
 
     assert json.loads(shell.activity("doctor", "--json"))["ok"]
     send(settings, profile("C-1"), purchase("P-1", "C-1"))
-    shell.activity("stream", "--available-now")
+    _, verified, _, acls_of_anna = shell.activities(
+        ["stream", "--available-now"],
+        ["verify", "--json"],
+        ["quality"],
+        ["broker", "acls", "pipeline", "anna", "--lines"],
+    )
     assert [row and row["purchaseCount"] for _, row in view(settings)] == [1]
-    assert json.loads(shell.activity("verify", "--json"))["differences"] == 0
-    shell.activity("quality")
-    assert "--operation Write" in shell.activity("broker", "acls", "pipeline", "anna", "--lines")
+    assert json.loads(verified)["differences"] == 0
+    assert "--operation Write" in acls_of_anna
     assert [path.name for path in shell.folder.iterdir()] == ["var"]
 
 
