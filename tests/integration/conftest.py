@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from customer_activity.demo.broker import process
-from customer_activity.kafka import topics
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.fetching import Fetcher
 from support import addresses, s3_server
-from support.broker import drain, own_topics, send
-from support.records import profile, purchase
+from support.broker import deployed
 
 
 @pytest.fixture
@@ -34,14 +31,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     process.stop(settings)
 
 
-def deployed(kafka: Settings, folder: Path) -> Settings:
-    """Return settings with topics of their own, made as infra/kafka/topics.yaml says: 4, 4, 4 and 1 partitions."""
-    places = {"lake": str(folder / "lake"), "run_dir": folder / "run"}
-    own = kafka.model_copy(update=own_topics() | places | {"driver_memory": "2g"})
-    topics.check(own, create=True)
-    return own
-
-
 @pytest.fixture
 def settings(kafka: Settings, tmp_path: Path) -> Settings:
     """Return settings with topics of the test's own."""
@@ -54,20 +43,6 @@ def fetcher(settings: Settings) -> Iterator[Fetcher]:
     opened = Fetcher(settings, (settings.purchase_topic, settings.profile_topic))
     yield opened
     opened.close()
-
-
-@pytest.fixture(scope="module")
-def lived(spark: SparkSession, kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Return settings of a lake with two batches of each query, which several tests go on with, one after the other.
-
-    Each sends records of its own, and leaves the lake right: then it is a longer life for the next.
-    """
-    own = deployed(kafka, tmp_path_factory.mktemp("lived"))
-    send(own, profile("C-1"), purchase("P-1"))
-    drain(spark, own)
-    send(own, profile("C-2"), purchase("P-2"), purchase("P-3", "C-2"))
-    drain(spark, own)
-    return own
 
 
 @pytest.fixture

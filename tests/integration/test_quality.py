@@ -18,6 +18,7 @@ from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.errors import JudgingBusy, PublishingHeld
 from customer_activity.kafka import clients
+from customer_activity.lake import delta
 from customer_activity.quality.run import alone, run
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
@@ -157,7 +158,7 @@ def counted(settings: Settings) -> int:
     return next((row["purchase_count"] for row in rows(settings, Table.ACTIVITY)), 0)
 
 
-def test_two_runs_at_once_are_refused(spark: SparkSession, judged: Settings) -> None:
-    drain(spark, judged)
+def test_two_runs_at_once_are_refused(judged: Settings) -> None:
+    delta.ensure_tables(judged.lake)
     with alone(judged), ThreadPoolExecutor(1) as pool, pytest.raises(JudgingBusy):
         pool.submit(run, judged, ["gold"]).result()

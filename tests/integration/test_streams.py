@@ -29,7 +29,7 @@ from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.transaction import Publisher
 from customer_activity.verification.verify import verify
-from support.broker import assert_verified, drain, producer_of, rows, send, view
+from support.broker import assert_verified, deployed, drain, producer_of, rows, send, view
 from support.records import Record, profile, purchase, tombstone
 from support.streams import Query
 from support.waiting import until
@@ -142,26 +142,45 @@ def test_too_many_bad_records_stop_the_stream_and_name_the_reason(spark: SparkSe
     assert rows(settings, Table.QUARANTINE) == []
 
 
-def test_headers_and_raw_bytes_arrive_in_bronze(spark: SparkSession, lived: Settings) -> None:
-    trace = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.fixture(scope="module")
+def lived(spark: SparkSession, kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Return settings of a lake with two batches of each query, which several tests go on with, one after the other.
+
+    Whoever sends more leaves the lake right: then it is a longer life for the next.
+    """
+    own = deployed(kafka, tmp_path_factory.mktemp("lived"))
+    send(own, profile("C-1"), purchase("P-1"))
+    drain(spark, own)
     plain = purchase("P-traced")
-    send(lived, Record(plain.topic, plain.key, plain.value, headers=(("traceparent", trace),)))
-    drain(spark, lived)
-    (row,) = [row for row in rows(lived, Table.PURCHASE_EVENTS) if row["purchase_id"] == "P-traced"]
-    assert row["value"] == plain.value
-    assert row["headers"] == [{"key": "traceparent", "value": trace}]
+    traced = Record(plain.topic, plain.key, plain.value, headers=(("traceparent", TRACE),))
+    send(own, profile("C-2"), purchase("P-2"), purchase("P-3", "C-2"), traced)
+    send_in_transactions(own)
+    drain(spark, own)
+    return own
 
 
-def test_an_aborted_transaction_of_a_producer_is_never_counted(spark: SparkSession, lived: Settings) -> None:
-    producer = clients.producer(lived, transactional_id=f"upstream of {lived.purchase_topic}")
+def send_in_transactions(settings: Settings) -> None:
+    """Send a purchase whose transaction is aborted, and one whose transaction is not."""
+    producer = clients.producer(settings, transactional_id=f"upstream of {settings.purchase_topic}")
     producer.init_transactions(30)
     for aborts, purchase_id in ((True, "P-aborted"), (False, "P-committed")):
         producer.begin_transaction()
         record = purchase(purchase_id)
-        producer.produce(lived.purchase_topic, key=record.key, value=record.value)
+        producer.produce(settings.purchase_topic, key=record.key, value=record.value)
         producer.flush(30)
         (producer.abort_transaction if aborts else producer.commit_transaction)(30)
-    drain(spark, lived)
+
+
+def test_headers_and_raw_bytes_arrive_in_bronze(lived: Settings) -> None:
+    (row,) = [row for row in rows(lived, Table.PURCHASE_EVENTS) if row["purchase_id"] == "P-traced"]
+    assert row["value"] == purchase("P-traced").value
+    assert row["headers"] == [{"key": "traceparent", "value": TRACE}]
+
+
+def test_an_aborted_transaction_of_a_producer_is_never_counted(lived: Settings) -> None:
     found = {row["purchase_id"] for row in rows(lived, Table.PURCHASES)}
     assert {"P-aborted", "P-committed"} & found == {"P-committed"}
     assert_verified(lived)
