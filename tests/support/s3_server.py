@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from functools import cache
 
 import httpx
 from tenacity import Retrying, stop_after_delay, wait_fixed
@@ -27,9 +27,8 @@ def serve(address: str, *, calls_of_anybody: int | None = None) -> Iterator[str]
     """
     asks = {} if calls_of_anybody is None else {"INITIAL_NO_AUTH_ACTION_COUNT": str(calls_of_anybody)}
     host, _, port = address.rpartition(":")
-    program = Path(sys.executable).with_name("moto_server")
     with subprocess.Popen(
-        [program, "-H", host, "-p", port],
+        [sys.executable, __file__, "-H", host, "-p", port],
         env={**os.environ, **asks},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -41,3 +40,25 @@ def serve(address: str, *, calls_of_anybody: int | None = None) -> Iterator[str]
             yield f"http://{address}"
         finally:
             server.terminate()
+
+
+def remember() -> None:
+    """Have moto ask once what it asks at each request: it takes longer to ask than to answer.
+
+    For each it looks through its own package for a service of the host's name, and for each object in a list it parses
+    the time that it has written itself.
+    """
+    from moto import backends  # noqa: PLC0415 - slow, and few need it
+    from moto.core import serialize  # noqa: PLC0415 - likewise
+
+    parse = serialize.parse_to_aware_datetime  # type: ignore[attr-defined]  # botocore's
+    services = tuple(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: services
+    serialize.parse_to_aware_datetime = cache(parse)  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    from moto import server
+
+    remember()
+    server.main()
