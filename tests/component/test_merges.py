@@ -283,6 +283,26 @@ def test_a_total_that_the_table_cannot_hold_is_null_and_count_and_times_go_on(
     assert rows_by_id["C-2"]["total_amount"] == len(amounts)
 
 
+def taken_in_turn(settings: Settings, lake: str, query: Query) -> list[int]:
+    """Return how many rows are counted as written for an empty table, an update, and one more that is no news."""
+    target, counted = MERGING[query].stream.target, []
+    first: Rows = [bought("C-1", "1.10", 0), bought("C-2", "1.10", 0)]
+    if query != Query.SUMMARIES:
+        first = [{"customer_id": name} | changed(query, 0, n, is_gone=False) for n, name in enumerate(("C-1", "C-2"))]
+    for number, rows in enumerate((first, first[:1], [*first[:1], *first[:1]])):
+        append(lake, query, rows)
+        counted.append(take(settings, query, number, batch_id=number).tally.written[target.label])
+    return counted
+
+
+@pytest.mark.parametrize("query", MERGING)
+def test_what_is_counted_as_written_is_each_change_once_wherever_it_is_merged(
+    settings: Settings, lake: str, query: Query
+) -> None:
+    """Change files have none of an empty table, and two rows of an update."""
+    assert taken_in_turn(settings, lake, query) == [2, 1, 1]
+
+
 def on_disk(lake: str, table: Table) -> set[str]:
     folder = Path(table_path(lake, table))
     return {str(file.relative_to(folder)) for file in folder.rglob("*.parquet")}

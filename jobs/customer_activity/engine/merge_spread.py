@@ -82,8 +82,9 @@ def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkS
             if feeds.are_gone(lake, target, held):
                 raise gone(target, version) from None
             raise reach.blind() from None
-    batch.rows += sum(report["reduced"] for report in reports)
-    return replacing(settings, target, version, held, reports)
+    write = replacing(settings, target, version, held, reports)
+    batch.rows += write.changes
+    return write
 
 
 def gone(table: Table, version: int) -> TransientError:
@@ -118,10 +119,11 @@ def replacing(settings: Settings, table: Table, version: int, held: Sequence[Add
             f"{table.label}: version {version} has {logged:,} rows by its log, and executors have folded {found:,}; "
             "nothing was committed"
         )
+    changes = sum(report["changes"] for report in reports)
     if not any(report["differing"] for report in reports):
         discard(lake, table, [*files, *changed])  # what was written is what there is
-        return Rewrite(table, version)
-    return Rewrite(table, version, held, files, changed)
+        return Rewrite(table, version, changes=changes)
+    return Rewrite(table, version, held, files, changed, changes)
 
 
 def _is_there(stream: CurrentRows, batch: MicroBatch, lake: str) -> bool:

@@ -101,7 +101,7 @@ def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     changes = stream.with_held(changes, lambda: held)
     folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.deletes)
     rewritten = written(work.lake, stream.target, folded, has_rows=work.has_rows)
-    yield executors.report({**rewritten, "held": held.num_rows, "reduced": changes.num_rows})
+    yield executors.report({**rewritten, "held": held.num_rows})
 
 
 def written(lake: str, table: Table, folded: Folded, *, has_rows: bool) -> dict[str, Any]:
@@ -111,7 +111,8 @@ def written(lake: str, table: Table, folded: Folded, *, has_rows: bool) -> dict[
     changed = FileWriter(lake, table, _change_file(), more=(folding.CHANGE_TYPE,))
     if has_rows:
         changed.write(folded.differing)
-    return {"file": files.close(), "changed": changed.close(), "differing": folded.differing.num_rows}
+    counted = {"differing": folded.differing.num_rows, "changes": folded.changes}
+    return {"file": files.close(), "changed": changed.close(), **counted}
 
 
 def _change_file() -> str:

@@ -79,6 +79,7 @@ class Rewrite:
         removed: the files that it has at that version.
         files: those that take their place.
         changed: those with the rows that differ, for its change data feed.
+        changes: how many were folded into its rows, one a key: as many as a merge would have.
     """
 
     table: Table
@@ -86,6 +87,7 @@ class Rewrite:
     removed: Sequence[Added] = ()
     files: Sequence[DataFile] = ()
     changed: Sequence[DataFile] = ()
+    changes: int = 0
 
 
 # Key and value, which is null for a delete; and the topic, where a publisher writes to several.
@@ -279,9 +281,9 @@ class Writer:
 def _count(write: Append | Merge | Rewrite, tally: Tally) -> None:
     """Count what a write to a table has brought."""
     if isinstance(write, Rewrite):
-        rows = sum(file.rows for file in write.changed)
-    else:
-        rows = 0 if write.rows is None else write.rows.num_rows
+        tally.written[write.table.label] += write.changes
+        return
+    rows = 0 if write.rows is None else write.rows.num_rows
     if isinstance(write, Append):
         rows += sum(file.rows for file in write.files if file is not None)
         tally.quarantined.update(write.reasons)

@@ -44,10 +44,12 @@ class Folded(NamedTuple):
     Attributes:
         rows: all rows that there are then, in no order.
         differing: the rows that differ, as the change data feed has them: with their change's type.
+        changes: how many there were, one a key; some may leave all as it is.
     """
 
     rows: pa.Table
     differing: pa.Table
+    changes: int
 
 
 def as_sql(schema: pa.Schema, aggregates: Aggregates) -> dict[str, str]:
@@ -118,6 +120,7 @@ def folded(
             rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind), rows.num_rows))
             for kind, rows in differing.items()
         ),
+        changes.num_rows,
     )
 
 

@@ -21,7 +21,8 @@ METRICS = (
         "rows",
         "stream target",
         Source.BATCH,
-        "Rows that a stream appended to a table or merged into it, or records that it sent: all topics are `kafka`.",
+        "Rows that a stream appended to a table, changes that it merged into one, in the driver or on executors (one a "
+        "key, also where it leaves the row as it is), or records that it sent: all topics are `kafka`.",
     ),
     Metric(
         "activity_records_total",
