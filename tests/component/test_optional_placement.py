@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from customer_activity import topology
 from customer_activity.catalog import ROUTES, Table, table_path
-from customer_activity.errors import ChangeFeedLost, SettingsError
+from customer_activity.errors import ChangeFeedLost, LeaseLost, SettingsError
 from customer_activity.lake import delta, feeds, history, pieces
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.feeds import Added
@@ -287,6 +287,29 @@ def test_nothing_is_committed_where_a_share_is_missing(
     with pytest.raises(AssertionError, match=rf"executors have read \d+ rows of {source.label}, and \d+ were added"):
         pipeline.hop(stream)
     assert pipeline.rows(PLACED[stream]) == []
+    assert on_disk(pipeline, PLACED[stream]) == []
+
+
+@pytest.mark.parametrize("stream", PLACED)
+def test_what_was_written_for_a_driver_that_has_lost_its_lease_is_removed(pipeline: Pipeline, stream: str) -> None:
+    """Nobody will commit it, and VACUUM leaves it for a week."""
+    found: list[Path] = []
+
+    def loses(point: FailPoint) -> None:
+        found[:] = on_disk(pipeline, PLACED[stream])
+        if point is FailPoint.STAGED and found:
+            raise LeaseLost(f"{stream}: another driver has taken over")
+
+    ready(pipeline, stream)
+    with pytest.raises(LeaseLost):
+        pipeline.hop(stream, failpoint=loses)
+    assert found != []
+    assert on_disk(pipeline, PLACED[stream]) == []
+
+
+def on_disk(pipeline: Pipeline, table: Table) -> list[Path]:
+    """Return the files of rows that a table's folder has, named by a commit or not."""
+    return list(Path(table_path(pipeline.settings.lake, table)).rglob("*.parquet"))
 
 
 def test_a_commit_tells_where_its_batch_was_worked_on_and_why(pipeline: Pipeline) -> None:

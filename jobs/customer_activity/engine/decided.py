@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine import decided_tasks, reach
+from customer_activity.engine import decided_tasks, spreading
 from customer_activity.engine.changes import ChangeStream
 from customer_activity.engine.decisions import BEFORE_ALL, LANDING, Decisions, landings_of
 from customer_activity.engine.derived import OfOneTable
 from customer_activity.engine.executors import OnProgress, Reports
-from customer_activity.engine.spreading import with_files
+from customer_activity.engine.merge_spread import kept
 from customer_activity.engine.stream import Append, Context, Opened, Steps
 from customer_activity.engine.workers import Executors, Workers
 from customer_activity.lake import pieces
@@ -114,7 +114,7 @@ class Decided(OfOneTable):
             else:
                 files = self._here(part)
         batch.rows += sum(file.rows for file in files)
-        yield Append(self.target, files=files)
+        yield from kept(Append(self.target, files=files), settings.lake)
 
     def _here(self, part: Feed) -> list[DataFile]:
         """Write what a part leads to, some rows at a time."""
@@ -133,16 +133,10 @@ class Decided(OfOneTable):
             SettingsError: an executor does not see the lake.
         """
         outside, known = self._bound()
-        added = part.added[self.source]
-        shares = pieces.divided(self.source, added)
+        shares = pieces.divided(self.source, part.added[self.source])
         work = decided_tasks.Work(self.lake, self.source, self.target, self.columns, shares, known)
-        reports = with_files(part, lambda: outside.derive_by_tasks(work, workers, batch.progress))
-        files = [DataFile(*report["file"]) for report in reports if report["file"] is not None]
-        reach.require_here(settings, {self.target: files})
-        read, logged = sum(report["read"] for report in reports), sum(file.rows for file in added)
-        if read != logged and all(file.rows for file in added):  # a file of somebody's may have no statistics
-            raise AssertionError(f"executors have read {read:,} rows of {self.source.label}, and {logged:,} were added")
-        return files
+        derive = partial(outside.derive_by_tasks, work, workers, batch.progress)
+        return spreading.written(part, self.source, self.target, settings, derive).files
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
         """Return the rows that all of some changes lead to."""

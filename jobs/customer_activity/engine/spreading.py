@@ -7,18 +7,33 @@ is how a small batch is worked on where local state is not kept, or is far behin
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from customer_activity.catalog import Table
 from customer_activity.engine import reach
-from customer_activity.engine.executors import InputGone
+from customer_activity.engine.executors import InputGone, Reports
 from customer_activity.engine.workers import Here, Workers
 from customer_activity.errors import TransientError
+from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch, Place, Placement
+from customer_activity.settings import Settings
 from customer_activity.state.catalogue import Past
 from customer_activity.state.sorted_runs import StateGone
 
 Done = TypeVar("Done")
+
+
+class Written(NamedTuple):
+    """What tasks have written for a table that is appended to.
+
+    Attributes:
+        files: which no commit names yet.
+        read: how many rows of the part they have read for it.
+    """
+
+    files: list[DataFile]
+    read: int
 
 
 def with_past(
@@ -73,6 +88,40 @@ def with_files(part: Feed, work: Callable[[], Done]) -> Done:
                 if part.is_gone(table):
                     raise part.lost(table) from None
     raise reach.blind()
+
+
+def written(part: Feed, source: Table, target: Table, settings: Settings, work: Callable[[], Reports]) -> Written:
+    """Have tasks write what follows from a part; remove it where it is not to be committed.
+
+    Args:
+        part: what is worked on.
+        source: the table whose rows they read.
+        target: the one that they write files for.
+        settings: which lake.
+        work: done as by `with_files`; each of its reports has a `file`, or none, and how many rows were `read` for it.
+
+    Raises:
+        AssertionError: tasks have not come by as many rows as the part has.
+        ChangeFeedLost: files of the part are gone.
+        SettingsError: an executor does not see what the driver sees, or the driver not what it has written.
+    """
+    reports = with_files(part, work)
+    files = [DataFile(*report["file"]) for report in reports if report["file"] is not None]
+    read = sum(report["read"] for report in reports)
+    try:
+        reach.require_here(settings, {target: files})
+        _require_all(part, source, read)
+    except BaseException:
+        discard(settings.lake, target, files)
+        raise
+    return Written(files, read)
+
+
+def _require_all(part: Feed, source: Table, read: int) -> None:
+    added = part.added[source]
+    logged = sum(file.rows for file in added)
+    if read != logged and all(file.rows for file in added):  # a file of somebody's may have no statistics
+        raise AssertionError(f"executors have read {read:,} rows of {source.label}, and {logged:,} were added")
 
 
 def adds(part: Feed, past: Past) -> bool:

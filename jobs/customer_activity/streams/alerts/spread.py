@@ -7,9 +7,8 @@ from functools import partial
 import numpy as np
 
 from customer_activity.catalog import Table
-from customer_activity.engine import reach
+from customer_activity.engine import spreading
 from customer_activity.engine.executors import ByLane, Reports
-from customer_activity.engine.spreading import with_files
 from customer_activity.engine.workers import Workers
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import DataFile
@@ -35,15 +34,10 @@ def alerts(
         ChangeFeedLost: a file of the part is gone.
         SettingsError: an executor does not see the lake.
     """
-    added = part.added[SOURCE]
-    reports = with_files(part, partial(_judged, part, batch, limits, nearby, workers))
-    files = [DataFile(*report["file"]) for report in reports if report["file"] is not None]
-    reach.require_here(settings, {Table.FRAUD_ALERTS: files})
-    read, logged = sum(report["read"] for report in reports), sum(file.rows for file in added)
-    if read != logged and all(file.rows for file in added):  # a file of somebody's may have no statistics
-        raise AssertionError(f"executors have read {read:,} rows of {SOURCE.label}, and {logged:,} were added")
-    batch.rows += read
-    return files
+    judging = partial(_judged, part, batch, limits, nearby, workers)
+    found = spreading.written(part, SOURCE, Table.FRAUD_ALERTS, settings, judging)
+    batch.rows += found.read
+    return found.files
 
 
 def _judged(part: Feed, batch: MicroBatch, limits: Limits, nearby: Nearby, workers: Workers) -> Reports:

@@ -22,6 +22,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import derived
 from customer_activity.engine.changes import ChangeStream, table_of
 from customer_activity.engine.derived import DEFINITION
+from customer_activity.engine.merge_spread import kept
 from customer_activity.engine.stream import Append, Context, Opened, Steps
 from customer_activity.engine.workers import Executors, Workers
 from customer_activity.lake.feeds import Feed
@@ -86,7 +87,7 @@ class Alerts:
         batch.extra |= self.noted()
         if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
             files = spread.alerts(part, batch, limits=self.limits, nearby=nearby, workers=workers, settings=settings)
-            yield Append(self.target, files=files)
+            yield from kept(Append(self.target, files=files), settings.lake)
             return
         with batch.phase("read"):
             bought = table_of(part, SOURCE, rules.COLUMNS)
