@@ -18,6 +18,8 @@ from deltalake import DeltaTable
 
 from customer_activity import topology
 from customer_activity.catalog import ROUTES, Table, table_path
+from customer_activity.engine import decided, executors
+from customer_activity.engine.executors import ByLane, Reports
 from customer_activity.errors import ChangeFeedLost, LeaseLost, SettingsError
 from customer_activity.lake import delta, feeds, history, pieces
 from customer_activity.lake.failpoints import FailPoint
@@ -27,7 +29,6 @@ from customer_activity.operations import catalogue
 from customer_activity.settings import Settings
 from customer_activity.streams.alerts import nearby
 from customer_activity.streams.alerts.nearby import Nearby
-from customer_activity.streams.enrichment import stream as enrichment
 from customer_activity.streams.enrichment import tasks as enrichment_tasks
 from support import frauds
 from support.dying import Died, dies
@@ -72,7 +73,7 @@ def nobody() -> Iterator[NoSpark]:
     with without_jvm() as found, pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "TASK_ROWS", 12)  # of a file or two: some shares have no row group, and so no row
         patch.setattr(enrichment_tasks, "ROW_GROUP_BYTES", 500)  # of a parcel: a few records
-        patch.setattr(enrichment, "MOST_LANES", 2)  # so a task has several shares
+        patch.setattr(decided, "SHARES_AT_A_TIME", 3)  # so there are several rounds
         yield found
     topology.switch_on([])
 
@@ -219,6 +220,46 @@ def test_purchases_of_customers_whom_nobody_knows(pipeline: Pipeline) -> None:
     pipeline.hop("enrichment")
     found = [(row["name"], row["profile_landing"], row["department"]) for row in pipeline.rows(Table.ENRICHED)]
     assert found == [("UNKNOWN", None, "UNKNOWN")] * 5
+
+
+def test_tasks_of_enrichment_hold_no_more_in_a_large_part(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one of a stream that is switched on later is the whole table, and all its customers may be different.
+
+    Who judges profiles is asked by a few shares; who enriches gets what is known of the customers of one.
+    """
+    jobs: list[tuple[int, int]] = []
+    run = executors.run_by_lane
+
+    def noting(spark: Any, shares: int, work: ByLane, progress: Callable[[str], None]) -> Reports:
+        jobs.append((len(work.lanes), len(work.then[0].lanes)))
+        return run(spark, shares, work, progress)
+
+    monkeypatch.setattr(executors, "run_by_lane", noting)
+    monkeypatch.setattr(pieces, "LANE_ROWS", 4)
+    land(pipeline, [purchase(f"P-{number}", f"C-{number}") for number in range(60)])
+    placed(pipeline, "executors")
+    pipeline.hop("enrichment")
+    assert jobs == [((20 + 20) // 4, 3)] * 2  # by the rows of the files that each round has shares of
+    assert len(pipeline.rows(Table.ENRICHED)) == 60
+
+
+def test_what_a_round_has_written_is_removed_where_the_next_one_fails(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, found = executors.run_by_lane, list[int]()
+
+    def failing(*given: Any) -> Reports:
+        found.append(len(on_disk(pipeline, Table.ENRICHED)))
+        if len(found) > 1:
+            raise MemoryError
+        return run(*given)
+
+    ready(pipeline, "enrichment")
+    monkeypatch.setattr(executors, "run_by_lane", failing)
+    with pytest.raises(MemoryError):
+        pipeline.hop("enrichment")
+    assert found[1] > 0
+    assert on_disk(pipeline, Table.ENRICHED) == []
 
 
 def with_gone(listed: Callable[..., list[Any]], gone: Any, calls: Iterator[bool]) -> Callable[..., list[Any]]:

@@ -27,13 +27,14 @@ from customer_activity.engine.stream import Append, Context, Opened, Steps
 from customer_activity.engine.workers import Executors, Workers
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
-from customer_activity.lake.feeds import Feed
+from customer_activity.lake.feeds import Added, Feed
 from customer_activity.lake.microbatch import MicroBatch, Place
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import Needs, State
 from customer_activity.topology import Spec
 
 ROWS_AT_A_TIME = 250_000  # a part is worked on in pieces: it is never in memory as a whole
+SHARES_AT_A_TIME = 256  # on executors, or as many as they do at once: a first part may be the whole table
 
 
 class Outside(Protocol):
@@ -45,8 +46,16 @@ class Outside(Protocol):
     def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
         """Return what rows of the source lead to; `decided` has for each the decision that is for its landing."""
 
-    def derive_by_tasks(self, work: decided_tasks.Work, workers: Workers, progress: OnProgress) -> Reports:
+    def derive_by_tasks(
+        self, work: decided_tasks.Work, files: Sequence[Added], workers: Workers, progress: OnProgress
+    ) -> Reports:
         """Have tasks derive the same and write it; return what `decided_tasks.written` reports of each share.
+
+        Args:
+            work: what is to be done.
+            files: that its shares are of.
+            workers: do the tasks.
+            progress: told, in words, when tasks are through.
 
         Raises:
             InputGone: a file that a task was to read is gone.
@@ -125,7 +134,7 @@ class Decided(OfOneTable):
         return [] if file is None else [file]
 
     def _by_tasks(self, part: Feed, batch: MicroBatch, settings: Settings, workers: Workers) -> list[DataFile]:
-        """Have tasks write it, share by share.
+        """Have tasks write it, share by share, in rounds of so many that what their tasks hold is bounded.
 
         Raises:
             AssertionError: they have not come by as many rows as the part has.
@@ -133,10 +142,15 @@ class Decided(OfOneTable):
             SettingsError: an executor does not see the lake.
         """
         outside, known = self._bound()
-        shares = pieces.divided(self.source, part.added[self.source])
-        work = decided_tasks.Work(self.lake, self.source, self.target, self.columns, shares, known)
-        derive = partial(outside.derive_by_tasks, work, workers, batch.progress)
-        return spreading.written(part, self.source, self.target, settings, derive).files
+        added = part.added[self.source]
+        shares, count = pieces.divided(self.source, added), max(SHARES_AT_A_TIME, workers.at_once())
+        rounds = []
+        for begin in range(0, len(shares), count):
+            some = shares[begin : begin + count]
+            files = [added[number] for number in sorted({piece.file for share in some for piece in share})]
+            work = decided_tasks.Work(self.lake, self.source, self.target, self.columns, some, known)
+            rounds.append(partial(outside.derive_by_tasks, work, files, workers, batch.progress))
+        return spreading.written(part, self.source, self.target, settings, rounds).files
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:
         """Return the rows that all of some changes lead to."""

@@ -37,7 +37,7 @@ REPORT = pa.schema([("report", pa.string())])
 REPORT_DDL = "report string"
 PARCELS = pa.schema([("lane", pa.int32()), ("kind", pa.int32()), ("rows", pa.binary())])
 PARCELS_DDL = "lane int, kind int, rows binary"
-TRIED_LANES = 4_096  # of so many numbers each task is given some
+TRIED_A_LANE = 32  # numbers that are hashed for each task to get one
 LOOK_SECONDS = 2.0  # between two looks at how far a job is
 PLANS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "8",  # parcels, which may have some megabytes each
@@ -173,7 +173,9 @@ def lanes(spark: SparkSession, count: int) -> list[int]:
     from pyspark.sql import functions as F  # noqa: PLC0415 - executors call none of it
 
     lane = F.col("id").cast("int")  # its hash modulo their number is how `repartition` chooses
-    tried = spark.newSession().range(0, TRIED_LANES, 1, 1)  # with the settings of a small job: its rows come together
+    tried = spark.newSession().range(
+        0, count * TRIED_A_LANE, 1, 1
+    )  # with the settings of a small job: its rows come together
     hashed = tried.select(lane, F.pmod(F.hash(lane), F.lit(count)))
     chosen: dict[int, int] = {}
     for number, task in zip(*(column.to_pylist() for column in hashed.toArrow().columns), strict=True):

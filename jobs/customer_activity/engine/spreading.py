@@ -6,7 +6,7 @@ is how a small batch is worked on where local state is not kept, or is far behin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from customer_activity.catalog import Table
@@ -90,25 +90,31 @@ def with_files(part: Feed, work: Callable[[], Done]) -> Done:
     raise reach.blind()
 
 
-def written(part: Feed, source: Table, target: Table, settings: Settings, work: Callable[[], Reports]) -> Written:
-    """Have tasks write what follows from a part; remove it where it is not to be committed.
+def written(
+    part: Feed, source: Table, target: Table, settings: Settings, rounds: Iterable[Callable[[], Reports]]
+) -> Written:
+    """Have tasks write what follows from a part, in one or several rounds; remove it where it is not to be committed.
 
     Args:
         part: what is worked on.
         source: the table whose rows they read.
         target: the one that they write files for.
         settings: which lake.
-        work: done as by `with_files`; each of its reports has a `file`, or none, and how many rows were `read` for it.
+        rounds: done one after the other, each as by `with_files`; a report of theirs has a `file`, or none, and how
+            many rows were `read` for it.
 
     Raises:
         AssertionError: tasks have not come by as many rows as the part has.
         ChangeFeedLost: files of the part are gone.
         SettingsError: an executor does not see what the driver sees, or the driver not what it has written.
     """
-    reports = with_files(part, work)
-    files = [DataFile(*report["file"]) for report in reports if report["file"] is not None]
-    read = sum(report["read"] for report in reports)
+    files: list[DataFile] = []
+    read = 0
     try:
+        for work in rounds:
+            reports = with_files(part, work)
+            files += [DataFile(*report["file"]) for report in reports if report["file"] is not None]
+            read += sum(report["read"] for report in reports)
         reach.require_here(settings, {target: files})
         _require_all(part, source, read)
     except BaseException:

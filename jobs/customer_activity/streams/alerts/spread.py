@@ -35,7 +35,7 @@ def alerts(
         SettingsError: an executor does not see the lake.
     """
     judging = partial(_judged, part, batch, limits, nearby, workers)
-    found = spreading.written(part, SOURCE, Table.FRAUD_ALERTS, settings, judging)
+    found = spreading.written(part, SOURCE, Table.FRAUD_ALERTS, settings, [judging])
     batch.rows += found.read
     return found.files
 

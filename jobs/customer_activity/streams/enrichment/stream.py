@@ -12,7 +12,7 @@ for (docs/ENRICHMENT.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from customer_activity.engine.decided import Decided
 from customer_activity.engine.executors import ByLane, OnProgress, Reports, Stage
 from customer_activity.engine.workers import Workers
 from customer_activity.lake import deltalog, feeds, pieces
+from customer_activity.lake.feeds import Added
 from customer_activity.lake.pieces import Piece
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import State
@@ -35,7 +36,7 @@ from customer_activity.streams.enrichment.products import Catalogue
 from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 COLUMNS = COUNTED.names
-MOST_LANES = 256  # of profiles, and of shares
+MOST_LANES = 256  # of profiles
 
 # The same, over all purchases at once: `activity verify` holds the table against it.
 _PROFILE = {name: name.removeprefix("profile_") for name in names(OF_PROFILE)}
@@ -133,7 +134,9 @@ class Known:
         changes = profiles.changes_among(self._records(rows.column("customer_id")))
         return tasks.enriched(rows, decided, changes, self.catalogue.changes)
 
-    def derive_by_tasks(self, work: decided_tasks.Work, workers: Workers, progress: OnProgress) -> Reports:
+    def derive_by_tasks(
+        self, work: decided_tasks.Work, files: Sequence[Added], workers: Workers, progress: OnProgress
+    ) -> Reports:
         """Have tasks do it: they read all that bronze has of profiles, once, and the catalogue."""
         records, catalogue = (
             feeds.snapshot(self.lake, table, deltalog.newest_version(self.lake, table))
@@ -144,8 +147,8 @@ class Known:
             work,
             shared,
             [Piece(Table.PRODUCTS, file.path) for file in catalogue],
-            by_customer=workers.lanes(pieces.lanes(records, workers.at_once(), MOST_LANES)),
-            by_share=workers.lanes(min(len(work.shares), MOST_LANES)),
+            by_customer=workers.lanes(pieces.lanes([*records, *files], workers.at_once(), MOST_LANES)),
+            by_share=workers.lanes(len(work.shares)),
         )
         writing = Stage(enriching.by_share, partial(tasks.write, enriching))
         answering = ByLane(

@@ -46,7 +46,7 @@ class Work(NamedTuple):
         records: what tasks read of the profiles' records after these.
         catalogue: the files of the catalogue, each one piece.
         by_customer: by number of a task that judges profiles, what brings a row there.
-        by_share: likewise, of a task that enriches shares.
+        by_share: likewise, of the task that enriches a share, by its number.
     """
 
     derived: decided_tasks.Work
@@ -99,20 +99,20 @@ def answer(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
     found = executors.unpacked(batches)
     if ASKED not in found:
         return
-    asked = found[ASKED]
+    asked = found[ASKED].sort_by("share")
     records = found.get(RECORDS, RECORD.empty_table())
     is_asked = pc.is_in(records.column("customer_id"), value_set=pc.unique(asked.column("customer_id")))
     changes = profiles.changes_among(records.filter(is_asked))
-    for share in pc.unique(asked.column("share")).to_pylist():
-        customers = asked.filter(pc.field("share") == share).column("customer_id")
+    shares, begins = np.unique(asked.column("share").to_numpy(), return_index=True)
+    for share, begin, end in zip(shares.tolist(), begins, [*begins[1:], asked.num_rows], strict=True):
+        customers = asked.column("customer_id").slice(begin, end - begin)
         rows = changes.filter(pc.is_in(changes.column("customer_id"), value_set=customers))
-        lane = work.by_share[share % len(work.by_share)]
         for some in list(in_parts(rows.to_batches(), ROW_GROUP_ROWS, ROW_GROUP_BYTES)) or [rows]:
-            yield executors.parcel(lane, some, share)
+            yield executors.parcel(work.by_share[share], some, share)
 
 
 def write(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Enrich shares and write each; report as `decided_tasks.written`."""
+    """Enrich a share and write it; report as `decided_tasks.written`."""
     answers = executors.unpacked(batches)
     if not answers:
         return

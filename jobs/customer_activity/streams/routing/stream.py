@@ -10,7 +10,7 @@ Rules of another file are for what lands from then on: what is routed stays, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from customer_activity.engine.decided import Decided
 from customer_activity.engine.executors import OnProgress, Reports
 from customer_activity.engine.workers import Workers
 from customer_activity.errors import SettingsError
+from customer_activity.lake.feeds import Added
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import State
 from customer_activity.streams.enrichment.stream import EXPECTED as ENRICHED
@@ -131,7 +132,9 @@ class Routing:
         """Choose each purchase's route."""
         return choosing.routed(rows, decided)
 
-    def derive_by_tasks(self, work: decided_tasks.Work, workers: Workers, progress: OnProgress) -> Reports:
+    def derive_by_tasks(
+        self, work: decided_tasks.Work, _files: Sequence[Added], workers: Workers, progress: OnProgress
+    ) -> Reports:
         """Have tasks choose them: what is decided has the rules with it."""
         writing = partial(decided_tasks.write, work, choosing.routed)
         return workers.run(len(work.shares), writing, progress)
