@@ -18,6 +18,7 @@ from customer_activity.lake.datafiles import ROW_GROUP_ROWS, whole
 from customer_activity.storage.filesystem import filesystem
 
 TASK_ROWS = 4 * ROW_GROUP_ROWS  # that a task reads
+ROW_BYTES = 64  # of Parquet, as a purchase has: of a file that does not tell how many rows it has
 LANE_ROWS, LANE_BYTES = 100_000, 32 << 20  # of Parquet, that come together in a task; it holds all of them
 
 
@@ -62,9 +63,10 @@ def divided(table: Table, files: Iterable[File], *, is_past: bool = False) -> li
     shares: list[list[Piece]] = []
     room = 0
     for number, file in enumerate(files):
-        count = max(1, -(-file.rows // TASK_ROWS))
+        of_file = file.rows or max(1, file.size // ROW_BYTES)
+        count = -(-of_file // TASK_ROWS)
         for share in range(count):
-            rows = file.rows // count
+            rows = of_file // count
             if room < rows or not shares:
                 shares.append([])
                 room = TASK_ROWS
