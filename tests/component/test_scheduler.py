@@ -136,6 +136,33 @@ def test_what_is_expired_goes_once_an_hour(settings: Settings, clock: Clock, don
     }
 
 
+def test_files_of_a_batch_that_takes_long_are_not_taken_for_expired(
+    settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of executors write them, and no commit names them before the last one is through."""
+
+    def vacuumed() -> list[str]:
+        return sorted(what.removeprefix("vacuum ") for what in done if what.startswith("vacuum"))
+
+    def labels(query: Query) -> set[str]:
+        return {table.label for table in topology.tables() if query in topology.writers(table)}
+
+    monkeypatch.setattr(queries, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: False)
+    running = all_queries(settings)
+    long, short = (next(query for query in running if query.query == name) for name in (Query.GOLD, Query.ACTIVITY))
+    keeping = Scheduler(settings, running)
+    every = sorted(table.label for table in topology.tables())
+    a_round = scheduler.LOOK_SECONDS + len(every) * scheduler.PAUSE_SECONDS
+    clock.now = scheduler.VACUUM_SECONDS
+    long.began, short.began = clock.now - scheduler.LONG_SECONDS, clock.now
+    with long.at_work, short.at_work:
+        look(keeping, clock, a_round)
+    assert vacuumed() == sorted({*every} - labels(Query.GOLD))
+    look(keeping, clock, a_round)
+    assert vacuumed() == every
+
+
 @pytest.mark.parametrize("fault", [None, OSError("no space left")], ids=["it is cut", "it cannot be cut"])
 def test_the_log_is_kept_short_with_each_round_and_never_in_its_way(
     settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch, fault: OSError | None

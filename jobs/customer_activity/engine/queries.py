@@ -174,6 +174,10 @@ class RunningQuery:
             self.status.state, self.status.message = "running", ""
             self.status.moved("begins")  # what it was held for is no silence of its own
 
+    def seconds_at_work(self) -> float:
+        """Return for how long a batch has been at work; 0 where none is."""
+        return time.monotonic() - self.began if self.at_work.locked() else 0.0
+
     def ended(self) -> bool:
         """Whether the query has ended.
 

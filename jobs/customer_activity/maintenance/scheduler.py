@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 20.0  # from the end of one round over the tables to the next
 PAUSE_SECONDS = 2.0  # within a round, after a table that had something to do: what waited for it goes first
 VACUUM_SECONDS = 3600.0
+# Files that no commit names are removed after an hour at the earliest. No batch has older ones than it is itself, and
+# this leaves time to list a table's folder, and for the clock of its storage.
+LONG_SECONDS = 1800.0
 
 
 class Scheduler:
@@ -58,7 +61,7 @@ class Scheduler:
         self.next_look = time.monotonic() + LOOK_SECONDS
         self.next_vacuum = time.monotonic() + VACUUM_SECONDS
         self.due: list[Callable[[], bool]] = []
-        self.unvacuumed: set[Table] = set()  # whose turn came while executors were at work on them
+        self.unvacuumed: set[Table] = set()  # whose turn came while they had files that no commit names yet
         self.ids: dict[Table, str] = {}
         self.serves = serves
         self.request: str | None = None
@@ -177,7 +180,8 @@ class Scheduler:
 
     def vacuum(self, table: Table) -> bool:
         """Remove what is expired; say whether there was work."""
-        if table is self.rewriting.table:  # whose new files no commit names yet
+        at_work = max(query.seconds_at_work() for query in self.writers[table])
+        if table is self.rewriting.table or at_work > LONG_SECONDS:  # whose new files no commit names yet
             self.unvacuumed.add(table)
             return False
         self.unvacuumed.discard(table)
