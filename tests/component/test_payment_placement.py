@@ -9,17 +9,20 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import executors
 from customer_activity.engine.executors import ByLane, Reports
-from customer_activity.errors import ChangeFeedLost, TransientError
-from customer_activity.lake import delta, feeds, history
+from customer_activity.errors import ChangeFeedLost, LeaseLost, TransientError
+from customer_activity.lake import commits, delta, feeds, history, pieces
 from customer_activity.lake.failpoints import FailPoint
+from customer_activity.lake.pieces import Piece
 from customer_activity.streams.payments import joining, tasks
 from support import tables
 from support.paid_lives import Buy, Killed, Pay, Take, ending_at, found, land, live, living, placed, wanted
@@ -172,6 +175,50 @@ def test_a_table_that_changes_meanwhile_is_written_anew_from_what_it_has_then(pi
     assert unnamed(pipeline, Table.UNPAID) == set()
     pipeline.repeat("payments")
     assert found(pipeline) == wanted(pipeline)
+
+
+def changing_all(pipeline: QuickPipeline) -> None:
+    """Let a part come, for executors, with which rows of each table come or go."""
+    land(pipeline, Buy(0, 0), Buy(1, 80), Pay(2, 5), Buy(3, 1), Pay(3, 2))
+    pipeline.hop("payments")
+    land(pipeline, Pay(0, 85), Buy(2, 90))
+    placed(pipeline, "executors")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_left"),
+    [
+        pytest.param(LeaseLost("another driver has taken over"), False, id="before anything is committed"),
+        pytest.param(DeltaError("the answer is lost"), True, id="where nobody knows whether it was committed"),
+    ],
+)
+def test_files_whose_commit_has_not_begun_are_removed(
+    pipeline: QuickPipeline, monkeypatch: pytest.MonkeyPatch, error: Exception, is_left: bool
+) -> None:
+    """Of all three tables, where the first commit fails; only its own file may be in the log all the same."""
+    changing_all(pipeline)
+    monkeypatch.setattr(commits, "commit", Mock(side_effect=error))
+    with pytest.raises(type(error)):
+        pipeline.hop("payments")
+    monkeypatch.undo()
+    assert [bool(unnamed(pipeline, table)) for table in TABLES] == [is_left, False, False]
+    pipeline.repeat("payments")
+    assert found(pipeline) == wanted(pipeline)
+
+
+def test_files_of_all_tables_are_removed_where_one_was_not_read_whole(
+    pipeline: QuickPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changing_all(pipeline)
+    whole = pieces.divided
+
+    def divided(table: Table, files: Any, *, is_past: bool = False) -> list[list[Piece]]:
+        return [] if table is Table.UNMATCHED_PAYMENTS else whole(table, files, is_past=is_past)
+
+    monkeypatch.setattr(pieces, "divided", divided)
+    with pytest.raises(AssertionError, match=f"{Table.UNMATCHED_PAYMENTS.label}: version"):
+        pipeline.hop("payments")
+    assert [unnamed(pipeline, table) for table in TABLES] == [set(), set(), set()]
 
 
 @nightly

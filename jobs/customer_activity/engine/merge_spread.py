@@ -87,6 +87,11 @@ def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkS
     return write
 
 
+def written(reports: Reports) -> list[DataFile]:
+    """Return all files of a table that tasks have reported."""
+    return [*_files(reports, "file"), *_files(reports, "changed")]
+
+
 def gone(table: Table, version: int) -> TransientError:
     """Say that files of a table that was to be rewritten are gone."""
     return TransientError(
@@ -135,4 +140,4 @@ def _is_there(stream: CurrentRows, batch: MicroBatch, lake: str) -> bool:
 
 
 def _files(reports: Reports, name: str) -> list[DataFile]:
-    return [DataFile(*report[name]) for report in reports if report[name] is not None]
+    return [DataFile(*report[name]) for report in reports if report.get(name) is not None]

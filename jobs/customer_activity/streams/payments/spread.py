@@ -22,7 +22,7 @@ from customer_activity.engine.executors import ByLane, InputGone, Reports
 from customer_activity.engine.merge_tasks import MOST_LANES
 from customer_activity.engine.stream import Append, Rewrite, Steps
 from customer_activity.lake import deltalog, feeds, pieces
-from customer_activity.lake.datafiles import DataFile
+from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Added, Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
@@ -72,12 +72,14 @@ def steps(
     work = Work(lake, _shares(part, held, at_once), lanes, due, landed_to, keys, with_rows)
     with batch.phase("compute"):
         reports = _run(spark, work, part, batch, held)
-    paid = [DataFile(*told["file"]) for told in _of(reports, Table.PAID) if told["file"] is not None]
-    reach.require_here(settings, {Table.PAID: paid})
-    writes: list[Append | Rewrite] = [Append(Table.PAID, files=paid)]
-    writes += [merge_spread.replacing(settings, table, *held[table], _of(reports, table)) for table in REWRITTEN]
-    for write in writes:
-        yield from merge_spread.kept(write, lake)
+    waiting = {table: merge_spread.written(_of(reports, table)) for table in (Table.PAID, *REWRITTEN)}
+    try:
+        for write in _writes(settings, reports, held, waiting[Table.PAID]):
+            del waiting[write.table]
+            yield from merge_spread.kept(write, lake)
+    finally:  # no commit of these files has begun
+        for table, files_written in waiting.items():
+            discard(lake, table, files_written)
     batch.rows = sum(file.rows for file in part.files)
 
 
@@ -123,6 +125,15 @@ def _run(spark: SparkSession, work: Work, part: Feed, batch: MicroBatch, held: M
             if feeds.are_gone(work.lake, table, files):
                 raise merge_spread.gone(table, version) from None
         raise reach.blind() from None
+
+
+def _writes(
+    settings: Settings, reports: Reports, held: Mapping[Table, Held], paid: Sequence[DataFile]
+) -> list[Append | Rewrite]:
+    """Return what is to be committed, in order."""
+    reach.require_here(settings, {Table.PAID: paid})
+    rewrites = [merge_spread.replacing(settings, table, *held[table], _of(reports, table)) for table in REWRITTEN]
+    return [Append(Table.PAID, files=paid), *rewrites]
 
 
 def _of(reports: Reports, table: Table) -> Reports:
