@@ -5,6 +5,7 @@ What executors do is done here by their own tasks, one after the other; tests/sp
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -219,6 +220,39 @@ def test_files_of_all_tables_are_removed_where_one_was_not_read_whole(
     with pytest.raises(AssertionError, match=f"{Table.UNMATCHED_PAYMENTS.label}: version"):
         pipeline.hop("payments")
     assert [unnamed(pipeline, table) for table in TABLES] == [set(), set(), set()]
+
+
+@pytest.mark.parametrize(
+    ("table", "is_past"),
+    [pytest.param(table, is_past, id=f"{table} {'before' if is_past else 'new'}") for table, is_past in tasks.COUNTED],
+)
+def test_nothing_is_committed_where_rows_were_not_read(
+    pipeline: QuickPipeline, monkeypatch: pytest.MonkeyPatch, table: Table, is_past: bool
+) -> None:
+    changing_all(pipeline)
+    before, whole = rows(pipeline), pieces.divided
+
+    def divided(of: Table, files: Any, *, is_past: bool = False) -> list[list[Piece]]:
+        shares = whole(of, files, is_past=is_past)
+        return shares[1:] if (of, is_past) == lost else shares
+
+    lost = (table, is_past)
+    monkeypatch.setattr(pieces, "divided", divided)
+    with pytest.raises(AssertionError, match=rf"^{table.label}: executors have read 0 rows .* are [1-9]"):
+        pipeline.hop("payments")
+    assert rows(pipeline) == before
+    assert [unnamed(pipeline, table) for table in TABLES] == [set(), set(), set()]
+
+
+def test_rows_are_counted_where_the_log_does_not_tell_them(pipeline: QuickPipeline) -> None:
+    changing_all(pipeline)
+    lake = pipeline.settings.lake
+    entry = tables.entry(lake, Table.PAYMENT_EVENTS, tables.newest(lake, Table.PAYMENT_EVENTS))
+    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
+    assert any(action.get("add", {}).pop("stats", None) for action in actions)
+    entry.write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+    assert pipeline.hop("payments").rows == 2
+    assert found(pipeline) == wanted(pipeline)
 
 
 @nightly

@@ -28,7 +28,7 @@ from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.payments import tasks
 from customer_activity.streams.payments.joining import Due
-from customer_activity.streams.payments.tasks import LOOKED_UP, REWRITTEN, Work
+from customer_activity.streams.payments.tasks import COUNTED, LOOKED_UP, REWRITTEN, Work
 from customer_activity.topology import Spec
 
 if TYPE_CHECKING:
@@ -73,14 +73,16 @@ def steps(
     with batch.phase("compute"):
         reports = _run(spark, work, part, batch, held)
     waiting = {table: merge_spread.written(_of(reports, table)) for table in (Table.PAID, *REWRITTEN)}
+    read = [sum(report["read"][number] for report in reports) for number in range(len(COUNTED))]
     try:
+        _require_whole(dict(zip(COUNTED, read, strict=True)), part, held)
         for write in _writes(settings, reports, held, waiting[Table.PAID]):
             del waiting[write.table]
             yield from merge_spread.kept(write, lake)
     finally:  # no commit of these files has begun
         for table, files_written in waiting.items():
             discard(lake, table, files_written)
-    batch.rows = sum(file.rows for file in part.files)
+    batch.rows = sum(rows for (_, is_past), rows in zip(COUNTED, read, strict=True) if not is_past)
 
 
 def _held(lake: str, table: Table) -> Held:
@@ -125,6 +127,18 @@ def _run(spark: SparkSession, work: Work, part: Feed, batch: MicroBatch, held: M
             if feeds.are_gone(work.lake, table, files):
                 raise merge_spread.gone(table, version) from None
         raise reach.blind() from None
+
+
+def _require_whole(read: Mapping[tuple[Table, bool], int], part: Feed, held: Mapping[Table, Held]) -> None:
+    """Make sure that tasks have read all rows of the part, and of the tables that are looked up."""
+    for (table, is_past), rows in read.items():
+        files = held[table].files if is_past else part.added[table]
+        logged = sum(file.rows for file in files)
+        if rows != logged and all(file.rows for file in files):  # a file of somebody's may have no statistics
+            raise AssertionError(
+                f"{table.label}: executors have read {rows:,} rows {'that were there' if is_past else 'of the part'}, "
+                f"and by its log they are {logged:,}; nothing was committed"
+            )
 
 
 def _writes(

@@ -12,7 +12,7 @@ Executors import this module and need little for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,8 @@ COLUMNS = {
     **{(table, True): arrow_schema(table).names for table in (Table.PAID, *REWRITTEN)},
 }
 KINDS = list(COLUMNS)  # of parcels, by number: of which table, and whether it is what was there before
+READ = len(KINDS)  # of parcels that tell how many rows a share has, of which a lane gets some
+COUNTED = [(table, is_past) for table, is_past in KINDS if table not in REWRITTEN]  # the others are by what was folded
 PROBED_ROWS, PROBED_BYTES = 8 * ROW_GROUP_ROWS, 8 * ROW_GROUP_BYTES  # that are compared with the part's ids at a time
 
 
@@ -73,8 +75,20 @@ def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         kind = (share[0].table, share[0].is_past)
         groups = _read(work, share, COLUMNS[kind])
         if share[0].is_past and share[0].table in LOOKED_UP:
-            groups = _called_for(work, share[0].table, groups)
-        yield from merge_tasks.by_key(groups, KEY, lanes, KINDS.index(kind))
+            read: list[int] = []
+            called_for = _called_for(work, share[0].table, _noted(groups, read))
+            yield from merge_tasks.by_key(called_for, KEY, lanes, KINDS.index(kind))
+            told = pa.table({"kind": [KINDS.index(kind)], "rows": [sum(read)]})
+            yield executors.parcel(work.lanes[number % len(work.lanes)], told, READ)
+        else:
+            yield from merge_tasks.by_key(groups, KEY, lanes, KINDS.index(kind))
+
+
+def _noted(groups: Iterable[pa.Table], read: list[int]) -> Iterator[pa.Table]:
+    """Pass rows on, and note how many they are."""
+    for rows in groups:
+        read.append(rows.num_rows)
+        yield rows
 
 
 def _read(work: Work, share: Iterable[Piece], columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -95,21 +109,29 @@ def _called_for(work: Work, table: Table, groups: Iterable[pa.Table]) -> Iterato
 
 def join_lane(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join the purchases and payments of a lane; report the files with what comes of them."""
-    found = {KINDS[kind]: rows for kind, rows in executors.unpacked(batches).items()}
+    found = executors.unpacked(batches)
     if not found:
         return
-    of = {kind: found.get(kind, _none(kind)) for kind in KINDS}
+    of = {kind: found.get(number, _none(kind)) for number, kind in enumerate(KINDS)}
     past = Past.among({table: rows for (table, is_past), rows in of.items() if is_past}, work.landed_to)
     joined = join(of[BOUGHT, False], of[PAYMENTS, False], past, work.due)
     paid = FileWriter(work.lake, Table.PAID)
     paid.write(joined.paid)
-    told = {Table.PAID.label: {"file": paid.close()}}
+    told: dict[str, Any] = {"read": _counts(of, found.get(READ)), Table.PAID.label: {"file": paid.close()}}
     for table, changes in zip(REWRITTEN, (joined.unpaid, joined.unmatched), strict=True):
         held = of[table, True]
         folded = folding.folded(held, changes, work.keys[table], gone=GONE)
         rewritten = merge_tasks.written(work.lake, table, folded, has_rows=table in work.with_rows)
         told[table.label] = {**rewritten, "held": held.num_rows}
     yield executors.report(told)
+
+
+def _counts(of: Mapping[tuple[Table, bool], pa.Table], told: pa.Table | None) -> list[int]:
+    """Return how many rows of each COUNTED kind have come: by what shares told of those that are looked up."""
+    counts = {kind: 0 if kind[1] else of[kind].num_rows for kind in COUNTED}
+    for number, rows in zip(*told.to_pydict().values(), strict=True) if told is not None else ():
+        counts[KINDS[number]] += rows
+    return list(counts.values())
 
 
 def _none(kind: tuple[Table, bool]) -> pa.Table:
