@@ -24,7 +24,7 @@ from customer_activity.errors import ChangeFeedLost, LeaseLost, TransientError
 from customer_activity.lake import commits, delta, feeds, history, pieces
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.pieces import Piece
-from customer_activity.streams.payments import joining, tasks
+from customer_activity.streams.payments import joining, spread, tasks
 from support import tables
 from support.paid_lives import Buy, Killed, Pay, Take, ending_at, found, land, live, living, placed, wanted
 from support.quick_pipeline import QuickPipeline
@@ -301,6 +301,30 @@ def test_a_lane_has_no_more_than_the_part_calls_for(pipeline: QuickPipeline, mon
     land(pipeline, Buy(101, 46))  # with which the time of those at 10 minutes is over
     pipeline.hop("payments")
     assert seen == {Table.TIMED_PURCHASES: 2 + 80, Table.PAID: 2 + 80}
+    assert found(pipeline) == wanted(pipeline)
+
+
+def test_a_task_looks_into_few_rows_however_many_a_table_has(
+    pipeline: QuickPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job is not taken for stalled while its tasks end."""
+    for number in range(6):
+        land(pipeline, Buy(2 * number, 10), Buy(2 * number + 1, 10))
+        pipeline.hop("payments")
+    monkeypatch.setattr(spread, "LOOKED_UP_ROWS", 4)
+    monkeypatch.setattr(pieces, "TASK_ROWS", 2)
+    looked_into: list[int] = []
+    parcel = executors.parcel
+
+    def spied(lane: int, told: Any, kind: int = 0) -> Any:
+        looked_into.extend(told.column("rows").to_pylist())
+        return parcel(lane, told, kind)
+
+    monkeypatch.setattr(executors, "parcel", spied)
+    placed(pipeline, "executors")
+    land(pipeline, Pay(3, 14))
+    pipeline.hop("payments")
+    assert looked_into == [4, 4, 4]
     assert found(pipeline) == wanted(pipeline)
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MICROS_A_MILLI = 1_000  # to which statistics are cut
+LOOKED_UP_ROWS = 5_000_000  # that a task looks into: some seconds, and a job tells how far it is when a task ends
 
 
 class Held(NamedTuple):
@@ -91,12 +92,13 @@ def _held(lake: str, table: Table) -> Held:
 
 
 def _shares(part: Feed, held: Mapping[Table, Held], at_once: int) -> list[list[pieces.Piece]]:
-    """Return what each task reads; who looks up what is there reads the part's ids, so these are few."""
+    """Return what each task reads; who looks up what is there reads the part's ids first, so these have many rows."""
     shares = [share for table, added in part.added.items() for share in pieces.divided(table, added)]
     for table, (_, files) in held.items():
         of_table = pieces.divided(table, files, is_past=True)
         if table in LOOKED_UP:
-            of_table = [[piece for share in of_table[first::at_once] for piece in share] for first in range(at_once)]
+            count = max(at_once, -(-sum(file.rows for file in files) // LOOKED_UP_ROWS))
+            of_table = [[piece for share in of_table[first::count] for piece in share] for first in range(count)]
         shares += filter(None, of_table)
     return shares
 
