@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import executors
+from customer_activity.engine import executors, merge_tasks
 from customer_activity.engine.executors import ByLane, Reports
 from customer_activity.errors import ChangeFeedLost, LeaseLost, TransientError
 from customer_activity.lake import commits, delta, feeds, history, pieces
@@ -301,6 +302,36 @@ def test_a_lane_has_no_more_than_the_part_calls_for(pipeline: QuickPipeline, mon
     land(pipeline, Buy(101, 46))  # with which the time of those at 10 minutes is over
     pipeline.hop("payments")
     assert seen == {Table.TIMED_PURCHASES: 2 + 80, Table.PAID: 2 + 80}
+    assert found(pipeline) == wanted(pipeline)
+
+
+def test_purchases_that_share_the_checksum_of_one_that_is_asked_for_change_nothing(
+    pipeline: QuickPipeline, in_driver: dict[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if all ids shared one: lanes get all that there is."""
+    monkeypatch.setattr(merge_tasks, "checksums", lambda keys: np.zeros(keys.num_rows, np.uint32))
+    lived(pipeline, ["executors"])
+    assert rows(pipeline) == in_driver
+
+
+def test_a_task_holds_four_bytes_of_each_id_of_the_part(
+    pipeline: QuickPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    asked_for = tasks.asked_for
+
+    def spied(work: tasks.Work, table: Table) -> tasks.Checksums:
+        asked = asked_for(work, table)
+        held.append(asked.nbytes)
+        return asked
+
+    land(pipeline, Buy(0, 10))
+    pipeline.hop("payments")
+    monkeypatch.setattr(tasks, "asked_for", spied)
+    placed(pipeline, "executors")
+    land(pipeline, *(Pay(number % 50, 14, payment_id=number) for number in range(100)))
+    pipeline.hop("payments")
+    assert held == [4 * 50]
     assert found(pipeline) == wanted(pipeline)
 
 

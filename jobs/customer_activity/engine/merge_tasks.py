@@ -83,11 +83,15 @@ def by_key(
 
 
 def _task_of(keys: pa.Table, tasks: int) -> npt.NDArray[np.int64]:
-    """Return which of some tasks gets each key: by its checksum, a fifth of what a fingerprint costs."""
+    """Return which of some tasks gets each key."""
+    return checksums(keys).astype(np.int64) * tasks >> 32
+
+
+def checksums(keys: pa.Table) -> npt.NDArray[np.uint32]:
+    """Return 32 bits of each key, which others may share: a fifth of what a fingerprint costs."""
     texts = [column.cast(pa.string()) for column in keys.columns]
     joined = pc.binary_join_element_wise(*texts, BETWEEN, null_handling="replace")
-    found = np.fromiter(map(crc32, joined.cast(pa.binary()).to_pylist()), np.int64, keys.num_rows)
-    return found * tasks >> 32
+    return np.fromiter(map(crc32, joined.cast(pa.binary()).to_pylist()), np.uint32, keys.num_rows)
 
 
 def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
