@@ -6,7 +6,7 @@ What executors do is done here by their own tasks, one after the other; tests/sp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from deltalake.exceptions import DeltaError
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import executors, merge_tasks
+from customer_activity.engine import executors, merge_tasks, placement
 from customer_activity.engine.executors import ByLane, Reports
 from customer_activity.errors import ChangeFeedLost, LeaseLost, TransientError
 from customer_activity.lake import commits, delta, feeds, history, pieces
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.pieces import Piece
-from customer_activity.streams.payments import joining, spread, tasks
+from customer_activity.streams.payments import ending, joining, spread, tasks
 from support import tables
 from support.paid_lives import Buy, Killed, Pay, Take, ending_at, found, land, live, living, placed, wanted
 from support.quick_pipeline import QuickPipeline
@@ -401,6 +401,44 @@ def test_a_commit_tells_where_its_part_was_worked_on_and_why(
     land(pipeline, Pay(1, 3), Buy(2, 4))
     pipeline.hop("payments")
     assert told() == {("driver", "local[*] has no executors but threads of the driver")}
+    assert found(pipeline) == wanted(pipeline)
+
+
+MANY_END = [Buy(number, 0) for number in range(8)]
+FEW_END = [Buy(0, 0), *(Buy(number, 30) for number in range(1, 8))]
+ON_CLUSTER = {"spark_master": "spark://master:7077"}
+IN_DRIVER = {**ON_CLUSTER, "placement": "driver"}
+
+
+@pytest.mark.parametrize(
+    ("bought", "choice", "there", "told"),
+    [
+        pytest.param(MANY_END, ON_CLUSTER, 1, ("executors", "the time to be paid of 8 purchases ends"), id="many"),
+        pytest.param(FEW_END, ON_CLUSTER, 1, ("driver", "1 rows are few"), id="few in a large file"),
+        pytest.param(MANY_END, ON_CLUSTER, 0, ("driver", "1 rows are few"), id="without executors"),
+        pytest.param(MANY_END, IN_DRIVER, 1, ("driver", "ACTIVITY_PLACEMENT is driver"), id="as settings say"),
+        pytest.param(MANY_END, {}, 1, ("driver", "1 rows are few"), id="threads", marks=nightly),
+    ],
+)
+def test_a_small_part_that_ends_the_time_of_many_purchases_is_for_executors(
+    pipeline: QuickPipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    bought: Sequence[Buy],
+    choice: Mapping[str, str],
+    there: int,
+    told: tuple[str, str],
+) -> None:
+    """The driver would hold them all: one partition that was hours behind moves the watermark by hours."""
+    land(pipeline, *bought)
+    pipeline.hop("payments")
+    land(pipeline, Buy(50, 60))
+    monkeypatch.setattr(ending, "SMALL_BATCH_ROWS", 5)
+    monkeypatch.setattr(placement, "executors_of", lambda _: there)
+    pipeline.settings = pipeline.settings.model_copy(update=choice)
+    pipeline.opened.pop("payments")
+    pipeline.hop("payments")
+    noted = history.latest_metadata(pipeline.settings.lake, Table.UNPAID, "payments")["placement"]
+    assert (noted["place"], noted["why"]) == told
     assert found(pipeline) == wanted(pipeline)
 
 

@@ -32,6 +32,11 @@ class Due(NamedTuple):
     before: int | None = None
     after: int | None = None
 
+    @property
+    def moves(self) -> bool:
+        """Whether there may be purchases whose time ends with the part."""
+        return self.after is not None and self.after != self.before
+
     def closed(self, purchases: pa.Table) -> pa.Table:
         """Return those of some purchases whose time is over."""
         if self.after is None:

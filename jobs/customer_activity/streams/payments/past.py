@@ -77,10 +77,16 @@ class Past:
         """Return the purchases after one event time (None: from the beginning) up to another one (None: none)."""
         if last is None or first == last:
             return _OWED_SCHEMA.empty_table()
+        return self._read(Table.TIMED_PURCHASES, PURCHASE, self.are_between(first, last))
+
+    def are_between(self, first: int | None, last: int | None) -> pc.Expression:
+        """Return the condition for it."""
+        if last is None:
+            return pc.field("occurred_at").is_null()  # of no purchase
         is_wanted = self._is_read & (pc.field("occurred_at") <= pa.scalar(last, pa.int64()).cast(UTC_MICROS))
         if first is not None:
             is_wanted &= pc.field("occurred_at") > pa.scalar(first, pa.int64()).cast(UTC_MICROS)
-        return self._read(Table.TIMED_PURCHASES, PURCHASE, is_wanted)
+        return is_wanted
 
     @staticmethod
     def as_payments(paid: pa.Table) -> pa.Table:

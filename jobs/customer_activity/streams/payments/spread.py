@@ -9,14 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-
-from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.columns import UTC_MICROS
+from customer_activity.catalog import Table
 from customer_activity.engine import executors, merge_spread, reach
 from customer_activity.engine.executors import ByLane, InputGone, Reports
 from customer_activity.engine.merge_tasks import MOST_LANES
@@ -26,7 +20,7 @@ from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Added, Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
-from customer_activity.streams.payments import tasks
+from customer_activity.streams.payments import ending, tasks
 from customer_activity.streams.payments.joining import Due
 from customer_activity.streams.payments.tasks import COUNTED, LOOKED_UP, REWRITTEN, Work
 from customer_activity.topology import Spec
@@ -34,7 +28,6 @@ from customer_activity.topology import Spec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MICROS_A_MILLI = 1_000  # to which statistics are cut
 LOOKED_UP_ROWS = 5_000_000  # that a task looks into: some seconds, and a job tells how far it is when a task ends
 
 
@@ -64,7 +57,8 @@ def steps(
     lake = settings.lake
     with batch.phase("read"):
         held = {table: _held(lake, table) for table in (*LOOKED_UP, *REWRITTEN)}
-        closing = _closing(lake, held[Table.TIMED_PURCHASES], due)
+        bought = held[Table.TIMED_PURCHASES]
+        closing = ending.among(bought.files, lake, bought.version, due)
     files = [*part.files, *closing, *(file for table in REWRITTEN for file in held[table].files)]
     at_once = executors.parallelism(spark)
     lanes = executors.lanes(spark, pieces.lanes(files, at_once, MOST_LANES, merge_spread.LEAST_ROWS))
@@ -101,20 +95,6 @@ def _shares(part: Feed, held: Mapping[Table, Held], at_once: int) -> list[list[p
             of_table = [[piece for share in of_table[first::count] for piece in share] for first in range(count)]
         shares += filter(None, of_table)
     return shares
-
-
-def _closing(lake: str, held: Held, due: Due) -> list[Added]:
-    """Return those files of timed purchases that may have some whose time to be paid ends with the part."""
-    if due.after is None or due.after == due.before or not held.files:
-        return []
-    table = DeltaTable(table_path(lake, Table.TIMED_PURCHASES), version=held.version)
-    told = pa.table(table.get_add_actions(flatten=True))
-    least, most = (told.column(f"{end}.occurred_at").cast(UTC_MICROS).cast(pa.int64()) for end in ("min", "max"))
-    may = pc.less_equal(least, due.after)
-    if due.before is not None:
-        may = pc.and_(may, pc.greater(pc.add(most, MICROS_A_MILLI), due.before))
-    closing = set(map(unquote, told.column("path").filter(pc.fill_null(may, fill_value=True)).to_pylist()))
-    return [file for file in held.files if file.path in closing]
 
 
 def _run(spark: SparkSession, work: Work, part: Feed, batch: MicroBatch, held: Mapping[Table, Held]) -> Reports:

@@ -33,7 +33,7 @@ from customer_activity.errors import SettingsError
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch, Place
 from customer_activity.settings import Settings
-from customer_activity.streams.payments import expected, spread
+from customer_activity.streams.payments import ending, expected, spread
 from customer_activity.streams.payments.joining import GONE, Due, join
 from customer_activity.streams.payments.matching import PAYMENT, PLACE, PURCHASE, match, unpaid
 from customer_activity.streams.payments.past import Past
@@ -139,13 +139,20 @@ class Payments:
     def step(self, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Steps:
         """Join a part's purchases and payments, in the driver or on executors."""
         lake = settings.lake
-        if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
-            due, landed_to = self._moved(part.batches(Table.TIMED_PURCHASES, STAMPS), batch, lake)
+        with batch.phase("read"):
+            here = None if _is_spread(batch) else {table: table_of(part, table, COLUMNS[table]) for table in COLUMNS}
+            if here is None:
+                stamps = part.batches(Table.TIMED_PURCHASES, STAMPS)
+            else:
+                stamps = iter(here[Table.TIMED_PURCHASES].select(STAMPS).to_batches())
+            due, landed_to = self._moved(stamps, batch, lake)
+            if here is not None and batch.placement is not None:
+                batch.placement = ending.placed(batch.placement, due, landed_to, spark=spark, settings=settings)
+        if here is None or _is_spread(batch):
             yield from spread.steps(SPEC, part, batch, due=due, landed_to=landed_to, spark=spark, settings=settings)
             return
+        bought, payments = here.values()
         with batch.phase("compute"):
-            bought, payments = (table_of(part, table, COLUMNS[table]) for table in COLUMNS)
-            due, landed_to = self._moved(bought.select(STAMPS).to_batches(), batch, lake)
             joined = join(bought, payments, Past.in_tables(lake, landed_to), due)
         # First of all: whatever is paid is neither unpaid nor waits, also where a crash lets it be looked at once more.
         yield Append(Table.PAID, joined.paid)
@@ -183,6 +190,10 @@ class Payments:
     def _note(self, closing: Closing, landed_to: int) -> dict[str, Any]:
         closed = {} if closing.upto is None else {CLOSED_TO: closing.upto}
         return {DEFINITION: self.terms._asdict(), LANDED_TO: landed_to, **closed}
+
+
+def _is_spread(batch: MicroBatch) -> bool:
+    return batch.placement is not None and batch.placement.place is Place.EXECUTORS
 
 
 def _terms_noted(lake: str) -> Terms | None:
