@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,3 +66,12 @@ def test_a_log_of_json_ends_with_why(lines: list[str], words: str, tmp_path: Pat
     settings = Settings(run_dir=tmp_path)
     processes.log_path(settings, "stream").write_text("\n".join(lines), encoding="utf-8")
     assert processes.last_lines(settings, "stream") == words
+
+
+def test_a_process_that_a_native_library_crashes_leaves_its_stack(settings: Settings) -> None:
+    line = [sys.executable, "-c", "import os, signal\ndef inside():\n  os.kill(os.getpid(), signal.SIGSEGV)\ninside()"]
+    process = processes.launch(settings, "stream", line, {})
+    assert process.wait() == -signal.SIGSEGV
+    said = processes.log_path(settings, "stream").read_text(encoding="utf-8")
+    assert said.startswith("Fatal Python error: Segmentation fault")
+    assert "in inside" in said

@@ -19,6 +19,7 @@ from customer_activity.lake import jvm
 from customer_activity.settings import PREFIX, Settings
 
 END = "\x1e"
+LAST_CHARACTERS = 4_000  # of its standard error, which has each thread's stack where a signal has ended it
 
 
 def environment(settings: Settings, **variables: str) -> dict[str, str]:
@@ -33,9 +34,10 @@ class Shell:
 
     def __init__(self, settings: Settings, variables: dict[str, str], errors: Path) -> None:
         """Start it with these settings, and with variables that are none of ours."""
+        self.path = errors
         self.errors: IO[bytes] = errors.open("wb")
         self.process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, "-X", "faulthandler", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
@@ -57,7 +59,8 @@ class Shell:
             if line.startswith(END):
                 return int(line.removeprefix(END)), "".join(printed)
             printed.append(line)
-        raise AssertionError("the process has ended")
+        said = self.path.read_text(encoding="utf-8", errors="replace")[-LAST_CHARACTERS:]
+        raise AssertionError(f"the process has ended with {self.process.wait()}: {said}")
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run a command."""

@@ -47,7 +47,10 @@ def start(settings: Settings, name: str, arguments: list[str]) -> subprocess.Pop
 
 
 def launch(settings: Settings, name: str, line: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a command line detached, with a log and a pid file of its name."""
+    """Start a command line detached, with a log and a pid file of its name.
+
+    A Python process that a native library crashes leaves each thread's stack in the log.
+    """
     settings.run_dir.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     log = log_path(settings, name)
     if log.exists():
@@ -58,7 +61,7 @@ def launch(settings: Settings, name: str, line: list[str], variables: dict[str, 
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=variables,
+            env={"PYTHONFAULTHANDLER": "1", **variables},
             start_new_session=True,
         )
     pid_path(settings, name).write_text(str(process.pid), encoding="utf-8")
