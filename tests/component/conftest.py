@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from customer_activity import topology
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
 from customer_activity.verification.verify import Report, verify
 from support.damages import HISTORY
 from support.micro_batches import without_spark
+from support.paid_lives import living
 from support.pipeline import copied_lake
 from support.quick_pipeline import QuickPipeline
 from support.without_jvm import NoSpark, without_jvm
@@ -82,6 +84,23 @@ def lived(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> QuickPi
             pipeline.run()
         pipeline.close()
     return pipeline
+
+
+@pytest.fixture(scope="module")
+def empty_with_payments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return an empty lake with the streams of payments on."""
+    topology.switch_on(["payments"])
+    lake = tmp_path_factory.mktemp("empty") / "lake"
+    delta.ensure_tables(str(lake))
+    yield lake
+    topology.switch_on([])
+
+
+@pytest.fixture
+def paying(empty_with_payments: Path, tmp_path: Path) -> Iterator[QuickPipeline]:
+    """Return the streams, those of payments among them, on an empty lake."""
+    with living(empty_with_payments, tmp_path) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

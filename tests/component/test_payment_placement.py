@@ -6,7 +6,7 @@ What executors do is done here by their own tasks, one after the other; tests/sp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import executors, merge_tasks, placement
 from customer_activity.engine.executors import ByLane, Reports
 from customer_activity.errors import ChangeFeedLost, LeaseLost, TransientError
-from customer_activity.lake import commits, delta, feeds, history, pieces
+from customer_activity.lake import commits, feeds, history, pieces
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.pieces import Piece
 from customer_activity.streams.payments import ending, joining, spread, tasks
@@ -48,21 +47,10 @@ IN_CI = (
 LAST = len(HISTORY) - 2  # the batch that a crash ends: rows of each table come and go with it
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return an empty lake with the streams of payments on."""
-    topology.switch_on(["payments"])
-    lake = tmp_path_factory.mktemp("empty") / "lake"
-    delta.ensure_tables(str(lake))
-    yield lake
-    topology.switch_on([])
-
-
 @pytest.fixture
-def pipeline(empty: Path, tmp_path: Path) -> Iterator[QuickPipeline]:
+def pipeline(paying: QuickPipeline) -> QuickPipeline:
     """Return the streams on an empty lake."""
-    with living(empty, tmp_path) as begun:
-        yield begun
+    return paying
 
 
 def lived(pipeline: QuickPipeline, places: Sequence[str], ends_at: int = 99, again: str = "driver") -> None:
@@ -82,9 +70,9 @@ def rows(pipeline: QuickPipeline) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def in_driver(empty: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def in_driver(empty_with_payments: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """Return the rows that the driver comes to."""
-    with living(empty, tmp_path_factory.mktemp("driver")) as pipeline:
+    with living(empty_with_payments, tmp_path_factory.mktemp("driver")) as pipeline:
         lived(pipeline, ["driver"])
         assert found(pipeline) == wanted(pipeline)
         return rows(pipeline)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from customer_activity import topology
-from customer_activity.lake import delta
 from support.paid_lives import HOPS, Buy, Killed, Pay, Take, ending_at, found, land, live, living, wanted
 from support.payments import Expected
 from support.quick_pipeline import QuickPipeline
@@ -36,21 +33,10 @@ LIVES = st.lists(
 )
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return an empty lake with the streams of payments on."""
-    topology.switch_on(["payments"])
-    lake = tmp_path_factory.mktemp("empty") / "lake"
-    delta.ensure_tables(str(lake))
-    yield lake
-    topology.switch_on([])
-
-
 @pytest.fixture
-def pipeline(empty: Path, tmp_path: Path) -> Iterator[QuickPipeline]:
+def pipeline(paying: QuickPipeline) -> QuickPipeline:
     """Return the streams on an empty lake."""
-    with living(empty, tmp_path) as found:
-        yield found
+    return paying
 
 
 def test_what_has_landed_since_a_batch_was_planned_is_not_looked_at(pipeline: QuickPipeline) -> None:
@@ -72,10 +58,10 @@ def test_what_has_landed_since_a_batch_was_planned_is_not_looked_at(pipeline: Qu
 @example([Buy(0, 0), Pay(0, 5), Take("both"), Buy(1, 80), Take("both")])  # paid when its time is over
 @example([Buy(0, 0), Buy(1, 80), Take("purchases", 3), Pay(0, 5), Take("payments", 3), Pay(0, 6)])
 def test_whatever_comes_first_and_wherever_a_driver_ends(
-    empty: Path, tmp_path_factory: pytest.TempPathFactory, life: list[Buy | Pay | Take]
+    empty_with_payments: Path, tmp_path_factory: pytest.TempPathFactory, life: list[Buy | Pay | Take]
 ) -> None:
     folder = tmp_path_factory.mktemp("life")
-    with living(empty, folder) as pipeline:
+    with living(empty_with_payments, folder) as pipeline:
         live(pipeline, life)
         assert found(pipeline) == wanted(pipeline)
     shutil.rmtree(folder)

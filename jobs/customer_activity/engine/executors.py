@@ -173,9 +173,8 @@ def lanes(spark: SparkSession, count: int) -> list[int]:
     from pyspark.sql import functions as F  # noqa: PLC0415 - executors call none of it
 
     lane = F.col("id").cast("int")  # its hash modulo their number is how `repartition` chooses
-    tried = spark.newSession().range(
-        0, count * TRIED_A_LANE, 1, 1
-    )  # with the settings of a small job: its rows come together
+    session = spark.newSession()  # with the settings of a small job: its rows come together
+    tried = session.range(0, count * TRIED_A_LANE, 1, 1)
     hashed = tried.select(lane, F.pmod(F.hash(lane), F.lit(count)))
     chosen: dict[int, int] = {}
     for number, task in zip(*(column.to_pylist() for column in hashed.toArrow().columns), strict=True):

@@ -9,7 +9,7 @@ compaction's files are none of them (`dataChange` is false). What is no append o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -248,6 +248,12 @@ def foreign(table: Table, version: int, described_by: str) -> ForeignCommit:
         remedy="restore the table from a backup made before it; or, if bronze is intact, correct silver and gold from "
         "it: `activity rebuild --apply`",
     )
+
+
+def rows_told(files: Iterable[Added]) -> int | None:
+    """Return how many rows files have by their log; None where one does not tell: a writer may leave statistics out."""
+    rows = [file.rows for file in files]
+    return sum(rows) if all(rows) else None
 
 
 def snapshot(lake: str, table: Table, version: int) -> list[Added]:

@@ -114,9 +114,8 @@ def _run(spark: SparkSession, work: Work, part: Feed, batch: MicroBatch, held: M
 def _require_whole(read: Mapping[tuple[Table, bool], int], part: Feed, held: Mapping[Table, Held]) -> None:
     """Make sure that tasks have read all rows of the part, and of the tables that are looked up."""
     for (table, is_past), rows in read.items():
-        files = held[table].files if is_past else part.added[table]
-        logged = sum(file.rows for file in files)
-        if rows != logged and all(file.rows for file in files):  # a file of somebody's may have no statistics
+        logged = feeds.rows_told(held[table].files if is_past else part.added[table])
+        if logged not in {None, rows}:
             raise AssertionError(
                 f"{table.label}: executors have read {rows:,} rows {'that were there' if is_past else 'of the part'}, "
                 f"and by its log they are {logged:,}; nothing was committed"
