@@ -20,7 +20,8 @@ from customer_activity.commands import driver as driver_command
 from customer_activity.engine import heartbeat
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
-from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.inspection.query_status import QueryReport
+from customer_activity.inspection.status import Report
 from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes, running
 from customer_activity.supervision.driver import Driver, State

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from customer_activity.errors import BrokerUnavailable, SettingsError
-from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.inspection.query_status import QueryReport
+from customer_activity.inspection.status import Report
 from customer_activity.metrics import pacing, serving
 from customer_activity.metrics.looks import Look
 from customer_activity.metrics.pacing import Paced

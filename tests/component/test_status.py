@@ -12,7 +12,7 @@ import pytest
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine.observability import QueryStatus
-from customer_activity.inspection import status, topics
+from customer_activity.inspection import query_status, status, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.lake import corrections
 from customer_activity.lake.microbatch import Place, Placement
@@ -62,7 +62,7 @@ class TestStatus:
     )
     def test_the_state_is_that_of_the_process(self, settings: Settings, written: dict[str, Any], state: str) -> None:
         write_status(settings, Query.SILVER, **written)
-        found = status.states(settings)[1]
+        found = query_status.states(settings)[1]
         assert (found.query, found.state) == (Query.SILVER, state)
         assert written.get("message", "") in found.message
 
@@ -74,7 +74,7 @@ class TestStatus:
     def test_a_status_file_that_cannot_be_read_is_said(self, settings: Settings) -> None:
         write_status(settings, Query.GOLD)
         (settings.run_dir / "status" / "gold.json").write_text("{")
-        assert status.states(settings)[2].state == "unknown"
+        assert query_status.states(settings)[2].state == "unknown"
 
     def test_lag_is_exact_while_nothing_runs(self, settings: Settings, kafka: dict[str, Topic]) -> None:
         kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 100), 1: (0, 50)}, NOON)
@@ -97,6 +97,30 @@ class TestStatus:
         assert (silver.lag_records, silver.lag_versions) == (None, 2)
         assert silver.unread_since == (NOON + timedelta(seconds=1)).isoformat(timespec="milliseconds")
         assert bronze.unread_since is None
+
+    @pytest.mark.parametrize(
+        ("written", "left"),
+        [
+            pytest.param({"batch_id": 5}, 0, id="its driver has finished what Spark has not noted yet"),
+            pytest.param({"batch_id": 4}, 1, id="its driver is at work on it"),
+            pytest.param({"batch_id": 5, "state": "held"}, 0, id="the next one is held"),
+            pytest.param({"batch_id": 5, "pid": NO_PROCESS}, 1, id="the driver that says so is gone"),
+            pytest.param({"batch_id": 5, "state": "stopped"}, 1, id="it was stopped before"),
+            pytest.param({"batch_id": 6}, 1, id="the checkpoint has another past"),
+            pytest.param({"batch_id": None}, 1, id="it has finished none"),
+        ],
+    )
+    def test_a_batch_is_read_when_its_driver_has_finished_it(
+        self, settings: Settings, written: dict[str, Any], left: int
+    ) -> None:
+        held = write_times(settings, Table.PURCHASES, 0)
+        profiles = write_times(settings, Table.PROFILE_CHANGES, 0)
+        write_batch(settings, Query.GOLD, 4, delta_offset(held, 1), delta_offset(profiles, 1))
+        held = write_times(settings, Table.PURCHASES, 1)
+        write_batch(settings, Query.GOLD, 5, delta_offset(held, 2), delta_offset(profiles, 1), is_committed=False)
+        write_status(settings, Query.GOLD, **written)
+
+        assert of(status.report(settings), Query.GOLD).lag_versions == left
 
     def test_freshness_is_the_worst_over_the_input_topics(self, settings: Settings, kafka: dict[str, Topic]) -> None:
         kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 2)}, NOON + timedelta(seconds=60))

@@ -15,7 +15,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.errors import SettingsError
-from customer_activity.inspection import describe, show, status
+from customer_activity.inspection import describe, query_status, show
 from customer_activity.lake import delta, history
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.maintenance import maintenance
@@ -248,7 +248,7 @@ def test_everybody_knows_it(masking: Pipeline) -> None:
     live(masking)
     settings = masking.settings
     assert "gold.customer_activity_masked" in json.dumps(describe.as_values(settings))
-    assert "masked" in [found.query for found in status.states(settings)]
+    assert "masked" in [found.query for found in query_status.states(settings)]
     assert "masked" in maintenance.needed_from(settings.lake, Table.ACTIVITY_CHANGES)
     assert ("masked", Table.ACTIVITY_MASKED, Table.ACTIVITY_CHANGES) in pins.seen_tables()
     assert Path(table_path(settings.lake, Table.ACTIVITY_MASKED)).exists()

@@ -15,6 +15,7 @@ from rich.console import Console
 from customer_activity import catalog, topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.inspection import status, tables
+from customer_activity.inspection.query_status import QueryReport
 from customer_activity.inspection.topics import Topic
 from customer_activity.settings import Settings
 from support.streams import Query
@@ -78,7 +79,7 @@ def write_status(settings: Settings, query: Query, **changed: Any) -> None:
     path.write_text(json.dumps(written | changed))
 
 
-def of(report: status.Report, query: Query) -> status.QueryReport:
+def of(report: status.Report, query: Query) -> QueryReport:
     return next(found for found in report.queries if found.query == query)
 
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.inspection import tables
-from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.inspection.query_status import QueryReport
+from customer_activity.inspection.status import Report
 from customer_activity.inspection.topics import Topic
 from support.streams import Query
 

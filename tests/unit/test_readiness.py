@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.inspection.query_status import QueryReport
+from customer_activity.inspection.status import Report
 from customer_activity.settings import Settings
 from customer_activity.supervision import readiness
 from support.streams import Query

@@ -40,10 +40,10 @@ Source = str
 
 
 class Progress(NamedTuple):
-    """Up to where a stream has read, with its newest committed batch."""
+    """Up to where a stream has read, with its newest batch that is through."""
 
     batch_id: int
-    committed_at: datetime
+    noted_at: datetime  # when Spark noted its end, or its begin where it has not noted the end yet
     topic_offsets: dict[str, dict[int, int]]  # next offset to read, by topic and partition
     table_versions: dict[str, int]  # newest version that was read, by the id of the Delta table
 
@@ -89,20 +89,27 @@ class State(NamedTuple):
     committed: int | None  # the newest batch that is through
 
 
-def progress(lake: str, query: str) -> Progress | None:
+def progress(lake: str, query: str, done: int | None = None) -> Progress | None:
     """Return the committed progress of a query; None when it never committed a batch.
+
+    Args:
+        lake: where it is.
+        query: whose.
+        done: the batch that its running driver has finished: it counts before Spark notes its end.
 
     Raises:
         CheckpointMismatch: the checkpoint is not as Spark writes it.
     """
     files, root = filesystem(catalog.checkpoint_path(lake, query))
-    commits = _numbered(files, f"{root}/commits")
-    if not commits:
+    through = _numbered(files, f"{root}/commits")
+    if done is not None and done not in through:
+        through |= {number: info for number, info in _numbered(files, f"{root}/offsets").items() if number == done}
+    if not through:
         return None
-    batch_id = max(commits)
+    batch_id = max(through)
     path = f"{root}/offsets/{batch_id}"
     try:
-        return Progress(batch_id, commits[batch_id].mtime.astimezone(UTC), *_positions(_sources(files, path)))
+        return Progress(batch_id, through[batch_id].mtime.astimezone(UTC), *_positions(_sources(files, path)))
     except UNREADABLE as error:
         raise _torn(query, path, error) from error
 

@@ -7,15 +7,12 @@ zero, everything that was on the topics at the beginning has been processed.
 
 from __future__ import annotations
 
-import json
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import psutil
 from deltalake.exceptions import DeltaError
 
 from customer_activity import topology, unforeseen
@@ -24,47 +21,13 @@ from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.engine.observability import HELD
 from customer_activity.errors import ActivityError, BrokerUnavailable, CheckpointMismatch
-from customer_activity.inspection import switched_off, tables, topics
+from customer_activity.inspection import query_status, switched_off, tables, topics
+from customer_activity.inspection.query_status import QueryReport
 from customer_activity.lake import corrections
 from customer_activity.settings import Settings
 from customer_activity.topology import Spec
 
 INPUTS = (PURCHASES_ROLE, PROFILES_ROLE)
-SILENT_SECONDS = 10.0  # a running application writes its status files at least every second
-
-
-@dataclass
-class QueryReport:
-    """What is known of one stream, which its own files call a query."""
-
-    query: str
-    # Running, starting, held (by quality), stopped, failed; dead (its process is gone), silent (no sign for 10 s), not
-    # started; off, though it has run before (of `Report.off`).
-    state: str
-    message: str = ""  # why it failed, or what its state means
-    pid: int | None = None  # the driver's process
-    # Its last batch: id, rows, seconds, at, and placement (where it was worked on, and why). Of a query that left no
-    # status, only id and at.
-    batch: dict[str, Any] | None = None
-    progress_at: str | None = None  # when the batch at work last told how far it is, UTC; `message` has the words
-    idle_at: str | None = None  # when it last found nothing to read, UTC
-    rows_per_second: float | None = None  # of the last batch
-    rows_total: int | None = None  # rows since its driver started
-    # Milliseconds by phase of the last batch: read, compute, write, commit, publish; `turn` is what it waited for the
-    # next one's turn, `spark` what the trigger took around it (offsets, planning, checkpoint).
-    phases: dict[str, float] = field(default_factory=dict)
-    lag_records: int | None = None  # Kafka records not yet landed (bronze); None when unknown
-    lag_versions: int | None = None  # commits of upstream tables not yet read (the others); None when unknown
-    lag: dict[str, int] = field(default_factory=dict)  # the same by topic or table
-    unread_since: str | None = None  # when the oldest of those commits was made, UTC; None when unknown
-    is_current: bool = False  # whether it and every query before it have read everything
-    # How much newer the newest input is than what this layer reflects; 0 when it is current.
-    freshness_seconds: float | None = None
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether nothing is left for it to read."""
-        return 0 in (self.lag_records, self.lag_versions)
 
 
 @dataclass
@@ -118,8 +81,8 @@ def report(settings: Settings) -> Report:
     by_role = _topics(settings, notes)
     queries, published = [], None
     for spec in topology.specs():
-        progress = _progress(settings, spec.name, notes)
-        queries.append(_query(settings, spec, progress, by_role))
+        query, progress = _query(settings, spec, by_role, notes)
+        queries.append(query)
         if spec == topology.publishing() and progress is not None:
             published = _published(settings, spec, progress)
     if holding := gate.holding(settings.lake):
@@ -154,7 +117,7 @@ def _off(
     off, known = topology.off(), dict(current)
     shows = {role: topology.reflected(role, also=off) for role in INPUTS}
     for each in idle:
-        query = _query(settings, each.spec, _progress(settings, each.spec.name, notes), by_role)
+        query, _ = _query(settings, each.spec, by_role, notes)
         query.state, query.message = switched_off.OFF, each.what
         above = [known.get(before.name, False) for before in topology.upstream(each.spec, also=off)]
         query.is_current = known[each.spec.name] = query.is_caught_up and all(above)
@@ -163,11 +126,6 @@ def _off(
         newest = {role: here.newest for role, table in reflected.items() if (here := held[table]) is not None}
         query.freshness_seconds = 0.0 if query.is_current else _behind(newest, by_role)
         yield query
-
-
-def states(settings: Settings) -> list[QueryReport]:
-    """Return what the status files say and whether their processes still run, and nothing else."""
-    return [_state(settings, query, None) for query in topology.names()]
 
 
 def _topics(settings: Settings, notes: list[str]) -> dict[str, topics.Topic]:
@@ -191,25 +149,21 @@ def _contents(settings: Settings, table: Table, notes: list[str]) -> tables.Cont
         return None
 
 
-def _progress(settings: Settings, query: str, notes: list[str]) -> checkpoint.Progress | None:
-    try:
-        return checkpoint.progress(settings.lake, query)
-    except (CheckpointMismatch, OSError) as error:
-        notes.append(str(error).splitlines()[0])
-        return None
-
-
 def _query(
-    settings: Settings, spec: Spec, progress: checkpoint.Progress | None, by_role: dict[str, topics.Topic]
-) -> QueryReport:
-    """Put together what is known of one query; freshness comes later."""
-    found = _state(settings, spec.name, progress)
+    settings: Settings, spec: Spec, by_role: dict[str, topics.Topic], notes: list[str]
+) -> tuple[QueryReport, checkpoint.Progress | None]:
+    """Put together what is known of one query, and up to where it has read; freshness comes later."""
+    found = query_status.read(settings, spec.name)
+    progress = _progress(settings, found, notes)
+    if progress is not None and found.batch is None:
+        found.state = "stopped" if found.state == "not started" else found.state
+        found.batch = {"id": progress.batch_id, "at": _iso(progress.noted_at)}
     if spec.topics:
         offsets = progress.topic_offsets if progress else {}
         inputs = [by_role[role] for role in spec.topics if role in by_role]
         found.lag = {topic.name: topic.behind(offsets.get(topic.name, {})) for topic in inputs}
         found.lag_records = sum(found.lag.values()) if inputs else None
-        return found
+        return found, progress
     versions = progress.table_versions if progress else {}
     for table in spec.sources:
         with suppress(DeltaError, OSError):  # `_contents` meets it again, and notes it
@@ -221,7 +175,21 @@ def _query(
             if since is not None:
                 found.unread_since = min(filter(None, (found.unread_since, _iso(since))))
     found.lag_versions = sum(found.lag.values()) if found.lag else None
-    return found
+    return found, progress
+
+
+def _progress(settings: Settings, query: QueryReport, notes: list[str]) -> checkpoint.Progress | None:
+    """Return up to where a query has read: with the batch that its driver says is done, or else with Spark's last.
+
+    A query waits for its next turn inside the batch, behind the hot path for up to half a minute, and Spark notes the
+    batch's end after that.
+    """
+    done = query.batch["id"] if query.batch is not None and query.state in ("running", HELD) else None
+    try:
+        return checkpoint.progress(settings.lake, query.query, done)
+    except (CheckpointMismatch, OSError) as error:
+        notes.append(str(error).splitlines()[0])
+        return None
 
 
 def _published(settings: Settings, spec: Spec, progress: checkpoint.Progress) -> datetime | None:
@@ -230,62 +198,6 @@ def _published(settings: Settings, spec: Spec, progress: checkpoint.Progress) ->
     with suppress(DeltaError, OSError):  # the log no longer reaches back to that version
         return tables.newest_at(settings.lake, source, progress.table_versions)
     return None
-
-
-def _state(settings: Settings, query: str, progress: checkpoint.Progress | None) -> QueryReport:
-    """Read a query's status file and judge whether its process still stands behind it."""
-    committed = {"id": progress.batch_id, "at": _iso(progress.committed_at)} if progress else None
-    path = settings.run_dir / "status" / f"{query}.json"
-    try:
-        status = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return QueryReport(query, "stopped" if progress else "not started", batch=committed)
-    except (OSError, ValueError) as error:
-        return QueryReport(query, "unknown", f"{path} cannot be read ({type(error).__name__})", batch=committed)
-    state, message = status["state"], status["message"]
-    age = (datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])).total_seconds()
-    is_at_work = state in ("starting", "running", HELD)
-    is_here = status.get("host", socket.gethostname()) == socket.gethostname()  # another container has other processes
-    if is_at_work and is_here and not is_alive(status["pid"]):
-        state, message = "dead", f"its process {status['pid']} ended and left no message"
-    elif is_at_work and age > SILENT_SECONDS:
-        state, message = "silent", f"process {status['pid']} has written no status for {age:.0f} s"
-    last = {
-        "id": status["batch_id"],
-        "rows": status["batch_rows"],
-        "seconds": status["batch_seconds"],
-        "at": status["last_batch_at"],
-        "placement": status.get("placement", ""),
-    }
-    return QueryReport(
-        query,
-        state,
-        message or status.get("progress", ""),
-        pid=status["pid"],
-        batch=last if status["batch_id"] is not None else committed,
-        progress_at=status.get("progress_at"),
-        idle_at=status.get("idle_at"),
-        rows_per_second=status["rows_per_second"],
-        rows_total=status["rows_total"],
-        phases=_phases(status),
-    )
-
-
-def _phases(status: dict[str, Any]) -> dict[str, float]:
-    """Return the last batch's phases, and what its trigger spent beside them."""
-    phases = {name: float(millis) for name, millis in status.get("phases", {}).items()}
-    spark = status.get("spark_phases", {})
-    if phases and {"triggerExecution", "addBatch"} <= spark.keys():
-        phases["spark"] = float(spark["triggerExecution"] - spark["addBatch"])
-    return phases
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of this machine runs."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _behind(reflected: dict[str, datetime | None], by_role: dict[str, topics.Topic]) -> float | None:

@@ -135,5 +135,5 @@ def _written_at(lake: str, table: Table) -> datetime | None:
 def _sent_at(lake: str, query: str) -> datetime | None:
     with suppress(CheckpointMismatch, OSError):
         progress = checkpoint.progress(lake, query)
-        return None if progress is None else progress.committed_at
+        return None if progress is None else progress.noted_at
     return None

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from customer_activity import topology
 from customer_activity.engine.observability import HELD
-from customer_activity.inspection.status import QueryReport
+from customer_activity.inspection.query_status import QueryReport
 from customer_activity.inspection.switched_off import OFF
 from customer_activity.metrics.listed import named
 from customer_activity.metrics.looks import Look

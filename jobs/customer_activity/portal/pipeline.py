@@ -14,7 +14,8 @@ from typing import Any
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.inspection import status
-from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.inspection.query_status import QueryReport
+from customer_activity.inspection.status import Report
 from customer_activity.settings import Settings
 from customer_activity.topology import End, Spec, Topic
 

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from customer_activity import topology
 from customer_activity.engine import pace
 from customer_activity.engine.observability import HELD
-from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.inspection.query_status import QueryReport
+from customer_activity.inspection.status import Report
 from customer_activity.settings import Settings
 
 AT_WORK = ("running", HELD)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 from customer_activity.errors import ActivityError, TransientError
-from customer_activity.inspection import status
+from customer_activity.inspection import query_status
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes
 
@@ -20,7 +20,9 @@ def stream_pids(settings: Settings, *, left_overs: bool = False) -> list[int]:
 
     With `left_overs` also one that is gone while something that it started is not.
     """
-    pids = {state.pid for state in status.states(settings) if state.state in LIVE_STATES and state.pid is not None}
+    pids = {
+        state.pid for state in query_status.states(settings) if state.state in LIVE_STATES and state.pid is not None
+    }
     leader = processes.recorded(settings, STREAM)
     if leader is not None and left_overs and processes.family(leader):
         return sorted({leader} | {pid for pid in pids if processes.ours(pid)})
@@ -34,7 +36,7 @@ def is_up(settings: Settings, child: subprocess.Popen[bytes] | None) -> bool:
 
 def all_run(settings: Settings, driver: int) -> bool:
     """Whether all queries run, and the driver with this number runs them."""
-    return all(state.state in ("running", "held") and state.pid == driver for state in status.states(settings))
+    return all(state.state in ("running", "held") and state.pid == driver for state in query_status.states(settings))
 
 
 def check_stream(settings: Settings, child: subprocess.Popen[bytes] | None) -> None:

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from customer_activity.contracts.columns import PURCHASE_FIELDS, names
 from customer_activity.inspection.keys import Keys, words
+from customer_activity.inspection.query_status import QueryReport
 from customer_activity.inspection.show import Customer
-from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.inspection.status import Report
 from customer_activity.lake.microbatch import Place
 from customer_activity.shown import in_a_line
 from customer_activity.terminal import console

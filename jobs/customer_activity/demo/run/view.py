@@ -12,7 +12,8 @@ from rich.text import Text
 from customer_activity import topology
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.demo.run.changes import Change
-from customer_activity.inspection.status import QueryReport, Report
+from customer_activity.inspection.query_status import QueryReport
+from customer_activity.inspection.status import Report
 from customer_activity.terminal import console, screens
 from customer_activity.terminal.console import cell
 
