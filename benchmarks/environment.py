@@ -73,6 +73,8 @@ def create_topics(settings: Settings) -> None:
     set_topic(
         settings, settings.view_topic, {"message.timestamp.type": "LogAppendTime", "min.compaction.lag.ms": DAY_MS}
     )
+    if "publish_alerts" in settings.optional_streams:
+        set_topic(settings, settings.alert_topic, {"message.timestamp.type": "LogAppendTime"})
     set_topic(settings, settings.profile_topic, {"min.compaction.lag.ms": DAY_MS})
 
 

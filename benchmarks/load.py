@@ -38,6 +38,7 @@ PURCHASE = (
     b'{"purchaseId":"%b","customerId":"C-%08d","productId":"P-%05d","amount":%d.%02d,'
     b'"currency":"%b","occurredAtEpochMillis":%d}'
 )
+PAYMENT = b'{"purchaseId":"%b","paymentId":"pay-%b","amount":%d.%02d,"currency":"%b","confirmedAtEpochMillis":%d}'
 PROFILE = (
     b'{"customerId":"C-%08d","name":"Customer %d","email":"customer-%d@example.com",'
     b'"address":"%d Orchard Street, flat %d, Kingsmere","loyaltyStatus":"%b","updatedAtEpochMillis":%d}'
@@ -117,6 +118,7 @@ class Sender:
         self.newest_update: dict[int, int] = {}
         self.failures: list[KafkaError] = []
         self.is_traced = bool(os.environ.get(TRACED))
+        self.is_paid = "payments" in settings.optional_streams
         self.connect()
 
     def connect(self) -> None:
@@ -134,7 +136,7 @@ class Sender:
             self.failures.append(error)
 
     def send_purchases(self, customers: np.ndarray) -> None:
-        """Send one purchase of each of these customers, bought now."""
+        """Send one purchase of each of these customers, bought now; nine of ten are paid, where payments are joined."""
         draws = self.random.integers(MAX_CENTS, size=customers.size).tolist()
         now_ms = time.time_ns() // 1_000_000
         for customer, cents in zip(customers.tolist(), draws, strict=True):
@@ -144,6 +146,9 @@ class Sender:
             value = PURCHASE % (purchase_id, customer, product, *amount, self.currency, now_ms)
             self._produce(self.settings.purchase_topic, purchase_id, value)
             self.purchases += 1
+            if self.is_paid and self.purchases % 10:
+                paid = PAYMENT % (purchase_id, purchase_id, *amount, self.currency, now_ms)
+                self._produce(self.settings.payment_topic, purchase_id, paid)
 
     def send_profiles(self, customers: np.ndarray) -> None:
         """Send an update of each of these customers: a new address, at a time after the customer's last update."""

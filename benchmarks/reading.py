@@ -41,6 +41,11 @@ class _View(msgspec.Struct, rename="camel"):
     profile_updated_at_epoch_millis: int
 
 
+class _Alert(msgspec.Struct, rename="camel"):
+    occurred_at_epoch_millis: int
+
+
+_decode_alert = msgspec.json.Decoder(_Alert).decode
 _decode_purchase = msgspec.json.Decoder(_Purchase).decode
 _decode_profile = msgspec.json.Decoder(_Profile).decode
 _decode_view = msgspec.json.Decoder(_View).decode
@@ -66,6 +71,12 @@ def _of_view(record: Message) -> Kept:
         return None
     view = _decode_view(record.value() or b"")
     return customer_number(record.key() or b""), view.purchase_count, view.profile_updated_at_epoch_millis
+
+
+def _of_alert(record: Message) -> Kept:
+    if not is_customer(record.key() or b""):
+        return None
+    return customer_number(record.key() or b""), 0, _decode_alert(record.value() or b"").occurred_at_epoch_millis
 
 
 class Expected(NamedTuple):
@@ -199,6 +210,25 @@ class Input(NamedTuple):
         updated_ms = np.zeros(customers, dtype=np.int64)
         np.maximum.at(updated_ms, np.array(self.profiles.customers), np.array(self.profiles.profile_times))
         return Expected(counts, updated_ms)
+
+
+class Alerts(NamedTuple):
+    """Alerts of the load's customers.
+
+    Attributes:
+        sent_ms: when the purchase that caused it was made, and so sent, epoch milliseconds.
+        published_ms: when the alert was there to be read.
+    """
+
+    sent_ms: Numbers
+    published_ms: Numbers
+
+
+def alerts(settings: Settings) -> Alerts:
+    """Read the topic of alerts."""
+    with TopicReader(settings, settings.alert_topic, _of_alert) as reader:
+        reader.read_on()
+    return Alerts(np.array(reader.profile_times), np.array(reader.timestamps))
 
 
 class ViewReader(TopicReader):

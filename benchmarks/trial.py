@@ -238,6 +238,8 @@ def under_load(
         ending = trial.finish(pipeline)
         if command is OURS:
             result["gold_freshness"] = gold_freshness(trial, start_ms, end_ms)
+        if "publish_alerts" in trial.settings.optional_streams:
+            result["alert_freshness"] = alert_freshness(trial, start_ms, end_ms)
         return Measured({**ending, **result}, purchases, freshness, start_ms, end_ms, pipeline)
 
 
@@ -258,3 +260,10 @@ def gold_freshness(trial: Trial, start_ms: float, end_ms: float) -> dict[str, An
     purchases = trial.input.all_purchases()
     seconds = seconds_until_covered(purchases, lake.gold_records(trial.settings))
     return summary(seconds[within(purchases, start_ms, end_ms)])
+
+
+def alert_freshness(trial: Trial, start_ms: float, end_ms: float) -> dict[str, Any]:
+    """Sum up how long after the purchases of a window that caused an alert it was on its topic."""
+    sent_ms, published_ms = reading.alerts(trial.settings)
+    chosen = (sent_ms >= start_ms) & (sent_ms < end_ms)
+    return summary((published_ms - sent_ms)[chosen] / 1000)
