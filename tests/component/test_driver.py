@@ -26,6 +26,7 @@ from customer_activity.settings import Settings
 from customer_activity.supervision import driver, processes, running
 from customer_activity.supervision.driver import Driver, State
 from support.command import call
+from support.inspected import NO_PROCESS, write_status
 from support.streams import Query
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -285,6 +286,15 @@ def test_a_look_from_outside_says_who_is_not_ready(settings: Settings, monkeypat
     monkeypatch.setattr(running, "stream_pids", lambda *_: [os.getpid()])
     found = driver.look(settings.model_copy(update={"ready_batch_seconds": 0.001}))[1]
     assert found.not_ready.startswith("bronze: bronze has something to read")
+
+
+@pytest.mark.parametrize("left", [{"state": "failed", "message": "no space left"}, {"state": "stopped"}, {}])
+def test_a_driver_that_starts_is_not_its_predecessor(settings: Settings, left: dict[str, str]) -> None:
+    for query in Query:
+        write_status(settings, query, pid=NO_PROCESS, **left)
+    assert driver.look(settings)[1].state is not State.STARTING
+    _, found = driver.look(settings, os.getpid())
+    assert (found.state, found.message, found.pid, found.last_words) == (State.STARTING, "", os.getpid(), "")
 
 
 @pytest.mark.usefixtures("deployment")

@@ -27,6 +27,7 @@ from customer_activity.supervision import driver, endpoint, readiness, running
 from customer_activity.supervision.driver import Driver, State
 from support import scraped
 from support.streams import Query
+from support.waiting import until
 
 EPOCHS: dict[str, int] = dict.fromkeys(Query, 1)
 
@@ -110,7 +111,11 @@ def test_a_stalled_driver_is_not_alive_and_alive_again(settings: Settings) -> No
 def test_what_cannot_be_read_any_more_is_not_ready(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     looked = Looked(look(settings, taken=pacing.old_after(0.1) + 1))
     with driving(settings, looked):
-        assert "nothing could be read for 71 s" in scraped.ask(settings, "/readyz")[1]["message"]
+        assert scraped.ask(settings, "/readyz")[0] == 200, "nobody has asked since"
+        looked.show(OSError(errno.EIO, "the first disk is gone"))
+        message = scraped.ask(settings, "/readyz")[1]["message"]
+        assert "nothing could be read for 71 s" in message
+        assert "the first disk is gone" in message
         looked.show(look(settings))
         assert scraped.ask(settings, "/readyz")[0] == 200
         for _ in range(3):
@@ -138,9 +143,35 @@ def test_a_look_that_took_long_is_good_until_the_next_one_has_ended(settings: Se
     assert paced.look() is found
     paced.close()
     ended = found.at + timedelta(seconds=paced.due_at + 60.0 + seconds)
-    assert serving.ready(found, ended)[0]
-    assert not serving.ready(found, ended + timedelta(minutes=2))[0], "it fails"
+    later = ended + timedelta(minutes=2)
+    assert serving.ready(found, ended, "the disk is gone")[0]
+    assert not serving.ready(found, later, "the disk is gone")[0]
+    assert serving.ready(found, later)[0], "nobody has asked"
     assert paced.due_at <= seconds + 120.0, "metrics of a large lake are not forgotten"
+
+
+def test_a_look_that_does_not_end_is_told(settings: Settings) -> None:
+    looked = Looked(look(settings, taken=200.0))
+    begun, going_on = threading.Event(), threading.Event()
+
+    def hangs() -> Look:
+        begun.set()
+        going_on.wait(30)
+        return looked.take()
+
+    paced = Paced(looked.take, wait=0.0, clock=lambda: looked.now)
+    until(lambda: paced.look() is not None)
+    paced.take = hangs
+    looked.now += 3_600.0
+    paced.look()
+    assert begun.wait(30)
+    assert paced.trouble() == ""
+    looked.now += 100.0
+    assert paced.trouble() == "a look has taken 100 s"
+    assert not serving.ready(paced.newest, datetime.now(UTC), paced.trouble())[0]
+    going_on.set()
+    until(lambda: paced.trouble() == "")
+    paced.close()
 
 
 def test_nothing_is_known_before_the_first_look(settings: Settings) -> None:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.checkpoints import checkpoint
 from customer_activity.engine.observability import QueryStatus
 from customer_activity.inspection import query_status, status, topics
+from customer_activity.inspection import tables as inspected
 from customer_activity.inspection.topics import Topic
 from customer_activity.lake import corrections
 from customer_activity.lake.microbatch import Place, Placement
+from customer_activity.lease.epochs import ProcessLock
+from customer_activity.lease.lease import Lease
 from customer_activity.settings import Settings
+from customer_activity.supervision import readiness
 from customer_activity.terminal import screens
 from support import tables
 from support.corrections import correction_of
 from support.inspected import NO_PROCESS, NOON, catch_up, delta_offset, of, text, write_batch, write_status, write_times
 from support.streams import Query
+
+FIRST = NOON + timedelta(seconds=90)  # when the first record was sent that has not landed
 
 
 @pytest.fixture
@@ -31,12 +38,22 @@ def kafka(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Topi
     monkeypatch.setattr(
         topics, "topics", lambda _settings, names: {name: there[name] for name in names if name in there}
     )
+    monkeypatch.setattr(topics, "oldest", lambda *_: FIRST)
     return there
 
 
 def commit_at(settings: Settings, table: Table, version: int, moment: datetime) -> None:
     """Make a version's log entry one of that time."""
-    os.utime(tables.entry(settings.lake, table, version), (moment.timestamp(), moment.timestamp()))
+    entry = tables.entry(settings.lake, table, version)
+    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] = round(moment.timestamp() * 1000)
+    entry.write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+
+
+def told(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds")
 
 
 class TestStatus:
@@ -122,25 +139,119 @@ class TestStatus:
 
         assert of(status.report(settings), Query.GOLD).lag_versions == left
 
-    def test_freshness_is_the_worst_over_the_input_topics(self, settings: Settings, kafka: dict[str, Topic]) -> None:
-        kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 2)}, NOON + timedelta(seconds=60))
-        kafka[settings.profile_topic] = Topic(settings.profile_topic, {0: (0, 2)}, NOON + timedelta(seconds=20))
-        write_times(settings, Table.PURCHASE_EVENTS, 55)
-        write_times(settings, Table.PROFILE_EVENTS, 5)
-        assert of(status.report(settings), Query.BRONZE).freshness_seconds == 15
-
-    def test_what_is_published_is_as_fresh_as_the_version_of_gold_that_is_out(
+    def test_what_waits_is_as_old_as_the_oldest_input_that_is_not_through(
         self, settings: Settings, kafka: dict[str, Topic]
     ) -> None:
-        kafka[settings.purchase_topic] = Topic(settings.purchase_topic, {0: (0, 2)}, NOON + timedelta(seconds=60))
-        gold = write_times(settings, Table.ACTIVITY_CHANGES, 10)
-        write_times(settings, Table.ACTIVITY_CHANGES, 50)
-        write_batch(settings, Query.PUBLISH, 0, delta_offset(gold, 1))
+        catch_up(settings, kafka)
+        write_times(settings, Table.PURCHASE_EVENTS, 70, 40)  # landed, and silver has not read it
 
         report = status.report(settings)
 
-        assert of(report, Query.GOLD).freshness_seconds == 10
-        assert of(report, Query.PUBLISH).freshness_seconds == 50
+        waiting = {query.query: query.waiting_since for query in report.queries}
+        assert waiting.pop(Query.BRONZE) is None
+        assert set(waiting.values()) == {told(NOON + timedelta(seconds=40))}, "all that is behind silver waits, too"
+        behind = of(report, Query.PUBLISH).freshness_seconds
+        assert behind == pytest.approx((datetime.now(UTC) - NOON).total_seconds() - 40, abs=60)
+
+    def test_what_has_not_landed_is_asked_of_kafka(self, settings: Settings, kafka: dict[str, Topic]) -> None:
+        catch_up(settings, kafka)
+        topic = kafka[settings.purchase_topic]
+        kafka[settings.purchase_topic] = topic._replace(offsets={0: (0, 3)})
+        waiting = {query.waiting_since for query in status.report(settings).queries}
+        assert waiting == {told(FIRST)}
+
+    @pytest.mark.parametrize(
+        ("ahead", "kept"),
+        [
+            pytest.param(0, 40, id="the input is older than its commit"),
+            pytest.param(3_600, 60, id="a producer's clock is ahead: the commit is what is known"),
+        ],
+    )
+    def test_an_input_has_not_waited_for_longer_than_it_was_there(
+        self, settings: Settings, kafka: dict[str, Topic], ahead: int, kept: int
+    ) -> None:
+        catch_up(settings, kafka)
+        write_times(settings, Table.PURCHASE_EVENTS, 40 + ahead)
+        commit_at(settings, Table.PURCHASE_EVENTS, 1, NOON + timedelta(seconds=60))
+        silver = of(status.report(settings), Query.SILVER)
+        assert silver.waiting_since == told(NOON + timedelta(seconds=kept))
+        assert silver.unread_since == told(NOON + timedelta(seconds=60))
+
+    def test_rewritten_files_do_not_make_it_older(self, settings: Settings, kafka: dict[str, Topic]) -> None:
+        catch_up(settings, kafka)
+        write_times(settings, Table.PURCHASES, 50)
+        write_batch(
+            settings,
+            Query.GOLD,
+            1,
+            *(
+                delta_offset(DeltaTable(table_path(settings.lake, table)), version)
+                for table, version in ((Table.PURCHASES, 2), (Table.PROFILE_CHANGES, 1))
+            ),
+        )
+        DeltaTable(table_path(settings.lake, Table.PURCHASES)).optimize.compact()
+        commit_at(settings, Table.PURCHASES, 2, NOON + timedelta(seconds=80))
+        assert of(status.report(settings), Query.GOLD).waiting_since == told(NOON + timedelta(seconds=80))
+
+    @pytest.mark.parametrize(
+        "what",
+        [pytest.param("source", id="a table cannot be opened"), pytest.param("checkpoint", id="what it has read")],
+    )
+    def test_what_cannot_be_read_is_unknown_and_not_read(
+        self, settings: Settings, kafka: dict[str, Topic], monkeypatch: pytest.MonkeyPatch, what: str
+    ) -> None:
+        def fails(lake: str, which: Any, *more: Any) -> Any:
+            if which in (Table.PURCHASE_EVENTS, Query.SILVER):
+                raise OSError("the storage does not answer")
+            return asked(lake, which, *more)
+
+        catch_up(settings, kafka)
+        module, name = (inspected, "position") if what == "source" else (checkpoint, "progress")
+        asked = getattr(module, name)
+        monkeypatch.setattr(module, name, fails)
+
+        report = status.report(settings)
+
+        silver = of(report, Query.SILVER)
+        assert (silver.lag, silver.lag_versions, silver.unread_since, silver.freshness_seconds) == (
+            {},
+            None,
+            None,
+            None,
+        )
+        assert not report.is_caught_up
+        assert not of(report, Query.GOLD).is_current
+        assert [note for note in report.notes if note.startswith("silver: its lag is unknown: ")]
+        assert readiness.stuck_for(silver, report.at, 9_999.0, 120.0, settings) == "", "it is left to itself"
+
+    @pytest.mark.parametrize(("state", "left"), [("failed", None), ("stopped", None), ("running", 0)])
+    def test_a_topic_that_was_made_anew_is_not_read(
+        self, settings: Settings, kafka: dict[str, Topic], state: str, left: int | None
+    ) -> None:
+        catch_up(settings, kafka)
+        write_batch(settings, Query.BRONZE, 1, {topic.name: {"0": 5_000} for topic in kafka.values()})
+        write_status(settings, Query.BRONZE, state=state, batch_id=1)
+        report = status.report(settings)
+        assert of(report, Query.BRONZE).lag_records == left
+        told_so = [note for note in report.notes if "ends before what bronze has read of it" in note]
+        assert bool(told_so) == (left is None), "one that runs may have read on since"
+
+    def test_half_of_the_topics_are_not_all(self, settings: Settings, kafka: dict[str, Topic]) -> None:
+        catch_up(settings, kafka)
+        del kafka[settings.profile_topic]
+        assert of(status.report(settings), Query.BRONZE).lag_records is None
+
+    def test_a_driver_of_another_machine_is_seen_by_its_leases(
+        self, settings: Settings, kafka: dict[str, Topic]
+    ) -> None:
+        catch_up(settings, kafka)
+        write_status(settings, Query.GOLD, state="failed", message="bad deploy", pid=NO_PROCESS)
+        write_status(settings, Query.SILVER, state="stopped", pid=NO_PROCESS)
+        assert {query.state for query in status.report(settings).queries} == {"stopped", "failed"}
+        with Lease(ProcessLock, settings.lake, list(Query)):
+            seen = {query.query: query.state for query in status.report(settings).queries}
+        assert (seen.pop(Query.GOLD), seen.pop(Query.SILVER)) == ("failed", "stopped"), "they said so themselves"
+        assert set(seen.values()) == {"running"}
 
     def test_a_layer_that_read_everything_is_current_whatever_its_newest_row(
         self, settings: Settings, kafka: dict[str, Topic]
@@ -158,7 +269,7 @@ class TestStatus:
         assert not report.is_caught_up
         assert of(report, Query.GOLD).is_caught_up
         assert [query.query for query in report.queries if query.is_current] == [Query.BRONZE]
-        assert of(report, Query.GOLD).freshness_seconds == 100
+        assert of(report, Query.GOLD).waiting_since == told(NOON + timedelta(seconds=70))
 
     def test_phases_say_where_the_last_batch_spent_its_time(self, settings: Settings) -> None:
         path = settings.run_dir / "status" / "silver.json"

@@ -31,6 +31,7 @@ from customer_activity.settings import Settings
 from customer_activity.storage import s3
 from customer_activity.terminal import screens
 from support.inspected import NOON, catch_up, delta_offset, text, write_batch, write_times
+from support.tables import entry
 
 HOLD = """
 import fcntl, sys
@@ -56,6 +57,7 @@ def kafka(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Topi
     """Topics that answer as this dict says."""
     there: dict[str, Topic] = {}
     monkeypatch.setattr(topics, "topics", lambda _, names: {name: there[name] for name in names if name in there})
+    monkeypatch.setattr(topics, "oldest", lambda *_: NOON)
     return there
 
 
@@ -135,8 +137,8 @@ def test_when_it_was_written_last_is_the_commits_own_time(settings: Settings) ->
 
 def test_a_damaged_table_is_told_and_ends_nothing(settings: Settings) -> None:
     masked_was_on(settings)
-    for entry in Path(table_path(settings.lake, Table.ACTIVITY_MASKED), "_delta_log").iterdir():
-        entry.write_text("{")
+    for each in Path(table_path(settings.lake, Table.ACTIVITY_MASKED), "_delta_log").iterdir():
+        each.write_text("{")
     assert [each.what for each in switched_off.left(settings)] == [MASKED]
 
 
@@ -215,7 +217,7 @@ def test_status_tells_how_far_behind_it_is(settings: Settings, kafka: dict[str, 
     write_times(settings, Table.ACTIVITY_MASKED, 0)
     report = status.report(settings)
     (off,) = report.off
-    assert (off.query, off.state, off.freshness_seconds) == ("masked", "off", 100)
+    assert (off.query, off.state, off.waiting_since) == ("masked", "off", told(0))
     assert any(note.startswith(MASKED) and "set ACTIVITY_MASK_KEY_FILE" in note for note in report.notes)
     assert MASKED in text(screens.status(report)).replace("\n", " ")
     assert report.as_json()["off"][0]["query"] == "masked"
@@ -234,7 +236,20 @@ def test_what_is_off_and_has_read_everything_is_not_behind(settings: Settings, k
     assert (off.lag_versions, off.freshness_seconds) == (0, 0)
     write_times(settings, Table.ACTIVITY_CHANGES, 2)
     (off,) = status.report(settings).off
-    assert (off.lag_versions, off.freshness_seconds) == (1, 100)
+    assert (off.lag_versions, off.waiting_since) == (1, told(2))
+
+
+def test_one_whose_input_is_no_longer_in_the_log_is_behind_since_it_wrote(
+    settings: Settings, kafka: dict[str, Topic]
+) -> None:
+    catch_up(settings, kafka)
+    written = write_times(settings, Table.ACTIVITY_MASKED, 0)
+    write_times(settings, Table.ACTIVITY_CHANGES, 1).create_checkpoint()
+    for version in (0, 1):
+        entry(settings.lake, Table.ACTIVITY_CHANGES, version).unlink()
+    (off,) = status.report(settings).off
+    at = datetime.fromtimestamp(written.history(1)[0]["timestamp"] / 1000, UTC)
+    assert (off.lag_versions, off.waiting_since) == (2, at.isoformat(timespec="milliseconds"))
 
 
 def test_what_reads_a_stream_that_is_off_and_behind_is_behind_too(settings: Settings, kafka: dict[str, Topic]) -> None:
@@ -244,10 +259,8 @@ def test_what_reads_a_stream_that_is_off_and_behind_is_behind_too(settings: Sett
     found = {off.query: (off.lag_versions, off.freshness_seconds) for off in status.report(settings).off}
     assert found == {"event_time": (0, 0), "daily": (0, 0)}
     write_times(settings, Table.PURCHASES, 1)
-    found = {off.query: (off.lag_versions, off.freshness_seconds) for off in status.report(settings).off}
-    assert found["event_time"] == (1, 100)
-    assert found["daily"][0] == 0, "it has read what event_time has written"
-    assert found["daily"][1] != 0
+    behind = {off.query: (off.lag_versions, off.waiting_since) for off in status.report(settings).off}
+    assert behind == {"event_time": (1, told(1)), "daily": (0, told(1))}, "daily has read what event_time has written"
 
 
 @pytest.mark.parametrize("error", [OSError("cannot list"), StorageUnavailable("S3 is away", remedy="wait")])
@@ -271,12 +284,13 @@ def test_it_has_a_state_and_an_age_in_the_metrics(settings: Settings, kafka: dic
     found = {metric.name: metric.samples for metric in families.families(Looking(settings, {"gold": 1}).take())}
     states = {sample.labels["state"]: sample.value for sample in found["activity_stream_state"] if is_masked(sample)}
     assert (states["off"], sum(states.values())) == (1, 1)
-    assert [sample.value for sample in found["activity_behind_input_seconds"] if is_masked(sample)] == [100]
+    since_noon = pytest.approx((datetime.now(UTC) - NOON).total_seconds(), abs=60)
+    assert [sample.value for sample in found["activity_behind_input_seconds"] if is_masked(sample)] == [since_noon]
     assert not any(map(is_masked, found["activity_stream_ready"])), "it is nobody's who would make it ready"
-    topic = kafka[settings.purchase_topic]
-    kafka[settings.purchase_topic] = topic._replace(newest=NOON + timedelta(seconds=150))
-    found = {metric.name: metric.samples for metric in families.families(Looking(settings, {"gold": 1}).take())}
-    assert [sample.value for sample in found["activity_behind_input_seconds"] if is_masked(sample)] == [150]
+
+
+def told(seconds: int) -> str:
+    return (NOON + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
 
 
 def is_masked(sample: object) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
@@ -15,9 +17,21 @@ from customer_activity.commands import extras
 from customer_activity.demo.broker import node, process
 from customer_activity.errors import BrokerUnavailable, EnvironmentFault, TopicMismatch
 from customer_activity.inspection import doctor
+from customer_activity.inspection import topics as inspected
 from customer_activity.kafka import clients, topics
 from customer_activity.settings import Settings
 from support.broker import create_topic
+
+SENT_MS = 1_790_000_000_000
+
+
+@contextmanager
+def closing_transaction(settings: Settings) -> Iterator[Producer]:
+    producer = clients.producer(settings, transactional_id="test-oldest")
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    yield producer
+    producer.commit_transaction(20)
 
 
 def send(settings: Settings, topic: str, value: bytes) -> None:
@@ -47,6 +61,26 @@ def test_the_topics_of_brokers_that_others_run_are_made_by_a_command(settings: S
     assert (first.exit_code, first.output.split()) == (0, ["created:", missing.progress_topic])
     assert (second.exit_code, second.output.strip()) == (0, "nothing to create")
     assert topics.check(missing, create=False) == []
+
+
+def test_the_oldest_record_is_that_at_the_places_or_behind_them(settings: Settings) -> None:
+    name = f"{settings.view_topic}-oldest"
+    create_topic(settings, name, 3)
+    with closing_transaction(settings) as producer:
+        for partition, offset_ms in ((0, 5), (0, 9), (1, 7)):
+            producer.produce(name, b"x" * 20_000, partition=partition, timestamp=SENT_MS + offset_ms)
+
+    def found(**places: int) -> int | None:
+        at = inspected.oldest(settings, {name: {int(key[1:]): offset for key, offset in places.items()}})
+        return None if at is None else round(at.timestamp() * 1000) - SENT_MS
+
+    assert found(p0=0, p1=0) == 5
+    assert found(p0=1, p1=0) == 7
+    assert found(p0=1) == 9
+    assert found(p0=2, p1=0) == 7, "only a marker of the transaction is left in the first"
+    assert found(p2=0) is None, "there is nothing"
+    assert found(p0=99) is None, "an offset that there is not"
+    assert inspected.oldest(settings, {f"{name}-x": {0: 0}}) is None
 
 
 def test_a_view_that_is_not_compacted_is_refused_by_its_setting(settings: Settings) -> None:

@@ -182,6 +182,7 @@ def test_the_driver_goes_on_with_payments_that_executors_joined(
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)  # two minutes on two idle cores
 def test_executors_and_driver_take_turns(settings: Settings, two_workers: Cluster, tmp_path: Path) -> None:
     """Small batches between large ones, which repeat what both have counted; then all of it is replayed."""
     log = tmp_path / "driver.log"

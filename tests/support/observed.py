@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -60,6 +60,11 @@ class World:
             found[name] = Topic(name, {0: (0, len(records))}, at)
         return found
 
+    def oldest(self, places: Mapping[str, Mapping[int, int]]) -> datetime:
+        """Stand in for the first records that have not been read."""
+        firsts = (self.pipeline.log.entries[name, 0][found[0]] for name, found in places.items())
+        return datetime.fromtimestamp(min(record.timestamp_ms for record in firsts) / 1000, UTC)
+
 
 @contextmanager
 def observed(folder: Path) -> Iterator[World]:
@@ -70,6 +75,7 @@ def observed(folder: Path) -> Iterator[World]:
     with without_jvm() as nobody, pytest.MonkeyPatch.context() as patch:
         world = World(LivingPipeline(nobody, settings), dict.fromkeys(topology.names(), 1))  # type: ignore[arg-type]
         patch.setattr(topics, "topics", lambda _settings, names: world.topics(names))
+        patch.setattr(topics, "oldest", lambda _settings, places: world.oldest(places))
         try:
             yield world
         finally:

@@ -42,8 +42,9 @@ class QueryReport:
     lag: dict[str, int] = field(default_factory=dict)  # the same by topic or table
     unread_since: str | None = None  # when the oldest of those commits was made, UTC; None when unknown
     is_current: bool = False  # whether it and every query before it have read everything
-    # How much newer the newest input is than what this layer reflects; 0 when it is current.
-    freshness_seconds: float | None = None
+    # Kafka timestamp of the oldest input that has not come through it, UTC; None when it is current, or unknown.
+    waiting_since: str | None = None
+    freshness_seconds: float | None = None  # for how long that has waited; 0 when it is current, None when unknown
 
     @property
     def is_caught_up(self) -> bool:

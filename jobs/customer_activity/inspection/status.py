@@ -7,8 +7,7 @@ zero, everything that was on the topics at the beginning has been processed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from deltalake.exceptions import DeltaError
 
 from customer_activity import topology, unforeseen
-from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, VIEW_ROLE, Table
+from customer_activity.catalog import VIEW_ROLE, Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.engine.observability import HELD
@@ -24,10 +23,9 @@ from customer_activity.errors import ActivityError, BrokerUnavailable, Checkpoin
 from customer_activity.inspection import query_status, switched_off, tables, topics
 from customer_activity.inspection.query_status import QueryReport
 from customer_activity.lake import corrections
+from customer_activity.lease import lease
 from customer_activity.settings import Settings
 from customer_activity.topology import Spec
-
-INPUTS = (PURCHASES_ROLE, PROFILES_ROLE)
 
 
 @dataclass
@@ -79,33 +77,35 @@ def report(settings: Settings) -> Report:
     """Look at everything once. What cannot be known is left out, with a note that says why."""
     notes: list[str] = []
     by_role = _topics(settings, notes)
-    queries, published = [], None
-    for spec in topology.specs():
-        query, progress = _query(settings, spec, by_role, notes)
-        queries.append(query)
-        if spec == topology.publishing() and progress is not None:
-            published = _published(settings, spec, progress)
+    queries = [_query(settings, spec, by_role, notes) for spec in topology.specs()]
+    _note_drivers_elsewhere(settings, queries, notes)
     if holding := gate.holding(settings.lake):
         notes.append(f"publishing is held by quality: {gate.describe(holding)}")
     if (correction := corrections.at_work(settings.lake)) is not None:
         notes.append(f"correction {correction.run} is at work, or was interrupted")
-    held = {table: found for table in topology.tables() if (found := _contents(settings, table, notes)) is not None}
-    newest = {table: contents.newest for table, contents in held.items()}
-    current: dict[str, bool] = {}
-    shows = {role: topology.reflected(role) for role in INPUTS}
+    held = [found for table in topology.tables() if (found := _contents(settings, table, notes)) is not None]
+    seen: dict[str, QueryReport] = {}
     for query, spec in zip(queries, topology.specs(), strict=True):
-        is_current = query.is_caught_up and all(current[before.name] for before in topology.upstream(spec))
-        query.is_current = current[spec.name] = is_current
-        reflected = {role: newest.get(table[spec.name]) for role, table in shows.items() if spec.name in table}
-        if spec == topology.publishing():
-            reflected = dict.fromkeys(shows, published)
-        query.freshness_seconds = 0.0 if is_current else _behind(reflected, by_role)
-    off = list(_off(settings, current, by_role, notes))
-    return Report(datetime.now(UTC), settings.lake, queries, list(held.values()), by_role, notes, off)
+        seen[spec.name] = query
+        _judge(query, [seen[above.name] for above in topology.upstream(spec)])
+    off = list(_off(settings, seen, by_role, notes))
+    return Report(datetime.now(UTC), settings.lake, queries, held, by_role, notes, off)
+
+
+def _judge(query: QueryReport, upstream: Sequence[QueryReport]) -> None:
+    """Say whether a query is current, and else since when what it and those above it have not read has waited."""
+    query.is_current = query.is_caught_up and all(above.is_current for above in upstream)
+    waits = [each.waiting_since for each in (query, *upstream) if each.waiting_since is not None]
+    query.waiting_since = None if query.is_current else min(waits, default=None)
+    if query.is_current:
+        query.freshness_seconds = 0.0
+    elif query.waiting_since is not None:
+        waited = datetime.now(UTC) - datetime.fromisoformat(query.waiting_since)
+        query.freshness_seconds = max(0.0, waited.total_seconds())  # a producer's clock may be ahead of ours
 
 
 def _off(
-    settings: Settings, current: Mapping[str, bool], by_role: dict[str, topics.Topic], notes: list[str]
+    settings: Settings, on: Mapping[str, QueryReport], by_role: dict[str, topics.Topic], notes: list[str]
 ) -> Iterator[QueryReport]:
     """Yield what is known of streams that are off and have run before: how far behind what they wrote is."""
     try:
@@ -114,18 +114,32 @@ def _off(
         notes.append(f"whether streams that are off have run before is unknown: {unforeseen.brief(error)}")
         return
     notes.extend(f"{each.what}: {switched_off.remedy([each])}" for each in idle)
-    off, known = topology.off(), dict(current)
-    shows = {role: topology.reflected(role, also=off) for role in INPUTS}
+    off, seen = topology.off(), dict(on)
     for each in idle:
-        query, _ = _query(settings, each.spec, by_role, notes)
+        query = seen[each.spec.name] = _query(settings, each.spec, by_role, notes)
         query.state, query.message = switched_off.OFF, each.what
-        above = [known.get(before.name, False) for before in topology.upstream(each.spec, also=off)]
-        query.is_current = known[each.spec.name] = query.is_caught_up and all(above)
-        reflected = {role: table[each.spec.name] for role, table in shows.items() if each.spec.name in table}
-        held = {table: _contents(settings, table, notes) for table in set(reflected.values())}
-        newest = {role: here.newest for role, table in reflected.items() if (here := held[table]) is not None}
-        query.freshness_seconds = 0.0 if query.is_current else _behind(newest, by_role)
+        if query.waiting_since is None and not query.is_caught_up:
+            query.waiting_since = _iso(each.at)  # logs are not kept for one that is off
+        above = [before.name for before in topology.upstream(each.spec, also=off)]
+        _judge(query, [seen.get(name) or QueryReport(name, switched_off.OFF) for name in above])
         yield query
+
+
+def _note_drivers_elsewhere(settings: Settings, queries: Sequence[QueryReport], notes: list[str]) -> None:
+    """Show the streams as running that a driver has which leaves no status here: one of another machine.
+
+    On a lake that is a folder a lease counts for some seconds longer than its driver, whose own file knows better.
+    """
+    is_exact = "://" in settings.lake
+    absent = [query for query in queries if query.state in ("not started", "stopped")]
+    silent = {query.query: query for query in absent if is_exact or query.pid is None}
+    try:
+        at_work = lease.at_work(settings.lake, silent) if silent else set()
+    except (OSError, ActivityError) as error:
+        notes.append(f"whether another driver runs is unknown: {unforeseen.brief(error)}")
+        return
+    for name in at_work:
+        silent[name].state, silent[name].message = "running", "by a driver whose status is not here"
 
 
 def _topics(settings: Settings, notes: list[str]) -> dict[str, topics.Topic]:
@@ -149,69 +163,75 @@ def _contents(settings: Settings, table: Table, notes: list[str]) -> tables.Cont
         return None
 
 
-def _query(
-    settings: Settings, spec: Spec, by_role: dict[str, topics.Topic], notes: list[str]
-) -> tuple[QueryReport, checkpoint.Progress | None]:
-    """Put together what is known of one query, and up to where it has read; freshness comes later."""
+def _query(settings: Settings, spec: Spec, by_role: dict[str, topics.Topic], notes: list[str]) -> QueryReport:
+    """Put together what is known of one query alone; a lag that cannot be known is left out."""
     found = query_status.read(settings, spec.name)
-    progress = _progress(settings, found, notes)
+    try:
+        progress = _progress(settings, found)
+    except (CheckpointMismatch, OSError) as error:
+        notes.append(f"{spec.name}: its lag is unknown: {unforeseen.brief(error)}")
+        return found
     if progress is not None and found.batch is None:
         found.state = "stopped" if found.state == "not started" else found.state
         found.batch = {"id": progress.batch_id, "at": _iso(progress.noted_at)}
-    if spec.topics:
-        offsets = progress.topic_offsets if progress else {}
-        inputs = [by_role[role] for role in spec.topics if role in by_role]
-        found.lag = {topic.name: topic.behind(offsets.get(topic.name, {})) for topic in inputs}
-        found.lag_records = sum(found.lag.values()) if inputs else None
-        return found, progress
-    versions = progress.table_versions if progress else {}
-    for table in spec.sources:
-        with suppress(DeltaError, OSError):  # `_contents` meets it again, and notes it
-            if (position := tables.position(settings.lake, table)) is None:
-                continue
-            read = versions.get(position.table_id, -1)
-            found.lag[table.label] = max(0, position.version - read)
-            since = tables.committed_at(settings.lake, table, read + 1) if position.version > read else None
-            if since is not None:
-                found.unread_since = min(filter(None, (found.unread_since, _iso(since))))
-    found.lag_versions = sum(found.lag.values()) if found.lag else None
-    return found, progress
+    try:
+        if spec.topics:
+            _measure_topics(settings, spec, found, progress, by_role, notes)
+        else:
+            _measure_tables(settings, spec, found, progress)
+    except (DeltaError, OSError) as error:
+        found.lag, found.lag_records, found.lag_versions, found.unread_since = {}, None, None, None
+        notes.append(f"{spec.name}: its lag is unknown: {unforeseen.brief(error)}")
+    return found
 
 
-def _progress(settings: Settings, query: QueryReport, notes: list[str]) -> checkpoint.Progress | None:
+def _progress(settings: Settings, query: QueryReport) -> checkpoint.Progress | None:
     """Return up to where a query has read: with the batch that its driver says is done, or else with Spark's last.
 
     A query waits for its next turn inside the batch, behind the hot path for up to half a minute, and Spark notes the
     batch's end after that.
     """
     done = query.batch["id"] if query.batch is not None and query.state in ("running", HELD) else None
-    try:
-        return checkpoint.progress(settings.lake, query.query, done)
-    except (CheckpointMismatch, OSError) as error:
-        notes.append(str(error).splitlines()[0])
-        return None
+    return checkpoint.progress(settings.lake, query.query, done)
 
 
-def _published(settings: Settings, spec: Spec, progress: checkpoint.Progress) -> datetime | None:
-    """Return how new the input is that the published version of gold reflects."""
-    (source,) = spec.sources
-    with suppress(DeltaError, OSError):  # the log no longer reaches back to that version
-        return tables.newest_at(settings.lake, source, progress.table_versions)
-    return None
+def _measure_topics(
+    settings: Settings,
+    spec: Spec,
+    found: QueryReport,
+    progress: checkpoint.Progress | None,
+    by_role: dict[str, topics.Topic],
+    notes: list[str],
+) -> None:
+    """Say how many records have not landed, and since when the oldest has waited."""
+    read = progress.topic_offsets if progress else {}
+    inputs = [by_role[role] for role in spec.topics if role in by_role]
+    found.lag = {topic.name: topic.behind(read.get(topic.name, {})) for topic in inputs}
+    found.lag_records = sum(found.lag.values()) if len(inputs) == len(spec.topics) else None
+    unread = {topic.name: places for topic in inputs if (places := topic.unread(read.get(topic.name, {})))}
+    found.waiting_since = _iso(topics.oldest(settings, unread)) if unread else None
+    # One that is at work finds out itself, and may have read on since the topics were asked.
+    for topic in inputs if found.state not in ("running", HELD) else ():
+        if topic.is_shorter(read.get(topic.name, {})):
+            found.lag_records = None
+            notes.append(
+                f"topic {topic.name} ends before what {spec.name} has read of it: it was made anew, or has lost records"
+            )
 
 
-def _behind(reflected: dict[str, datetime | None], by_role: dict[str, topics.Topic]) -> float | None:
-    """Seconds by which the newest input is ahead of what a layer reflects, the worst over the input topics.
-
-    Only for a layer that has something left to read: the newest input may be refused, repeated or stale, and then
-    never shows in a table.
-    """
-    behind = [
-        (newest - seen).total_seconds()
-        for role, seen in reflected.items()
-        if seen is not None and role in by_role and (newest := by_role[role].newest) is not None
-    ]
-    return max(0.0, *behind) if behind else None
+def _measure_tables(settings: Settings, spec: Spec, found: QueryReport, progress: checkpoint.Progress | None) -> None:
+    """Say how many commits were not read, and since when the oldest is there; nothing of a table that is not."""
+    versions = progress.table_versions if progress else {}
+    for table in spec.sources:
+        if (position := tables.position(settings.lake, table)) is None:
+            continue
+        read = versions.get(position.table_id, -1)
+        found.lag[table.label] = max(0, position.version - read)
+        waiting = tables.waiting(settings.lake, table, read + 1) if position.version > read else None
+        if waiting is not None:
+            found.unread_since = min(filter(None, (found.unread_since, _iso(waiting.committed_at))))
+            found.waiting_since = min(filter(None, (found.waiting_since, _iso(waiting.input_at))))
+    found.lag_versions = sum(found.lag.values()) if found.lag else None
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyarrow.fs import FileType
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.storage.filesystem import filesystem
+from customer_activity.lake import deltalog
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,6 +44,13 @@ class Position(NamedTuple):
     version: int
 
 
+class Waiting(NamedTuple):
+    """A commit that a stream has not read."""
+
+    committed_at: datetime  # by the writer's clock
+    input_at: datetime  # the Kafka timestamp of the oldest input in it; of what is no plain append, `committed_at`
+
+
 def open_table(lake: str, table: Table) -> DeltaTable | None:
     """Open a table; None when there is none yet."""
     try:
@@ -57,20 +65,30 @@ def position(lake: str, table: Table) -> Position | None:
     return Position(str(opened.metadata().id), opened.version()) if opened else None
 
 
-def committed_at(lake: str, table: Table, version: int) -> datetime | None:
-    """Return when a version was committed, as its log entry's file tells; None when the log has no such entry."""
-    files, folder = filesystem(table_path(lake, table))
-    entry = files.get_file_info(f"{folder}/_delta_log/{version:020}.json")
-    return None if entry.type == FileType.NotFound else datetime.fromtimestamp(entry.mtime_ns / 1e9, UTC)
+def waiting(lake: str, table: Table, version: int) -> Waiting | None:
+    """Return since when a version has been there, as its log entry says; None when the log does not have it.
 
-
-def newest_at(lake: str, table: Table, versions: dict[str, int]) -> datetime | None:
-    """Return the greatest Kafka timestamp that a table reflected at the version given for its id."""
-    opened = open_table(lake, table)
-    if opened is None or (version := versions.get(str(opened.metadata().id), -1)) < 0:
+    The entry's own words: storage stamps files by another clock, and a lake that was copied has new files.
+    """
+    entry = deltalog.entry(lake, table, version)
+    if entry is None:
         return None
-    opened.load_as_version(version)
-    return _newest(opened, _files(opened), TIME_COLUMN.get(table))
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in entry.actions if "commitInfo" in action), {})
+    if "timestamp" not in info:
+        return None
+    committed_at = EPOCH + timedelta(milliseconds=int(info["timestamp"]))
+    oldest = _oldest_input(entry, TIME_COLUMN.get(table))
+    return Waiting(committed_at, committed_at if oldest is None else min(oldest, committed_at))
+
+
+def _oldest_input(entry: deltalog.Entry, column: str | None) -> datetime | None:
+    """Return the least time of what a commit appends; None where files were rewritten: these have old rows, too."""
+    added = [action["add"] for action in entry.actions if "add" in action]
+    is_append = not any("remove" in action or "cdc" in action for action in entry.actions)
+    if column is None or not added or not is_append or not all(add["dataChange"] for add in added):
+        return None
+    least = [json.loads(add.get("stats") or "{}").get("minValues", {}).get(column) for add in added]
+    return None if None in least else min(map(datetime.fromisoformat, least)).astimezone(UTC)
 
 
 def contents(lake: str, table: Table) -> Contents | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -17,6 +20,8 @@ from customer_activity.settings import Settings
 
 ANSWER_SECONDS = 1.5  # a broker that does not accept a connection by then is down for somebody who looks at a screen
 REQUEST_SECONDS = 5.0  # one round trip to a broker that does answer
+FIRST_SECONDS = 2.0  # until the first record of each partition is there, with a client's connection
+FIRST_BYTES = 16_384  # a broker hands out a whole batch of records, however large, and no more than this besides
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -37,11 +42,18 @@ class Topic(NamedTuple):
         """Offsets between begin and end; compaction and transaction markers leave fewer records than that."""
         return sum(end - begin for begin, end in self.offsets.values())
 
-    def behind(self, read: dict[int, int]) -> int:
+    def behind(self, read: Mapping[int, int]) -> int:
         """Count the offsets that come after what was read, given as next offset by partition."""
-        return sum(
-            max(0, end - max(read.get(partition, begin), begin)) for partition, (begin, end) in self.offsets.items()
-        )
+        return sum(self.offsets[partition][1] - first for partition, first in self.unread(read).items())
+
+    def unread(self, read: Mapping[int, int]) -> dict[int, int]:
+        """Return the first offset that was not read of each partition that has one."""
+        firsts = {partition: max(read.get(partition, begin), begin) for partition, (begin, _) in self.offsets.items()}
+        return {partition: first for partition, first in firsts.items() if first < self.offsets[partition][1]}
+
+    def is_shorter(self, read: Mapping[int, int]) -> bool:
+        """Whether it ends before what was read: it was made anew, or its broker has lost records."""
+        return any(self.offsets.get(partition, (0, 0))[1] < offset for partition, offset in read.items())
 
 
 def is_reachable(settings: Settings) -> bool:
@@ -72,6 +84,34 @@ def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
         )
     with clients.explained(settings):
         return _described(settings, names)
+
+
+def oldest(settings: Settings, places: Mapping[str, Mapping[int, int]]) -> datetime | None:
+    """Return the earliest Kafka timestamp of the records at some places, or the first behind each.
+
+    None where that is not known: a partition does not answer in time, or this client may not read it.
+
+    Args:
+        settings: which broker.
+        places: an offset of each partition, by topic.
+    """
+    left = {(topic, partition) for topic, partitions in places.items() for partition in partitions}
+    times: list[datetime | None] = []
+    deadline = time.monotonic() + FIRST_SECONDS
+    reader = clients.reader(
+        settings, fetch_wait_max_ms=clients.END_WAIT_MS, fetch_message_max_bytes=FIRST_BYTES, queued_min_messages=1
+    )
+    with closing(reader) as consumer:
+        consumer.assign([TopicPartition(topic, *place) for topic, found in places.items() for place in found.items()])
+        while left:
+            message = consumer.poll(max(0.0, deadline - time.monotonic()))
+            error = None if message is None else message.error()
+            if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):  # noqa: SLF001
+                return None
+            if (place := (message.topic() or "", message.partition() or 0)) in left:
+                left.remove(place)
+                times += [] if error else [_time(message.timestamp()[1])]  # at the end there are markers alone
+    return min((at for at in times if at is not None), default=None)
 
 
 def _is_settling(error: BaseException) -> bool:

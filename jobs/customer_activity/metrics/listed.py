@@ -122,8 +122,8 @@ METRICS = (
         "seconds",
         "stream",
         Source.LOOK,
-        "By how much the newest record on the input topics is newer than the newest that a stream's tables or topic "
-        "reflect; 0 where it and all before it have read everything. Also of a stream whose state is `off`.",
+        "For how long the oldest input record that has not come through a stream and all before it has waited, by its "
+        "Kafka timestamp; 0 where they have read everything. Also of a stream whose state is `off`.",
     ),
     Metric(
         "activity_last_batch_timestamp_seconds",

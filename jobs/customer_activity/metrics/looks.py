@@ -81,7 +81,7 @@ class Looking:
         """
         started = time.monotonic()
         process = psutil.Process()
-        report, found = driver.look(self.settings)
+        report, found = driver.look(self.settings, process.pid)
         up = time.time() - process.create_time()
         return Look(
             report,

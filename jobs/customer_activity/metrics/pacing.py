@@ -53,6 +53,7 @@ class Paced:
         self.due_at = 0.0
         self.is_wanted = False
         self.is_closed = False
+        self.began_at: float | None = None  # of the look at work
         self.fault = ""
         self.thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self.thread.start()
@@ -66,6 +67,16 @@ class Paced:
                 self.changed.wait_for(lambda: not self.is_wanted or self.is_closed, self.wait)
             return self.newest
 
+    def trouble(self) -> str:
+        """Say what keeps looks from being taken; empty where the newest is old because nobody has asked."""
+        with self.changed:
+            if self.fault:
+                return self.fault
+            if self.began_at is None or self.newest is None:
+                return ""
+            seconds = self.clock() - self.began_at
+            return f"a look has taken {seconds:,.0f} s" if seconds > old_after(self.newest.seconds) else ""
+
     def close(self) -> None:
         """Take no more looks; one at work is left to itself."""
         with self.changed:
@@ -78,13 +89,14 @@ class Paced:
                 self.changed.wait_for(lambda: self.is_wanted or self.is_closed)
                 if self.is_closed:
                     return
-            began = self.clock()
+                began = self.began_at = self.clock()
             found = self._taken()
             ended = self.clock()
             with self.changed:
                 self.newest = found or self.newest
                 self.due_at = max(began + self.every, ended + pause(ended - began))
                 self.is_wanted = False
+                self.began_at = None
                 self.changed.notify_all()
 
     def _taken(self) -> Look | None:

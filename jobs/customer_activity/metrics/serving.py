@@ -189,7 +189,7 @@ def application(paced: Paced, exports: Collector) -> WSGIApplication:
         if path not in (ALIVE, READY):
             return _as_json(start_response, HTTPStatus.NOT_FOUND, {"paths": [METRICS, ALIVE, READY]})
         look = paced.look()
-        is_good, body = alive(look) if path == ALIVE else ready(look, datetime.now(UTC))
+        is_good, body = alive(look) if path == ALIVE else ready(look, datetime.now(UTC), paced.trouble())
         return _as_json(start_response, HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE, body)
 
     return answer
@@ -212,15 +212,17 @@ def alive(look: Look | None) -> tuple[bool, dict[str, Any]]:
     return is_well, {"alive": is_well, "state": look.driver.state.value, "message": look.driver.message}
 
 
-def ready(look: Look | None, now: datetime) -> tuple[bool, dict[str, Any]]:
+def ready(look: Look | None, now: datetime, trouble: str = "") -> tuple[bool, dict[str, Any]]:
     """Return whether all streams are ready, and what to answer.
 
-    A look is old by its own pace: those at a large lake take long, and are seldom.
+    A look is old by its own pace: those at a large lake take long, and are seldom. One that is old because nobody has
+    asked is what there is; `trouble` says what keeps newer ones from being taken.
     """
     if look is None:
         return False, {"ready": False, "not_ready": {}, "message": "nothing has been looked at yet"}
     age = (now - look.at).total_seconds()
-    message = f"nothing could be read for {age:,.0f} s" if age > old_after(look.seconds) else ""
+    is_old = bool(trouble) and age > old_after(look.seconds)
+    message = f"nothing could be read for {age:,.0f} s: {trouble}" if is_old else ""
     is_ready = not look.not_ready and look.driver.state.is_well and not message
     streams = {
         query.query: {

@@ -112,7 +112,7 @@ class StreamModel(BaseModel):
     lagRecords: int | None = Field(description="Records of Kafka that have not landed.")  # noqa: N815
     lagCommits: int | None = Field(description="Commits of tables that it has not read.")  # noqa: N815
     isCurrent: bool  # noqa: N815
-    freshnessSeconds: float | None = Field(description="How much newer the newest input is.")  # noqa: N815
+    freshnessSeconds: float | None = Field(description="How long input that is not through has waited.")  # noqa: N815
     rowsPerSecond: float | None = Field(description="Of its last batch.")  # noqa: N815
     batchSeconds: float | None  # noqa: N815
     batchRows: int | None  # noqa: N815

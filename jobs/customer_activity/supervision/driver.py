@@ -59,7 +59,7 @@ class Driver(NamedTuple):
     lag_records: int | None = None  # records of Kafka that have not landed; None when unknown
     lag_versions: int | None = None  # commits that the streams have not read, of all together; None when unknown
     batch_age_seconds: float | None = None  # since any query finished a batch; None when none has
-    freshness_seconds: float | None = None  # how far the view is behind the newest input; None when unknown
+    freshness_seconds: float | None = None  # how long the oldest input not on the view has waited; None when unknown
     gold_version: int = -1  # version of gold.customer_activity
     gold_rows: int = 0
     not_ready: str = ""  # which streams are not, and why
@@ -92,10 +92,13 @@ def answered(answer: Mapping[str, Any] | None, pid: int, now: datetime) -> Drive
         return None
 
 
-def look(settings: Settings) -> tuple[Report, Driver]:
-    """Look at the driver once, from outside: it is not disturbed."""
+def look(settings: Settings, own: int | None = None) -> tuple[Report, Driver]:
+    """Look at the driver once, from outside: it is not disturbed.
+
+    A driver that looks at itself says its process (`own`): until its streams run, the files are its predecessor's.
+    """
     report = status.report(settings)
-    pid = next(iter(running.stream_pids(settings)), None)
+    pid = own or next(iter(running.stream_pids(settings)), None)
     seconds = _up(pid)
     if seconds is None:  # it ended just now
         pid = None

@@ -80,7 +80,7 @@ def lag(query: QueryReport) -> str:
 
 
 def freshness(query: QueryReport) -> str:
-    """Say how far a layer is behind the newest input."""
+    """Say for how long input has waited for a layer."""
     if query.freshness_seconds is None:
         return "unknown"
     if query.is_current:

@@ -220,16 +220,11 @@ def chosen(named: Sequence[str]) -> list[str]:
     return [name for name in names() if name in wanted]
 
 
-def reflected(role: str, *, also: Iterable[Spec] = ()) -> dict[str, Table]:
-    """Return, by stream, the table that shows how far it has come on an input topic: what it makes of what came in.
-
-    Args:
-        role: of the topic.
-        also: streams that are off, each after all that it reads from.
-    """
+def reflected(role: str) -> dict[str, Table]:
+    """Return, by stream, the table that shows how far it has come on an input topic: what it makes of what came in."""
     found: dict[str, Table] = {}
     carriers: set[End] = {Topic(role)}
-    for each in (*specs(), *also):
+    for each in specs():
         for read in each.reads:
             if read.source in carriers and isinstance(read.progress, Table):
                 found.setdefault(each.name, read.progress)

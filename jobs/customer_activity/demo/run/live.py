@@ -127,9 +127,9 @@ def watch(settings: Settings, console: Console, under_way: Run) -> None:
             seconds = time.monotonic() - under_way.began
             first_gold = first_gold or sentence_about_gold(under_way.before, report, seconds)
             show(_frame(report, traffic, under_way.tail, seconds, first_gold))
+            running.check_stream(settings, under_way.stream)  # what a stream says that has failed does not count
             if is_sent and report.is_caught_up:
                 return
-            running.check_stream(settings, under_way.stream)
             if (seen := _state(report)) != state:
                 state, moved_at = seen, time.monotonic()
             elif time.monotonic() - moved_at > STALL_SECONDS:
