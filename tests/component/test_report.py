@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from customer_activity import cli
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
-from customer_activity.lake import merging
+from customer_activity.lake import merging, named_operations
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.named_operations import Operation
 from customer_activity.maintenance import maintenance
 from customer_activity.quality import results
 from customer_activity.quality.judging import Judged
@@ -107,6 +108,27 @@ def test_it_has_what_commits_and_runs_tell(reported: Settings) -> None:
     (bronze,) = (table for table in found.tables if table.table == "bronze.purchase_events")
     assert (bronze.rows, bronze.files, bronze.rows_a_day) == (7, 7, 7 * 24 / 2)
     assert found.notes == []
+
+
+def test_a_correction_is_no_merge_that_came_late(reported: Settings) -> None:
+    before = figures.collect(reported, 24).freshness
+    old = {
+        "customer_id": "C-2",
+        "total_amount": Decimal(1),
+        "view_version": 1,
+        "as_of": datetime(2025, 1, 1, tzinfo=UTC),
+    }
+    with named_operations.fenced(reported.lake, Operation.CORRECTION, [Table.ACTIVITY], "wrong cents", rows=1) as fence:
+        write_deltalake(
+            table_path(reported.lake, Table.ACTIVITY),
+            pa.Table.from_pylist([old], arrow_schema(Table.ACTIVITY)),
+            mode="append",
+            commit_properties=fence.properties(Table.ACTIVITY),
+        )
+    date(reported.lake, Table.ACTIVITY, BEGIN + 65 * MINUTE)
+    assert [
+        (each.name, [point.value for point in each.points]) for each in figures.collect(reported, 24).freshness
+    ] == [(each.name, [point.value for point in each.points]) for each in before]
 
 
 def test_it_goes_back_as_far_as_it_is_told_to(reported: Settings) -> None:

@@ -15,6 +15,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.inspection.tables import TIME_COLUMN
 from customer_activity.lake import delta, deltalog
+from customer_activity.lake.named_operations import Kind, classify
 from customer_activity.quality import runs as judged
 from customer_activity.quality.runs import Result
 from customer_activity.report import commits, growth
@@ -184,7 +185,9 @@ def _freshness(lake: str, table: Table, begin: int, end: int) -> Series:
     behind = [
         (at, (at - newest) / 1000)
         for at, entry in commits.sampled(lake, table, begin)
-        if (newest := _newest_input(entry, TIME_COLUMN[table])) is not None
+        # What a correction or a rebuild writes is old, and nothing was late.
+        if classify(entry.actions).kind is not Kind.OPERATION
+        and (newest := _newest_input(entry, TIME_COLUMN[table])) is not None
     ]
     return Series(table.label, _by_bucket(behind, begin, end, statistics.median))
 
