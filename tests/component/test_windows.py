@@ -22,6 +22,7 @@ from support import event_time, tables
 from support.pipeline import Pipeline
 from support.proof import proof, proofs
 from support.quick_pipeline import QuickPipeline
+from support.records import profile
 from support.windowed import (
     BERLIN,
     CHAIN,
@@ -34,6 +35,7 @@ from support.windowed import (
     follow,
     land,
     land_in,
+    take,
     world,
 )
 from support.without_jvm import NoSpark
@@ -280,6 +282,8 @@ def test_windows_close_as_well_where_what_waits_is_recomputed(windowed: Pipeline
 
 def test_a_row_that_moved_the_watermark_can_be_corrected(windowed: Pipeline) -> None:
     land(windowed, world(29), batches=6)
+    windowed.send(profile("C-1"))
+    take(windowed)  # a landing that has no purchase once it is corrected
     follow(windowed)
     (row,) = (row for row in windowed.rows(Table.PURCHASES) if row["purchase_id"] == "P-119")
     ahead = {"purchase_id": "P-X", "occurred_at": row["occurred_at"] + timedelta(days=3), "landing": row["landing"] + 1}
@@ -291,6 +295,10 @@ def test_a_row_that_moved_the_watermark_can_be_corrected(windowed: Pipeline) -> 
     follow(windowed)
     assert apply_in(windowed.spark, windowed.settings, read=lambda *_: {}).correction is not None
     assert rebuild_in(windowed.spark, windowed.settings, Choice()).differences == 0
+    assert all(check.ok for check in proofs(windowed, *TABLES))
+    windowed.restart()
+    land(windowed, [bought(500 + number, 13 * DAY + number * HOUR) for number in range(4)], batches=2)
+    follow(windowed)
     assert all(check.ok for check in proofs(windowed, *TABLES))
 
 

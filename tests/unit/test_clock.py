@@ -95,6 +95,33 @@ def test_what_is_stored_is_followed_whatever_is_idle_today(batches: list[list[Ro
     assert stamps([[*chain(*batches)]], None, stored)[0] == found
 
 
+@given(histories(), st.data())
+def test_what_is_stored_is_followed_where_its_landing_was_emptied(
+    batches: list[list[Row]], data: st.DataObject
+) -> None:
+    _, closings, _ = stamps(batches, HOUR)
+    stored = {closing.landing: closing.watermark for closing in closings}
+    remaining = data.draw(st.lists(st.sampled_from(batches), unique_by=id).map(lambda some: sorted(some, key=_landing)))
+    newest = [Row(len(batches), 0, 1_000, data.draw(st.integers(0, 600)) * MINUTE, batches[-1][-1].heard)]
+    found, moved, after = stamps([*remaining, newest], HOUR, stored)
+    decided = {each.landing: each.watermark for each in moved if each.landing not in stored}
+    watermarks = stored | decided
+    for rows in [*remaining, newest]:
+        for row in rows:
+            before, until = (_latest(watermarks, _landing(rows) - at) for at in (1, 0))
+            assert found[row.partition, row.offset][1:] == (before, until)
+    assert after.watermark == _latest(watermarks, len(batches))
+    assert all(watermark > max(stored.values(), default=-1) for watermark in decided.values())
+
+
+def _landing(rows: Sequence[Row]) -> int:
+    return -1 if rows[0].landing is None else rows[0].landing
+
+
+def _latest(stored: dict[int, int], landing: int) -> int | None:
+    return next((stored[each] for each in sorted(stored, reverse=True) if each <= landing), None)
+
+
 @given(histories())
 def test_it_never_goes_back_and_is_never_ahead_of_a_partition_that_is_not_idle(batches: list[list[Row]]) -> None:
     _, closings, _ = stamps(batches, HOUR)

@@ -13,6 +13,7 @@ from how batches were cut, nor from the time of day. All moments are microsecond
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -131,30 +132,24 @@ def stamp(purchases: pa.Table, clock: Clock, idle: int | None, known: Mapping[in
         times[rows] = np.maximum(times[rows], place.event_time)
         times[rows[0]] = place.event_time
     decided = list(_decided(purchases, columns["landing"], clock, idle, known or {}))
-    landings = np.array([after.landing for after in decided], np.int64)
-    watermarks = [clock.watermark, *(after.watermark for after in decided)]
-    at = np.searchsorted(landings, columns["landing"])
-    closings = [
-        _closing(after, idle)
-        for before, after in zip([clock, *decided], decided, strict=False)
-        if after.watermark != before.watermark and after.watermark is not None
-    ]
+    at = pa.array(np.searchsorted([after.landing for _, after in decided], columns["landing"]))
     return Stamped(
         {
             "partition_time": pa.array(times, pa.int64(), mask=is_first),
-            "watermark": pa.array(watermarks, pa.int64()).take(pa.array(at)),
-            "next_watermark": pa.array(watermarks, pa.int64()).take(pa.array(at + 1)),
+            "watermark": pa.array([before for before, _ in decided], pa.int64()).take(at),
+            "next_watermark": pa.array([after.watermark for _, after in decided], pa.int64()).take(at),
         },
-        closings,
-        decided[-1] if decided else clock,
+        [_closing(after, idle) for before, after in decided if after.watermark not in {before, None}],
+        decided[-1][1] if decided else clock,
     )
 
 
 def _decided(
     purchases: pa.Table, landings: Numbers, clock: Clock, idle: int | None, known: Mapping[int, int]
-) -> Iterator[Clock]:
-    """Yield the clock after each landing."""
-    last_known = max(known, default=BEFORE_NUMBERS - 1)
+) -> Iterator[tuple[int | None, Clock]]:
+    """Yield the watermark before each landing, and the clock after it."""
+    stored = sorted(known)
+    last_known = stored[-1] if stored else BEFORE_NUMBERS - 1
     ends = (
         purchases.set_column(purchases.column_names.index("landing"), "landing", pa.array(landings))
         .group_by(["landing", "partition"])
@@ -164,6 +159,10 @@ def _decided(
     names = ("landing", "partition", "offset_max", "occurred_at_max", "kafka_timestamp_max")
     rows = list(zip(*(_numbers(ends, name).tolist() for name in names), strict=True))
     for landing, of_landing in _grouped(rows):
+        # Landings may be stored of which a correction has left no row. They moved the watermark all the same.
+        if (earlier := bisect_left(stored, landing)) and stored[earlier - 1] > clock.landing:
+            clock = replace(clock, watermark=known[stored[earlier - 1]])
+        before = clock.watermark
         topic_time = max(clock.topic_time, *(row[-1] for row in of_landing))
         partitions = dict(clock.partitions)
         for _, number, offset, event_time, sent_at in of_landing:
@@ -177,7 +176,7 @@ def _decided(
             least = min(place.event_time for place in partitions.values() if topic_time - place.heard_at <= idle)
             floored = least // MINUTE * MINUTE
             clock = replace(clock, watermark=floored if clock.watermark is None else max(floored, clock.watermark))
-        yield clock
+        yield before, clock
 
 
 def _grouped(rows: Iterable[tuple[int, ...]]) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
