@@ -22,6 +22,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.state.columns import UNNUMBERED
 
 LANDING, DECIDED_AT = "landing", "decided_at"
+OF_ROW = {LANDING, DECIDED_AT}  # all else is what it decides
 BEFORE_ALL = UNNUMBERED - 1  # no landing comes before it
 
 Numbers = npt.NDArray[np.int64]
@@ -51,12 +52,19 @@ class Decisions(NamedTuple):
 
     @classmethod
     def stored(cls, lake: str, table: Table) -> Self:
-        """Read what is stored."""
+        """Read what is stored.
+
+        Texts stay as files have them, each once: with every landing they would come to more than there is memory.
+        """
         from deltalake import DeltaTable  # noqa: PLC0415 - executors read none
+        from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415 - likewise
 
         schema = arrow_schema(table)
-        rows = DeltaTable(table_path(lake, table)).to_pyarrow_dataset().to_table(columns=schema.names)
-        return cls.none(table).with_rows(rows.cast(schema).sort_by(LANDING))
+        texts = {field.name for field in schema if pa.types.is_string(field.type)}
+        options = ParquetReadOptions(dictionary_columns=texts)
+        opened = DeltaTable(table_path(lake, table)).to_pyarrow_dataset(parquet_read_options=options)
+        rows = opened.to_table(columns=schema.names).unify_dictionaries().sort_by(LANDING)
+        return cls(table, rows.filter(_is_last(rows)).cast(schema))
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -77,13 +85,20 @@ class Decisions(NamedTuple):
     def with_rows(self, rows: pa.Table) -> Self:
         """Return it with what was decided since."""
         rows = pa.concat_tables([self.rows, rows])
-        is_last = np.ones(rows.num_rows, bool)
-        is_last[:-1] = False
-        for name in set(rows.column_names) - {LANDING, DECIDED_AT}:
-            values = rows.column(name)
-            is_last[:-1] |= pc.fill_null(pc.not_equal(values[:-1], values[1:]), fill_value=True).to_numpy()
-        return self._replace(rows=rows.filter(pa.array(is_last)))
+        return self._replace(rows=rows.filter(_is_last(rows)))
 
     def at(self, landings: Numbers) -> pa.Table:
         """Return for each landing the row that decides for it; all of them must be decided."""
         return self.rows.take(pa.array(np.searchsorted(self.rows.column(LANDING).to_numpy(), landings)))
+
+
+def _is_last(rows: pa.Table) -> pa.Array:
+    """Say of each row, sorted by landing, whether it is the last of neighbours that decide alike."""
+    is_last = np.ones(rows.num_rows, bool)
+    is_last[:-1] = False
+    for name in set(rows.column_names) - OF_ROW:
+        values = rows.column(name)
+        if pa.types.is_dictionary(values.type):
+            values = pa.chunked_array([chunk.indices for chunk in values.chunks], pa.int32())  # of one dictionary
+        is_last[:-1] |= pc.fill_null(pc.not_equal(values[:-1], values[1:]), fill_value=True).to_numpy()
+    return pa.array(is_last)
