@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from customer_activity import topology
 from customer_activity.catalog import REPLAY, Table
-from customer_activity.errors import SettingsError
+from customer_activity.errors import SettingsError, TerminalError
 from customer_activity.lake import delta
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.operations import current_rows, recomputing
@@ -221,6 +222,63 @@ def test_a_late_purchase_is_taken_in_on_purpose(windowed: Pipeline) -> None:
     assert figures == {date(2026, 3, 26): 2}
     assert all(check.ok for check in proofs(windowed, *TABLES))
     assert recomputing.reprocess(windowed.settings, date(2026, 3, 26), "once more").purchases == 0
+    assert all(check.ok for check in proofs(windowed, *TABLES))
+
+
+def forgotten(windowed: Pipeline) -> None:
+    """Have a late purchase, and table `weekly` without it though it is taken in."""
+    land(windowed, [bought(1, 12 * HOUR)])
+    land(windowed, [bought(10 + number, 4 * DAY + number * HOUR, "C-2") for number in range(8)])
+    land(windowed, [bought(2, 13 * HOUR)])
+    follow(windowed)
+    assert [row["purchase_id"] for row in windowed.rows(Table.LATE_EVENTS)] == ["P-2"]
+
+
+def test_windows_that_are_off_do_not_forget_what_is_taken_in(windowed: Pipeline) -> None:
+    forgotten(windowed)
+    topology.switch_on(["late_events", "daily"])
+    assert recomputing.reprocess(windowed.settings, date(2026, 3, 26), "the till was offline").purchases == 1
+    topology.switch_on(CHAIN[1:])
+    windowed.restart()
+    for hop in CHAIN[:-1]:
+        windowed.hop(hop)
+    with pytest.raises(TerminalError, match=r"with 0 late purchases taken in, and .* has 1") as refused:
+        windowed.hop("weekly")
+    assert "activity rebuild --stream weekly" in refused.value.remedy
+    windowed.restart()
+    recomputing.recompute(windowed.settings, "weekly", "as it says")
+    windowed.restart()
+    follow(windowed)
+    assert all(check.ok for check in proofs(windowed, *TABLES))
+
+
+@pytest.mark.parametrize("mended_by", ["the same command", "a rebuild"])
+def test_taking_in_that_is_killed_is_finished(
+    windowed: Pipeline, mended_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed_at_daily(lake: str, query: str, *args: Any, **more: Any) -> Table:
+        if query == "daily":
+            raise Killed
+        return made(lake, query, *args, **more)
+
+    forgotten(windowed)
+    made = current_rows.make
+    monkeypatch.setattr(current_rows, "make", killed_at_daily)
+    with pytest.raises(Killed):
+        recomputing.reprocess(windowed.settings, date(2026, 3, 26), "the till was offline")
+    monkeypatch.setattr(current_rows, "make", made)
+    windowed.restart()
+    for hop in ("event_time", "late_events"):  # whose table is of now
+        windowed.hop(hop)
+    for hop in ("daily", "weekly"):
+        with pytest.raises(TerminalError, match=r"with 0 late purchases taken in, and .* has 1"):
+            windowed.hop(hop)
+    if mended_by == "a rebuild":
+        recomputing.recompute(windowed.settings, "daily", "as it says")
+    else:
+        assert recomputing.reprocess(windowed.settings, date(2026, 3, 26), "once more").purchases == 0
+    windowed.restart()
+    follow(windowed)
     assert all(check.ok for check in proofs(windowed, *TABLES))
 
 

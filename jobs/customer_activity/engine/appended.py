@@ -11,7 +11,7 @@ import pyarrow as pa
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream
-from customer_activity.engine.derived import DEFINITION, Definition, Windowed
+from customer_activity.engine.derived import Definition, Windowed
 from customer_activity.engine.stream import Append, Context, Opened, Steps
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
@@ -28,6 +28,7 @@ class Appended(Windowed):
         derive: makes the rows of some rows of the source, with the table's columns.
         definition, define: what the rows are by, and what makes the stream for another definition and for late
             purchases that are taken in.
+        taken_in: how many these are.
     """
 
     spec: Spec
@@ -35,12 +36,14 @@ class Appended(Windowed):
     derive: Callable[[Iterable[pa.RecordBatch]], pa.Table]
     definition: Definition | None = None
     define: Callable[[Definition, frozenset[str]], Appended] | None = None
+    taken_in: int = 0
 
     def open(self, context: Context) -> Opened:
         """Open it for a driver.
 
         Raises:
             SettingsError: its table was computed by another definition.
+            TerminalError: it lacks late purchases that were taken in.
         """
         bound = self.bound(context.settings)
         return ChangeStream(self.spec, {self.source: self.columns}, lambda _: bound.step).open(context)
@@ -64,4 +67,4 @@ class Appended(Windowed):
 
     def note(self, rows: pa.Table) -> Mapping[str, Any]:  # noqa: ARG002 - as others have it
         """Return what a commit notes."""
-        return {} if self.definition is None else {DEFINITION: self.definition._asdict()}
+        return self.defined()

@@ -18,7 +18,7 @@ from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import closing, derived
 from customer_activity.engine.closing import Closing
-from customer_activity.engine.derived import DEFINITION, Definition, Windowed
+from customer_activity.engine.derived import Definition, Windowed
 from customer_activity.engine.regrouping import GONE, Regrouping
 from customer_activity.lake import folding
 from customer_activity.lake.folding import Aggregates
@@ -50,6 +50,7 @@ class CurrentRows(Windowed):
         closing: of a table of windows, when its rows are final.
         definition, define: of such a table, what its windows are, and what makes the stream for others and for late
             purchases that are taken in.
+        taken_in: how many these are.
     """
 
     spec: Spec
@@ -60,6 +61,7 @@ class CurrentRows(Windowed):
     closing: Closing | None = None
     definition: Definition | None = None
     define: Callable[[Definition, frozenset[str]], CurrentRows] | None = None
+    taken_in: int = 0
     regrouping: Regrouping | None = None
 
     def __post_init__(self) -> None:
@@ -90,6 +92,7 @@ class CurrentRows(Windowed):
 
         Raises:
             SettingsError: its table was computed by another definition.
+            TerminalError: it lacks late purchases that were taken in.
         """
         from customer_activity.engine.changes import ChangeStream  # noqa: PLC0415 - executors open none
 
@@ -174,8 +177,7 @@ class CurrentRows(Windowed):
 
     def noted(self, upto: int | None) -> Mapping[str, Any]:
         """Return what a commit notes: by which definition the table is computed, and which windows are closed."""
-        of_windows = {} if self.definition is None else {DEFINITION: self.definition._asdict()}
-        return of_windows if upto is None else {**of_windows, closing.NOTE: upto}
+        return self.defined() if upto is None else {**self.defined(), closing.NOTE: upto}
 
 
 def _watched(changes: Iterable[pa.RecordBatch], watermarks: list[pa.Array]) -> Iterator[pa.RecordBatch]:

@@ -10,12 +10,13 @@ Spark's executors import this module and need little for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.errors import SettingsError
+from customer_activity.errors import SettingsError, TerminalError
 from customer_activity.topology import Spec
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Named = TypeVar("Named", bound=tuple[Any, ...])
 DEFINITION = "definition"  # in the note of a commit: what windows are
+TAKEN_IN = "taken_in"  # likewise: how many late purchases had been taken in, which are only ever added to
 MICROS_A_MINUTE = 60_000_000
 MICROS_AN_HOUR = 60 * MICROS_A_MINUTE
 
@@ -123,10 +125,12 @@ class Windowed(OfOneTable):
     Attributes:
         definition: what the rows are by.
         define: makes the stream for a definition and for late purchases that are taken in.
+        taken_in: how many these are.
     """
 
     definition: Definition | None
     define: Callable[[Definition, frozenset[str]], Any] | None
+    taken_in: int
 
     def as_noted(self, lake: str) -> Self:
         """Return it as its table was computed."""
@@ -142,16 +146,23 @@ class Windowed(OfOneTable):
 
         Raises:
             SettingsError: its table was computed by another definition.
+            TerminalError: late purchases were taken in while it was off, or its turn did not come.
         """
         found = self.as_set(settings)
         if found.definition is not None:
             require_same(settings.lake, self.spec, self.target, found.definition)
+            _require_taken_in(settings.lake, self.spec, self.target, found.taken_in)
         return found
+
+    def defined(self) -> Mapping[str, Any]:
+        """Return what a commit notes of what the rows are by."""
+        return {} if self.definition is None else {DEFINITION: self.definition._asdict(), TAKEN_IN: self.taken_in}
 
     def _defined(self, definition: Definition, lake: str) -> Self:
         if self.define is None:
             return self
-        found: Self = self.define(definition, reprocessed(lake))
+        ids = reprocessed(lake)
+        found: Self = replace(self.define(definition, ids), taken_in=len(ids))
         return found
 
 
@@ -229,4 +240,19 @@ def require_same(lake: str, spec: Spec, table: Table, wanted: tuple[Any, ...]) -
             f"{table.label} was computed with {found}, and the settings say {wanted}",
             remedy=f"`activity rebuild --stream {spec.name}` recomputes it from {spec.sources[0].label}; or set "
             "them as they were",
+        )
+
+
+def _require_taken_in(lake: str, spec: Spec, table: Table, wanted: int) -> None:
+    """Refuse to go on with rows of before late purchases were taken in: nothing else would add these.
+
+    Raises:
+        TerminalError: the table was computed with others.
+    """
+    found = noted(lake, spec, table).get(TAKEN_IN)
+    if found not in {None, wanted}:  # releases before noted nothing
+        raise TerminalError(
+            f"{table.label} was computed with {found} late purchases taken in, and {Table.REPROCESSED.label} has "
+            f"{wanted}",
+            remedy=f"`activity rebuild --stream {spec.name}` recomputes it from {spec.sources[0].label}",
         )
