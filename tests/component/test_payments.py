@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from support.paid_lives import HOPS, Buy, Killed, Pay, Take, ending_at, found, land, live, living, wanted
+from customer_activity.catalog import Table
+from customer_activity.quarantine.contents import Selection
+from customer_activity.quarantine.replay import replay
+from support import tables
+from support.paid_lives import HOPS, Buy, Killed, Pay, Take, ending_at, found, land, live, living, record, wanted
 from support.payments import Expected
 from support.quick_pipeline import QuickPipeline
+from support.records import PAYMENTS
 
+AT = datetime(2026, 3, 26, tzinfo=UTC)
 NUMBERS = st.integers(0, 3)
 PLACES = st.sampled_from(["driver", "executors"])
 LIVES = st.lists(
@@ -49,6 +56,32 @@ def test_what_has_landed_since_a_batch_was_planned_is_not_looked_at(pipeline: Qu
     assert found(pipeline) == Expected({}, set(), {(0, 0, "no_purchase", None)})
     pipeline.hop("payments")
     assert found(pipeline) == Expected({"P-0": ("pay-1", "in time")}, set(), set())
+
+
+@pytest.mark.parametrize("again", [1, 2], ids=["sent again", "paid again"])
+def test_a_refused_payment_comes_back_whatever_was_paid_since(pipeline: QuickPipeline, again: int) -> None:
+    land(pipeline, Buy(0, 0))
+    early = record(Pay(0, 5))
+    refused = {
+        "topic": PAYMENTS,
+        "partition": 1,
+        "offset": 0,
+        "kafka_timestamp": AT,
+        "landing": 1,
+        "quarantined_at": AT,
+    }
+    raw = {"key": early.key, "value": early.value, "reason": "timestamp_in_future"}  # it no longer is
+    tables.append(pipeline.settings.lake, Table.QUARANTINE, {**refused, **raw}, query="payment_events", landing=1)
+    land(pipeline, Pay(0, 8, payment_id=again), streams="payments")
+    pipeline.hop("payments")
+    done = replay(pipeline.settings, Selection(), "clocks are set")
+    assert (done.accepted, done.overtaken) == ({PAYMENTS: 1}, 0)
+    for hop in ("payment_events", "payments"):
+        pipeline.hop(hop)
+    reason = "repeated" if again == 1 else "paid_twice"
+    assert found(pipeline) == Expected({"P-0": (f"pay-{again}", "in time")}, set(), {(1, 0, reason, None)})
+    assert found(pipeline) == wanted(pipeline)
+    assert pipeline.rows(Table.QUARANTINE) == []
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -79,6 +79,8 @@ LANDED = {
     Table.PROFILE_EVENTS: CUSTOMER_PROFILE,
     Table.PAYMENT_EVENTS: PAYMENT_CONFIRMED,
 }
+# Of these records each counts for itself, whatever else has landed of its key; of others a later one is in its place.
+EACH_FOR_ITSELF = frozenset({Table.PAYMENT_EVENTS})
 COORDINATES = columns(topic=pa.string(), partition=pa.int32(), offset=pa.int64(), kafka_timestamp=UTC_MICROS)
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 RAW = columns(key=pa.binary(), value=pa.binary(), headers=HEADERS)

@@ -8,7 +8,7 @@ On restart a record that is in bronze already is not appended again; only its ro
 A replay is a landing of its own, with the next number: what it brings back is later than all that has landed. So a
 record that was overtaken stays: where another of the same key has landed since it was refused, the record would come
 after one that was sent later; a profile would come back that was replaced or deleted since. To have it all the
-same, send it again.
+same, send it again. No payment is overtaken: another one of its purchase is money, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from customer_activity import topology
 from customer_activity.catalog import REPLAY, Reason, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import RULES
-from customer_activity.contracts.columns import LANDED
+from customer_activity.contracts.columns import EACH_FOR_ITSELF, LANDED
 from customer_activity.contracts.parsing import parse_batch
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError, TerminalError, TransientError
@@ -168,7 +168,8 @@ def _enter(lake: str, tables: Mapping[str, Table], parsed: pa.Table, run: Run, *
         of_topic = good.filter(pc.equal(good.column("topic"), topic))
         log = DeltaTable(table_path(lake, table))  # what is appended is what was judged: nothing may come in between
         known = _landed(log, table, of_topic)
-        entering = of_topic.filter(_not_overtaken(of_topic, known, KEYS[table]))
+        is_free = table in EACH_FOR_ITSELF
+        entering = of_topic if is_free else of_topic.filter(_not_overtaken(of_topic, known, KEYS[table]))
         overtaken += of_topic.num_rows - entering.num_rows
         if entering.num_rows:
             accepted[topic] = entering.num_rows
