@@ -45,14 +45,14 @@ def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = Non
     """
     known = stream_of(query)
     stream = known.as_noted(lake) if by is None else known.as_set(by)
-    sources = {table: DeltaTable(table_path(lake, table)) for table in stream.spec.sources}
+    sources = opened(lake, query)
+    batch = as_read(lake, query, str(uuid.uuid4()), sources)
     computed = computed_at(stream, sources)
     fence = Transaction(lease_id(query), epoch)
     if isinstance(stream, Derived):
         for other, missing in stream.besides().items():  # first: what follows from it is not there before it
             fenced = CommitProperties(app_transactions=[fence])
             replace(lake, other, stream.spec.how(other).key, (), missing.to_batches(), fenced)
-    batch = as_read(lake, query, str(uuid.uuid4()))
     for table, rows in computed.tables.items():
         with duckdb.connect(":memory:") as database:
             key = stream.spec.how(table).key
@@ -104,15 +104,22 @@ def _rows_of(opened: DeltaTable | None, table: Table, columns: Sequence[str]) ->
     return rows
 
 
-def as_read(lake: str, query: str, generation: str) -> MicroBatch:
-    """Return the batch that a query would have made, had it read all that its sources have: its first one."""
-    sources = STREAMS[query].spec.sources
-    ids = {table: str(DeltaTable(table_path(lake, table)).metadata().id) for table in sources}
-    newest = {table: deltalog.newest_version(lake, table) for table in sources}
-    end = [checkpoint.after(ids[table], newest[table]) for table in sources]
+def opened(lake: str, query: str) -> dict[Table, DeltaTable]:
+    """Open what a query reads, in the order in which it reads it."""
+    return {table: DeltaTable(table_path(lake, table)) for table in STREAMS[query].spec.sources}
+
+
+def as_read(lake: str, query: str, generation: str, sources: Mapping[Table, DeltaTable]) -> MicroBatch:
+    """Return the batch that a query would have made, had it read all of its sources as they were opened: its first one.
+
+    Nothing newer is asked of their logs: whoever writes them may be at work, and what they have had since is unread.
+    """
+    ids = {table: str(found.metadata().id) for table, found in sources.items()}
+    versions = {table: found.version() for table, found in sources.items()}
+    end = [checkpoint.after(ids[table], versions[table]) for table in sources]
     batch = MicroBatch(query, generation, FIRST, cut=OffsetRange(end, end)._asdict())
-    read = {table: deltalog.position(lake, table, ids[table], newest[table]) for table in sources}
-    batch.extra |= {deltalog.READ: deltalog.as_note(read)} | {table.label: newest[table] for table in sources}
+    read = {table: deltalog.position(lake, table, ids[table], versions[table]) for table in sources}
+    batch.extra |= {deltalog.READ: deltalog.as_note(read)} | {table.label: at for table, at in versions.items()}
     return batch
 
 

@@ -71,7 +71,7 @@ def finish(settings: Settings, fencing_epoch: FencingEpoch, failpoint: Callable[
     rebuilt = topology.rebuilt()
     for spec in rebuilt:
         query = spec.name
-        batch = current_rows.as_read(lake, query, correction.generations[query])
+        batch = current_rows.as_read(lake, query, correction.generations[query], current_rows.opened(lake, query))
         for table in spec.telling:
             note = json.loads(batch.metadata())
             if table.label in correction.counted:
