@@ -9,10 +9,12 @@ from customer_activity.errors import (
     ActivityError,
     BadShareExceeded,
     ChangeFeedLost,
+    Corrected,
     KafkaRefused,
     LeaseLost,
     TransientError,
 )
+from customer_activity.lake import feeds
 from customer_activity.settings import Settings
 from support.streams import Query
 
@@ -49,6 +51,24 @@ NAMED = "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizatio
             ChangeFeedLost,
             "`activity recover summaries --reason …` builds its table again from silver.purchases",
             id="a log was shortened while the stream was off",
+        ),
+        pytest.param(
+            ChangeFeedLost("silver.purchases: version 3 is gone from the log", remedy=feeds.LOST),
+            ChangeFeedLost,
+            "`activity recover summaries --reason …` builds its table again from silver.purchases",
+            id="who reads the feed of a stream has found a gap in it",
+        ),
+        pytest.param(
+            Corrected("silver.purchases: version 3 is a correction", remedy="rebuild"),
+            Corrected,
+            "`activity recover summaries --reason …` builds its table again from silver.purchases",
+            id="rows were retracted while the stream was off",
+        ),
+        pytest.param(
+            ChangeFeedLost("bronze.customer_profiles: version 3 is gone from the log", remedy=feeds.LOST),
+            ChangeFeedLost,
+            feeds.LOST,
+            id="what a stream knows of the past is gone, which no table of its own brings back",
         ),
         pytest.param(NO_RIGHT, KafkaRefused, NAMED, id="Kafka lacks a right for it"),
         pytest.param(NO_USER, KafkaRefused, "does not let this client sign in", id="Kafka does not know it any more"),

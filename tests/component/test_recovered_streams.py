@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -14,10 +15,13 @@ from deltalake import DeltaTable
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
+from customer_activity.engine import failures
 from customer_activity.engine.derived import Computed, Derived, Joined
+from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import delta
-from customer_activity.operations import current_rows, recomputing
+from customer_activity.operations import current_rows, recomputing, recovery
 from customer_activity.settings import Settings
+from support import tables
 from support.pipeline import Pipeline
 from support.proof import proofs
 from support.quick_pipeline import QuickPipeline
@@ -85,3 +89,62 @@ def test_what_comes_while_a_table_is_computed_is_read_afterwards(
     windowed.restart()
     follow(windowed)
     assert_proven(windowed)
+
+
+def shorten_log(lake: str, table: Table) -> None:
+    """Leave nothing of a log but its newest version."""
+    opened = tables.opened(lake, table)
+    opened.create_checkpoint()
+    for version in range(opened.version()):
+        tables.entry(lake, table, version).unlink()
+
+
+def remove_replaced_files(lake: str, table: Table) -> None:
+    """Compact a table and remove what that has replaced, with the whole log still there: what a quiet lake does."""
+    opened = tables.opened(lake, table)
+    assert opened.optimize.compact()["numFilesRemoved"]
+    assert opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+@pytest.mark.parametrize("stream", ["event_time", "daily"])
+@pytest.mark.parametrize("lose", [shorten_log, remove_replaced_files])
+def test_a_stream_that_was_off_for_too_long_names_what_recovers_it(
+    windowed: Pipeline, stream: str, lose: Callable[[str, Table], None]
+) -> None:
+    settings = windowed.settings
+    records = world(37)
+    land(windowed, records[:60], batches=3)
+    follow(windowed)
+    others = [name for name in CHAIN if name != stream]
+    for at in range(60, 120, 20):
+        land(windowed, records[at : at + 20])
+        for other in others:
+            windowed.hop(other)
+    (source,) = topology.spec(stream).sources
+    lose(settings.lake, source)
+    windowed.restart()
+    with pytest.raises(ChangeFeedLost) as died:
+        windowed.hop(stream)
+    told = failures.explain(stream, RuntimeError("a batch failed"), died.value, settings, lambda: 1)
+    assert type(told) is ChangeFeedLost
+    assert told.remedy.startswith(f"`activity recover {stream} --reason …` builds its table again from {source.label}")
+
+    made = recovery.recover(settings.lake, stream, "it was off").made_anew
+
+    assert made in topology.spec(stream).tables
+    windowed.restart()
+    follow(windowed)
+    assert_proven(windowed)
+
+
+def test_a_source_that_lacks_rows_of_its_own_recovers_nothing(windowed: Pipeline) -> None:
+    land(windowed, world(41), batches=3)
+    follow(windowed)
+    lake = windowed.settings.lake
+    (stamped,) = topology.spec("daily").sources
+    for uri in tables.opened(lake, stamped).file_uris():
+        Path(uri.removeprefix("file://")).unlink()
+    counted = windowed.rows(Table.DAILY)
+    with pytest.raises(ChangeFeedLost, match=rf"{stamped.label}: files of version [\s\S]*restore it from a backup"):
+        recomputing.recompute(windowed.settings, "daily", "to see")
+    assert windowed.rows(Table.DAILY) == counted

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from customer_activity import topology, unforeseen
 from customer_activity.engine import loss
 from customer_activity.engine.logs import log
-from customer_activity.errors import ActivityError, ChangeFeedLost, DiskFull, LeaseLost, OffsetsLost, TransientError
+from customer_activity.errors import (
+    ActivityError,
+    ChangeFeedLost,
+    Corrected,
+    DiskFull,
+    LeaseLost,
+    OffsetsLost,
+    TransientError,
+)
 from customer_activity.kafka import faults
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import is_full
@@ -47,7 +55,7 @@ def explain(
         fencing_epoch: raises LeaseLost when the query is another driver's by now.
     """
     if isinstance(cause, ActivityError) and not isinstance(cause, OffsetsLost):
-        return cause
+        return _of_source(query, cause)
     text = str(cause or error)
     if LOG_NOTED in text:
         return planned_by_another(query, fencing_epoch)
@@ -62,6 +70,19 @@ def explain(
         f"{query} stopped: {unforeseen.kind(cause or error)}",
         remedy="start again: it resumes where it stopped; the driver's log has the stack trace",
     )
+
+
+def _of_source(query: str, fault: ActivityError) -> ActivityError:
+    """Say of a feed that does not go on what its reader can do about it: who reads the feed does not know for whom."""
+    spec = topology.spec(query)
+    is_of_source = any(fault.what.startswith(f"{table.label}:") for table in spec.sources)  # and not of what it knows
+    if spec.is_publisher or spec not in topology.following() or not is_of_source:
+        return fault
+    if isinstance(fault, Corrected):
+        return Corrected(fault.what, remedy=_builds_again(query))
+    if isinstance(fault, ChangeFeedLost):
+        return ChangeFeedLost(fault.what, remedy=_without_feed(query))
+    return fault
 
 
 def of_feed(query: str, text: str) -> ActivityError | None:
@@ -85,12 +106,13 @@ def _without_feed(query: str) -> str:
     if spec.is_publisher:
         return f"find out what removed them; `activity resync {query} --reason …` sends what differs"
     if spec in topology.following():
-        sources = " and ".join(table.label for table in spec.sources)
-        return (
-            f"`activity recover {query} --reason …` builds its table again from {sources}; they are not kept for a "
-            "stream that is off"
-        )
+        return f"{_builds_again(query)}; they are not kept for a stream that is off"
     return f"find out what removed them; {PUT_BACK}"
+
+
+def _builds_again(query: str) -> str:
+    sources = " and ".join(table.label for table in topology.spec(query).sources)
+    return f"`activity recover {query} --reason …` builds its table again from {sources}"
 
 
 def of_kafka(query: str, cause: BaseException | None, text: str, settings: Settings) -> ActivityError | None:

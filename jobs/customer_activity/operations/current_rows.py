@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -20,7 +20,8 @@ from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.derived import Computed, Derived, Joined
-from customer_activity.lake import deltalog
+from customer_activity.errors import ChangeFeedLost
+from customer_activity.lake import deltalog, feeds
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lake.named_operations import Operation
 from customer_activity.lake.replacing import replace
@@ -94,14 +95,20 @@ def computed_at(stream: Derived | Joined, sources: Mapping[Table, DeltaTable | N
     return Computed({stream.target: rows}, stream.note(rows))
 
 
-def _rows_of(opened: DeltaTable | None, table: Table, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
-    """Return a table's rows, be it of a release before."""
+def _rows_of(opened: DeltaTable | None, table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield a table's rows, be it of a release before.
+
+    Raises:
+        ChangeFeedLost: it lacks files of its own.
+    """
     if opened is None:
-        return ()
-    rows: Iterable[pa.RecordBatch] = opened.to_pyarrow_dataset(schema=arrow_schema(table)).to_batches(
-        columns=list(columns)
-    )
-    return rows
+        return
+    try:
+        yield from opened.to_pyarrow_dataset(schema=arrow_schema(table)).to_batches(columns=list(columns))
+    except FileNotFoundError as error:
+        raise ChangeFeedLost(
+            f"{table.label}: files of version {opened.version()} are gone, of which its rows are", remedy=feeds.LOST
+        ) from error
 
 
 def opened(lake: str, query: str) -> dict[Table, DeltaTable]:

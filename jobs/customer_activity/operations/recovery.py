@@ -16,7 +16,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path
 from customer_activity.checkpoints import agreement, checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.errors import ChangeFeedLost, CheckpointMismatch, Corrected, ForeignCommit
+from customer_activity.errors import ChangeFeedLost, CheckpointMismatch, ForeignCommit
 from customer_activity.lake import audit, delta, deltalog, feeds, history
 from customer_activity.lease import lease
 from customer_activity.operations import current_rows
@@ -128,23 +128,26 @@ def _recover(lake: str, query: str, reason: str, fencing_epoch: Callable[[str], 
     return done
 
 
-def _is_corrected(lake: str, table: Table, since: int) -> bool:
-    """Whether rows of a table have been retracted since a version."""
+def _goes_on(lake: str, table: Table, since: int) -> bool:
+    """Whether all that a table got since a version can be read, and nothing of what it had before was retracted."""
     try:
-        feeds.read(lake, {table: []}, {table: (since, deltalog.newest_version(lake, table))})
-    except Corrected:
-        return True
-    except (ChangeFeedLost, ForeignCommit):  # the query says so when it is started
+        feed = feeds.read(lake, {table: []}, {table: (since, deltalog.newest_version(lake, table))})
+    except ChangeFeedLost:  # or Corrected
         return False
-    return False
+    except ForeignCommit:  # the query says so when it is started
+        return True
+    return not feed.is_gone(table)
 
 
 def _reaches(lake: str, query: str, written: Written) -> bool:
-    """Whether what a query reads is what it has read, and its log has all that came after its newest batch's begin."""
+    """Whether what a query reads is what it has read, and all that came after its newest batch's begin is still there.
+
+    The log tells less than the files: on a quiet lake it reaches back for long, and what compaction replaced is gone.
+    """
     noted = deltalog.noted(history.latest_metadata(lake, written.table, query))
     if not all(agreement.reaches(lake, table, position) for table, position in noted.items()):
         return False
-    if any(_is_corrected(lake, table, position.version) for table, position in noted.items()):
+    if not all(_goes_on(lake, table, position.version) for table, position in noted.items()):
         return False
     begin = None if written.cut is None else written.cut.begin
     if begin is None:
