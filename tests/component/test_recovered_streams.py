@@ -5,6 +5,7 @@ What is held against the tables afterwards are the queries that the streams decl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -13,13 +14,15 @@ import pytest
 from deltalake import DeltaTable
 
 from customer_activity import topology
-from customer_activity.catalog import Table
+from customer_activity.catalog import REPLAY, Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import failures
 from customer_activity.engine.derived import Computed, Derived, Joined
-from customer_activity.errors import ChangeFeedLost
+from customer_activity.errors import ChangeFeedLost, Corrected, ForeignCommit
 from customer_activity.lake import delta
+from customer_activity.lake.named_operations import Operation
 from customer_activity.operations import current_rows, recomputing, recovery
+from customer_activity.rebuild.repair import apply_in
 from customer_activity.settings import Settings
 from support import tables
 from support.pipeline import Pipeline
@@ -148,3 +151,61 @@ def test_a_source_that_lacks_rows_of_its_own_recovers_nothing(windowed: Pipeline
     with pytest.raises(ChangeFeedLost, match=rf"{stamped.label}: files of version [\s\S]*restore it from a backup"):
         recomputing.recompute(windowed.settings, "daily", "to see")
     assert windowed.rows(Table.DAILY) == counted
+
+
+def correct_without_readers(pipeline: Pipeline) -> None:
+    """Correct silver, and what is computed from it, while no stream of windows is on."""
+    (row,) = (row for row in pipeline.rows(Table.PURCHASES) if row["purchase_id"] == "P-119")
+    tables.append(pipeline.settings.lake, Table.PURCHASES, row | {"purchase_id": "P-X"}, query=REPLAY)
+    follow(pipeline)
+    topology.switch_on(["event_time"])
+    assert apply_in(pipeline.spark, pipeline.settings, read=lambda *_: {}).correction is not None
+    topology.switch_on(CHAIN[1:])
+
+
+def unnamed(lake: str, table: Table) -> None:
+    """Have a table's newest commit say no more than those of a release before did."""
+    entry = tables.entry(lake, table, tables.newest(lake, table))
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
+        note = json.loads(info["userMetadata"])
+        note.pop("operation", None)
+        info["userMetadata"] = json.dumps(note)
+    entry.write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.parametrize("is_of_before", [False, True], ids=["this release", "the release before"])
+def test_a_stream_that_was_off_while_its_source_was_recomputed_is_recovered(
+    windowed: Pipeline, is_of_before: bool
+) -> None:
+    settings = windowed.settings
+    land(windowed, world(17), batches=6)
+    follow(windowed)
+    correct_without_readers(windowed)
+    said = tables.opened(settings.lake, Table.TIMED_PURCHASES).history(1)[0]
+    assert json.loads(said["userMetadata"])["operation"] == Operation.CORRECTION
+    if is_of_before:
+        unnamed(settings.lake, Table.TIMED_PURCHASES)
+    windowed.restart()
+    for stream in CHAIN[1:]:
+        with pytest.raises(Corrected) as died:
+            windowed.hop(stream)
+        told = failures.explain(stream, RuntimeError("a batch failed"), died.value, settings, lambda: 1)
+        assert told.remedy.startswith(f"`activity recover {stream} --reason …`")
+        assert recovery.recover(settings.lake, stream, "it was off").made_anew
+    windowed.restart()
+    follow(windowed)
+    assert_proven(windowed)
+
+
+def test_rows_that_somebody_else_took_away_are_foreign_to_a_stream_and_nothing_is_made_of_the_rest(
+    windowed: Pipeline,
+) -> None:
+    land(windowed, world(17), batches=6)
+    follow(windowed)
+    lake = windowed.settings.lake
+    tables.opened(lake, Table.TIMED_PURCHASES).delete("purchase_id = 'P-7'")
+    windowed.restart()
+    with pytest.raises(ForeignCommit):
+        windowed.hop("daily")
+    assert recovery.recover(lake, "daily", "to see").made_anew is None

@@ -79,7 +79,7 @@ def _of_source(query: str, fault: ActivityError) -> ActivityError:
     if spec.is_publisher or spec not in topology.following() or not is_of_source:
         return fault
     if isinstance(fault, Corrected):
-        return Corrected(fault.what, remedy=_builds_again(query))
+        return Corrected(fault.what, remedy=f"{_builds_again(query)}; or {fault.remedy}")
     if isinstance(fault, ChangeFeedLost):
         return ChangeFeedLost(fault.what, remedy=_without_feed(query))
     return fault

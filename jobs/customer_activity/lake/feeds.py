@@ -210,9 +210,10 @@ def _added(
             )
         commit = named_operations.classify(found.actions)
         commits[version] = Told(found.commit, commit.note.get("landing"))
-        if commit.kind is Kind.FOREIGN:
+        is_recomputed = commit.kind is Kind.FOREIGN and named_operations.is_recomputed(table, commit, found.actions)
+        if commit.kind is Kind.FOREIGN and not is_recomputed:
             refused = refused or foreign(table, version, commit.described_by)
-        elif commit.operation is Operation.CORRECTION:
+        elif commit.operation is Operation.CORRECTION or is_recomputed:
             coming, going = (_kept(version, commit.note.get(what)) for what in ("added", "retracted"))
             if refused is not None or coming is None or going is None or (going.rows and not even_retracted):
                 raise Corrected(

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -84,7 +84,7 @@ def classify(actions: Sequence[Mapping[str, Any]]) -> Commit:
     query = note.get("query") if isinstance(note.get("query"), str) else ""
     is_ours = query in NOT_STREAMS or query in topology.names()
     operation = _operation(note)
-    if operation is not None and _is_fenced(actions):
+    if operation is not None and _is_fenced(actions, topology.names()):
         kind = Kind.OPERATION
     elif not adds and not takes_away:
         # What tells of a batch without rows is its writer's; metadata, compaction and empty entries add no rows.
@@ -94,6 +94,15 @@ def classify(actions: Sequence[Mapping[str, Any]]) -> Commit:
     else:
         kind = Kind.FOREIGN
     return Commit(kind, operation if kind is Kind.OPERATION else None, str(query), adds, note, _described(info))
+
+
+def is_recomputed(table: Table, commit: Commit, actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a table's own stream replaced rows of it: a correction, which releases before did not always name so.
+
+    They left the name out where the streams were off that read the table. The stream's lease is in such a commit.
+    """
+    own = topology.writers(table)
+    return commit.query in own and _is_fenced(actions, own)
 
 
 def _has_new_rows(file: Mapping[str, Any]) -> bool:
@@ -106,9 +115,9 @@ def _operation(note: Mapping[str, Any]) -> Operation | None:
     return Operation(name) if isinstance(name, str) and name in set(Operation) else None
 
 
-def _is_fenced(actions: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a commit carries an epoch of a lease."""
-    fences = {lease_id(query) for query in topology.names()}
+def _is_fenced(actions: Sequence[Mapping[str, Any]], streams: Iterable[str]) -> bool:
+    """Whether a commit carries an epoch of the lease of some stream."""
+    fences = {lease_id(stream) for stream in streams}
     return any((action.get("txn") or {}).get("appId") in fences for action in actions)
 
 

@@ -74,8 +74,11 @@ def make(lake: str, query: str, epoch: int, note: dict[str, object] | None = Non
 
 
 def _named(table: Table) -> dict[str, str]:
-    """Name the operation where another table is made of this one: its stream cannot go on from rows that are gone."""
-    is_read = any(edge.read is table for edge in topology.edges())
+    """Name the operation where another table is made of this one: its stream cannot go on from rows that are gone.
+
+    A stream that is off now has read some of them, perhaps, and is to know of it when it is on again.
+    """
+    is_read = any(edge.read is table for spec in (*topology.specs(), *topology.off()) for edge in spec.edges)
     return {"operation": Operation.CORRECTION.value} if is_read else {}
 
 
