@@ -39,22 +39,12 @@ PURCHASES, PROFILES = "purchase-events", "customer-profile-state"
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
 
 
-def date(lake: str, table: Table, at: int) -> None:
-    """Have the newest commit to a table be of a moment."""
-    entry = tables.entry(lake, table, tables.newest(lake, table))
-    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
-    for action in actions:
-        if "commitInfo" in action:
-            action["commitInfo"]["timestamp"] = at
-    entry.write_text("\n".join(json.dumps(action) for action in actions), encoding="utf-8")
-
-
 @pytest.fixture
 def reported(lake: str, settings: Settings) -> Settings:
     """Return a lake with an hour of landings, one every ten minutes, merges into gold, and two quality runs."""
     for table in Table:
         if DeltaTable.is_deltatable(table_path(lake, table)):
-            date(lake, table, BEGIN - 60 * MINUTE)
+            tables.date(lake, table, BEGIN - 60 * MINUTE)
     for number in range(7):
         at = BEGIN + 10 * number * MINUTE
         note = {
@@ -66,7 +56,7 @@ def reported(lake: str, settings: Settings) -> Settings:
         early = {**note, "counts": {PURCHASES: {"read": 600}}}  # what the first commit of a batch knows
         for table, told in ((Table.PURCHASE_EVENTS, early), (Table.PROFILE_EVENTS, note)):
             tables.append(lake, table, {"offset": number}, query=Query.BRONZE, **told)
-            date(lake, table, at)
+            tables.date(lake, table, at)
         merge(lake, number, at, behind=1_000 + 500 * number)
     for number, matched in enumerate((0.5, 0.75)):
         keep(lake, BEGIN + number * 30 * MINUTE, f"run-{number}", matched, is_bad=bool(number))
@@ -82,7 +72,7 @@ def merge(lake: str, number: int, at: int, *, behind: int) -> None:
     }
     source = pa.Table.from_pylist([row], arrow_schema(Table.ACTIVITY))
     merging.merge(source, lake, Table.ACTIVITY, MicroBatch(Query.ACTIVITY, "g", number), key=["customer_id"])
-    date(lake, Table.ACTIVITY, at)
+    tables.date(lake, Table.ACTIVITY, at)
 
 
 def keep(lake: str, at: int, run: str, matched: float, *, is_bad: bool) -> None:
@@ -125,7 +115,7 @@ def test_a_correction_is_no_merge_that_came_late(reported: Settings) -> None:
             mode="append",
             commit_properties=fence.properties(Table.ACTIVITY),
         )
-    date(reported.lake, Table.ACTIVITY, BEGIN + 65 * MINUTE)
+    tables.date(reported.lake, Table.ACTIVITY, BEGIN + 65 * MINUTE)
     assert [
         (each.name, [point.value for point in each.points]) for each in figures.collect(reported, 24).freshness
     ] == [(each.name, [point.value for point in each.points]) for each in before]

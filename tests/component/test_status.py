@@ -42,14 +42,8 @@ def kafka(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Topi
     return there
 
 
-def commit_at(settings: Settings, table: Table, version: int, moment: datetime) -> None:
-    """Make a version's log entry one of that time."""
-    entry = tables.entry(settings.lake, table, version)
-    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
-    for action in actions:
-        if "commitInfo" in action:
-            action["commitInfo"]["timestamp"] = round(moment.timestamp() * 1000)
-    entry.write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+def millis(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 def told(moment: datetime) -> str:
@@ -100,8 +94,8 @@ class TestStatus:
         landed = write_times(settings, Table.PURCHASE_EVENTS, 0)
         write_times(settings, Table.PURCHASE_EVENTS, 1)
         write_times(settings, Table.PURCHASE_EVENTS, 2)
-        commit_at(settings, Table.PURCHASE_EVENTS, 1, NOON + timedelta(seconds=1))
-        commit_at(settings, Table.PURCHASE_EVENTS, 2, NOON + timedelta(seconds=2))
+        tables.date(settings.lake, Table.PURCHASE_EVENTS, millis(NOON + timedelta(seconds=1)), 1)
+        tables.date(settings.lake, Table.PURCHASE_EVENTS, millis(NOON + timedelta(seconds=2)), 2)
         profiles = write_times(settings, Table.PROFILE_EVENTS, 0)
         write_batch(settings, Query.SILVER, 0, delta_offset(landed, 1), delta_offset(profiles, 1))
 
@@ -172,7 +166,7 @@ class TestStatus:
     ) -> None:
         catch_up(settings, kafka)
         write_times(settings, Table.PURCHASE_EVENTS, 40 + ahead)
-        commit_at(settings, Table.PURCHASE_EVENTS, 1, NOON + timedelta(seconds=60))
+        tables.date(settings.lake, Table.PURCHASE_EVENTS, millis(NOON + timedelta(seconds=60)), 1)
         silver = of(status.report(settings), Query.SILVER)
         assert silver.waiting_since == told(NOON + timedelta(seconds=kept))
         assert silver.unread_since == told(NOON + timedelta(seconds=60))
@@ -190,7 +184,7 @@ class TestStatus:
             ),
         )
         DeltaTable(table_path(settings.lake, Table.PURCHASES)).optimize.compact()
-        commit_at(settings, Table.PURCHASES, 2, NOON + timedelta(seconds=80))
+        tables.date(settings.lake, Table.PURCHASES, millis(NOON + timedelta(seconds=80)), 2)
         assert of(status.report(settings), Query.GOLD).waiting_since == told(NOON + timedelta(seconds=80))
 
     @pytest.mark.parametrize(
