@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -25,9 +26,11 @@ from customer_activity.operations import current_rows, recomputing, recovery
 from customer_activity.rebuild.repair import apply_in
 from customer_activity.settings import Settings
 from support import tables
+from support.corrections import correct
 from support.pipeline import Pipeline
 from support.proof import proofs
 from support.quick_pipeline import QuickPipeline
+from support.records import Record
 from support.windowed import CHAIN, TABLES, follow, land, world
 from support.without_jvm import NoSpark
 
@@ -209,3 +212,57 @@ def test_rows_that_somebody_else_took_away_are_foreign_to_a_stream_and_nothing_i
     with pytest.raises(ForeignCommit):
         windowed.hop("daily")
     assert recovery.recover(lake, "daily", "to see").made_anew is None
+
+
+def withhold(pipeline: Pipeline, record: Record) -> dict[str, Any]:
+    """Have a purchase land that silver leaves out, as by a wrong rule; return the row that it should have had."""
+    lake = pipeline.settings.lake
+    land(pipeline, [record])
+    entry = tables.entry(lake, Table.PURCHASES, tables.newest(lake, Table.PURCHASES))
+    (row,) = (row for row in pipeline.rows(Table.PURCHASES) if row["purchase_id"] == record.fields()["purchaseId"])
+    entry.write_text("\n".join(line for line in entry.read_text().splitlines() if not line.startswith('{"add"')))
+    pipeline.spark.forget_logs()  # type: ignore[attr-defined]
+    return row
+
+
+@pytest.mark.parametrize("withheld", [[1], [40], [79, 30], [1, 100]], ids=str)
+def test_a_correction_that_only_adds_purchases_is_stamped_in_their_order(
+    windowed: Pipeline, withheld: list[int]
+) -> None:
+    """Event time was off meanwhile. Landings that it has come to cannot be followed once more; others can."""
+    settings = windowed.settings
+    records = world(43)
+    missing = []
+    for at in range(0, 80, 10):
+        missing += [withhold(windowed, records[number]) for number in withheld if at <= number < at + 10]
+        land(windowed, [record for number, record in enumerate(records[at : at + 10], at) if number not in withheld])
+    follow(windowed)
+    for number in withheld:
+        missing += [withhold(windowed, records[number])] if number >= 80 else []
+    land(windowed, [record for number, record in enumerate(records[80:], 80) if number not in withheld], batches=2)
+    correct(settings.lake, Table.PURCHASES, ("purchase_id",), [], missing)
+    windowed.restart()
+
+    with pytest.raises(Corrected) as died:
+        windowed.hop("event_time")
+
+    told = failures.explain("event_time", RuntimeError("a batch failed"), died.value, settings, lambda: 1)
+    assert told.remedy.startswith("`activity recover event_time --reason …`")
+    assert recovery.recover(settings.lake, "event_time", "it was off").made_anew is Table.TIMED_PURCHASES
+    for stream in CHAIN[1:]:
+        recovery.recover(settings.lake, stream, "what it follows was recomputed")
+    windowed.restart()
+    follow(windowed)
+    assert_proven(windowed)
+
+
+def test_a_correction_that_adds_purchases_which_event_time_has_not_come_to_is_followed(windowed: Pipeline) -> None:
+    records = world(43)
+    land(windowed, records[:60], batches=4)
+    follow(windowed)
+    missing = withhold(windowed, records[60])
+    land(windowed, records[61:], batches=3)
+    correct(windowed.settings.lake, Table.PURCHASES, ("purchase_id",), [], [missing])
+    windowed.restart()
+    follow(windowed)
+    assert_proven(windowed)

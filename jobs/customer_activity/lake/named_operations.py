@@ -12,7 +12,8 @@ reader does when it meets one:
     verify, quality, rebuild  take the table as it is     as it is       as it is
 
 - correction: rows are replaced by what they should have been, in all tables of silver and gold by one run, which also
-  writes the checkpoints of those who read them (`rebuild/repair.py`). Where it only adds rows, they are appended ones.
+  writes the checkpoints of those who read them (`rebuild/repair.py`). Where it only adds rows, they are appended
+  ones; a stream that was off, and goes by the order of landings, refuses those of landings that it has come to.
 - erasure: rows of a person are removed or blanked in every layer by one run, so no layer has anything to follow.
 - archiving: old rows are moved to another place; what was computed from them stays.
 

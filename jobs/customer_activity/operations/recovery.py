@@ -129,14 +129,17 @@ def _recover(lake: str, query: str, reason: str, fencing_epoch: Callable[[str], 
 
 
 def _goes_on(lake: str, table: Table, since: int) -> bool:
-    """Whether all that a table got since a version can be read, and nothing of what it had before was retracted."""
+    """Whether all that a table got since a version can be read, and comes after what it had before.
+
+    A correction may retract of that, and what it adds may belong before it.
+    """
     try:
         feed = feeds.read(lake, {table: []}, {table: (since, deltalog.newest_version(lake, table))})
     except ChangeFeedLost:  # or Corrected
         return False
     except ForeignCommit:  # the query says so when it is started
         return True
-    return not feed.is_gone(table)
+    return not feed.corrections and not feed.is_gone(table)
 
 
 def _reaches(lake: str, query: str, written: Written) -> bool:

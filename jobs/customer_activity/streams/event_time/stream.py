@@ -27,6 +27,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import derived
 from customer_activity.engine.changes import ChangeStream, table_of
 from customer_activity.engine.stream import Append, Context, Opened, Steps
+from customer_activity.errors import Corrected
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
@@ -104,15 +105,37 @@ class EventTime:
         return ChangeStream(SPEC, {self.source: COLUMNS}, lambda _: opened.step).open(context)
 
     def step(self, part: Feed, batch: MicroBatch) -> Steps:
-        """Stamp a part's purchases: what was decided is stored before what follows from it."""
+        """Stamp a part's purchases: what was decided is stored before what follows from it.
+
+        Raises:
+            Corrected: a correction has added purchases of landings that are in the clock.
+        """
         with batch.phase("compute"):
-            rows, closings, after = self.stamped(table_of(part, self.source, COLUMNS))
+            purchases = table_of(part, self.source, COLUMNS)
+            if part.corrections:
+                self._require_newer(purchases)
+            rows, closings, after = self.stamped(purchases)
         if moved := self.undecided(closings):
             yield Append(Table.WATERMARKS, _as_rows(moved))
         batch.extra |= {NOTE: after.noted(), IDLE: self.idle}
         batch.rows += rows.num_rows
         yield Append(self.target, rows)
         self.clock = after
+
+    def _require_newer(self, purchases: pa.Table) -> None:
+        """Make sure that the clock has not come to purchases yet: it cannot tell how far their partitions were then.
+
+        Batches have each landing whole, and after those before it. What a correction adds is of any landing.
+        """
+        landings = pc.fill_null(purchases.column("landing"), clock.BEFORE_NUMBERS)
+        oldest = pc.min(landings).as_py()
+        if oldest is None or oldest > self.clock.landing:
+            return
+        raise Corrected(
+            f"{self.source.label}: a correction has added purchases of landing {oldest}, and event time has come to "
+            f"landing {self.clock.landing}",
+            remedy=f"`activity rebuild --stream {SPEC.name}` computes it and what follows from it again",
+        )
 
     def stamped(self, purchases: pa.Table) -> tuple[pa.Table, Iterable[Closing], Clock]:
         """Return purchases with their stamps, the landings that moved the watermark, and the clock after them."""
