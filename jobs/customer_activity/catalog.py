@@ -28,6 +28,7 @@ class Table(StrEnum):
     WEEKLY = "gold/weekly_customer_purchases"
     SESSIONS = "gold/customer_sessions"
     FRAUD_ALERTS = "gold/fraud_alerts"
+    OUTDATED_ALERTS = "ops/outdated_alerts"
     PRODUCTS = "reference/products"
     CATALOGUE_VERSIONS = "ops/catalogue_versions"
     ENRICHED = "silver/enriched_purchases"

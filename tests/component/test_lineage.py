@@ -40,7 +40,7 @@ PARENT, ROOT = f"airflow/dag.task/{uuid.UUID(int=1)}", f"airflow/dag/{uuid.UUID(
 OF_NOTHING = {
     *("key", "value", "headers", "topic", "partition", "offset", "kafka_timestamp", "ingested_at", "landing"),
     *("is_tombstone", "trace_context", "currency", "view_version", "decided_at", "reprocessed_at", "reason"),
-    *("rules", "rules_version"),
+    *("rules", "rules_version", "noted_at"),
 }
 
 

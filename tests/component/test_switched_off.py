@@ -115,6 +115,17 @@ def test_a_lake_that_is_not_there_has_nothing(settings: Settings) -> None:
     assert switched_off.idle(settings) == []
 
 
+def test_of_a_publisher_its_topic_is_told_though_it_keeps_a_table(settings: Settings) -> None:
+    was_on(settings, "publish_alerts")
+    before = [each for each in words(settings) if "publish_alerts" in each]
+    write_batch(settings, "publish_alerts", 0, "-")
+    now = [each for each in words(settings) if "publish_alerts" in each]
+    assert (before, now) == (
+        [],
+        ["publish_alerts is off and no longer updates topic customer-activity-fraud-alerts"],
+    )
+
+
 def test_a_topic_that_is_no_longer_written_is_known_by_its_publishers_checkpoint(settings: Settings) -> None:
     delta.ensure_tables(settings.lake)
     write_batch(settings, "publish_daily", 0, "-")

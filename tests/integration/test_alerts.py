@@ -17,6 +17,7 @@ from customer_activity.contracts import FRAUD_ALERT
 from customer_activity.engine.stream import Resyncable
 from customer_activity.kafka import topics
 from customer_activity.kafka.marker import of_stream
+from customer_activity.operations import recomputing
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.transaction import Publisher
 from customer_activity.streams.registry import STREAMS
@@ -76,6 +77,25 @@ def assert_right(settings: Settings) -> None:
     found = verify(settings, settle_seconds=0, others=others(), published=published(settings))
     assert [check.name for check in found.checks if not check.ok] == []
     assert {Table.FRAUD_ALERTS.label, settings.topics[ALERTS_ROLE]} <= {check.name for check in found.checks}
+
+
+@pytest.mark.nightly
+def test_with_other_limits_and_back_each_alert_is_on_the_topic_once(spark: SparkSession, alerting: Settings) -> None:
+    send(alerting, *world(1))
+    drain(spark, alerting)
+    assert_right(alerting)
+    topic = alerting.topics[ALERTS_ROLE]
+    first = consumed(alerting, topic)
+    higher = alerting.model_copy(update={"alert_window_purchases": 4, "alert_window_amount": 45})
+    for limits in (higher, alerting, higher):
+        recomputing.recompute(limits, "alerts", "a test")
+        drain(spark, limits)
+        found = verify(limits, settle_seconds=0, others=others(), published=published(limits))
+        assert [check for check in found.checks if not check.ok] == []
+    names = [json.loads(value or b"")["alertId"] for _, value in consumed(alerting, topic)]
+    assert len(first) < len(names) == len(set(names))
+    assert len(rows(alerting, Table.FRAUD_ALERTS)) < len(first)
+    assert rows(alerting, Table.OUTDATED_ALERTS)
 
 
 @pytest.mark.nightly

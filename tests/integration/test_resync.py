@@ -56,10 +56,10 @@ def test_a_row_goes_out_when_the_topic_takes_larger_ones(spark: SparkSession, se
     set_topic(settings, settings.view_topic, {"max.message.bytes": "2000000"})
     until(lambda: clients.topic_setting(settings, settings.view_topic, "max.message.bytes") == "2000000", 30)
 
-    assert resync(settings, "the limit was raised") == (1, 0, 1, 0)
+    assert resync(settings, "the limit was raised")[:4] == (1, 0, 1, 0)
 
     assert sorted(key for key, _ in view(settings)) == ["C-1", "C-2"]
-    assert resync(settings, "once more") == (0, 0, 2, 0)
+    assert resync(settings, "once more")[:4] == (0, 0, 2, 0)
     drain(spark, settings)
     assert len(view(settings)) == 2
     assert_verified(settings)

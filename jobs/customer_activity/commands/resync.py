@@ -32,3 +32,7 @@ def resync(
     )
     if done.too_large:
         console.out.print(f"{done.too_large:,} rows are still too large for the topic", highlight=False)
+    if done.outdated:
+        console.out.print(
+            f"{done.outdated:,} records stay that the table no longer has so; they are noted", highlight=False
+        )

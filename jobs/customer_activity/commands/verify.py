@@ -86,7 +86,14 @@ def others() -> list[Declared]:
 def published(settings: Settings) -> list[PublishedTopic]:
     """Return the topics of optional streams that publish tables, with what these say that a topic must have."""
     return [
-        PublishedTopic(settings.topics[write.target.role], spec.sources[0], write.key, write.expected, write.order)
+        PublishedTopic(
+            settings.topics[write.target.role],
+            spec.sources[0],
+            write.key,
+            write.expected,
+            write.order,
+            write.outdated,
+        )
         for spec in topology.publishers()
         for write in spec.writes
         if isinstance(write.target, topology.Topic) and write.expected

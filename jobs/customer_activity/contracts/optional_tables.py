@@ -118,6 +118,10 @@ OPTIONAL_TABLES: dict[Table, Declaration] = {
     Table.FRAUD_ALERTS: Declaration(
         pa.schema([*columns_of(FRAUD_ALERT), *POSITION]), ("occurred_at", "kafka_timestamp")
     ),
+    # One row an alert that was told and is in gold.fraud_alerts no longer, or otherwise: as it was told.
+    Table.OUTDATED_ALERTS: Declaration(
+        pa.schema([*columns_of(FRAUD_ALERT), *columns(noted_at=UTC_MICROS)]), ("occurred_at",), LOOKED_BACK_IN
+    ),
     # One row a product and version of the catalogue that changed it; `is_gone`: from that version on it is not in it.
     Table.PRODUCTS: Declaration(
         pa.schema(

@@ -6,7 +6,10 @@ exact. The record's key is the key column's text, or a JSON array of such texts 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -34,6 +37,16 @@ def values(rows: pa.Table) -> Iterator[bytes]:
         yield from map(_encode, part.to_pylist())
 
 
+def row(value: bytes, schema: pa.Schema) -> pa.Table | None:
+    """Return the row that a record was made of, the way back from `values`; None where it was made of none."""
+    try:
+        found = json.loads(value, parse_float=Decimal)
+        made = pa.table([_column(found[field_name(column)], column.type) for column in schema], schema=schema)
+        return made if next(values(made)) == value else None
+    except (ValueError, KeyError, TypeError, pa.ArrowException):
+        return None
+
+
 def keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes]:
     """Yield each row's key."""
     columns = [_plain(rows.column(name)).cast(pa.string()).to_pylist() for name in key]
@@ -41,6 +54,13 @@ def keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes]:
         yield from (text.encode() for text in columns[0])
     else:
         yield from (msgspec.json.encode(texts) for texts in zip(*columns, strict=True))
+
+
+def _column(value: Any, kind: pa.DataType) -> pa.Array:
+    """Return a field's value as its column."""
+    if not pa.types.is_timestamp(kind):
+        return pa.array([value], kind)
+    return pc.multiply(pa.array([value], pa.int64()), 1000).cast(UTC_MICROS).cast(kind)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -187,12 +187,14 @@ class Resynced(NamedTuple):
         deletes: keys that the topic had and gold has not.
         unchanged: rows that were right.
         too_large: rows that the topic still does not take.
+        outdated: records that stay as they were sent, and are noted, because the table no longer has them so.
     """
 
     rows: int
     deletes: int
     unchanged: int
     too_large: int
+    outdated: int = 0
 
 
 @runtime_checkable

@@ -83,12 +83,13 @@ def left(settings: Settings) -> list[Left]:
         OSError: the lake's storage does not answer.
     """
     lake, written, off = settings.lake, topology.tables(), topology.off()
-    own = {each.name: [table for table in each.tables if table not in written] for each in off}
+    # What a publisher keeps in a table is beside its topics, and is there before anything is on them.
+    own = {each.name: [table for table in each.tables if table not in written] for each in off if not each.is_publisher}
     there = _there(lake, {table.value.partition("/")[0] for ours in own.values() for table in ours})
     ran = _names(checkpoint_path(lake, "any").rpartition("/")[0])
     found = []
     for each in off:
-        existing = [table for table in own[each.name] if table.value in there and _is_table(lake, table)]
+        existing = [table for table in own.get(each.name, ()) if table.value in there and _is_table(lake, table)]
         if existing:
             times = filter(None, (_written_at(lake, table) for table in existing))
             found.append(Left(each, tuple(table.label for table in existing), max(times, default=None)))

@@ -74,6 +74,8 @@ class Writes(NamedTuple):
         expected: what the table must hold, as a query over the purchases and profiles that `activity verify` recomputes
             from Kafka; see `verification/declared.py`. Empty where the verifier knows it by itself. Of a topic that
             publishes a table, which of its rows are there, as a query over `stored`.
+        outdated: of a topic whose records stand by themselves, the table of those that were sent and that the published
+            table no longer has so.
         made: what its columns are made of; one that is not listed is the sources' of the same name, as it is.
     """
 
@@ -86,6 +88,7 @@ class Writes(NamedTuple):
     with_every_batch: bool = False
     sources: tuple[Table, ...] = ()
     expected: str = ""
+    outdated: Table | None = None
     made: tuple[Made, ...] = ()
 
 

@@ -18,6 +18,8 @@ and what was decided or set when the tables were computed, which the input does 
     products     the table reference.products, likewise
     activity_changes
                  the table gold.activity_changes, which alone knows versions of rows
+    outdated_alerts
+                 the table ops.outdated_alerts, which alone knows how alerts were told that are otherwise by now
     catalogue_versions, routing_rules
                  the tables of these names, likewise
     definition   one row, by which the table was computed, as its newest commit notes it: of windows and payments
@@ -79,6 +81,7 @@ DECIDED = {
     "catalogue_versions": Table.CATALOGUE_VERSIONS,
     "routing_rules": Table.ROUTING_RULES,
     "activity_changes": Table.ACTIVITY_CHANGES,
+    "outdated_alerts": Table.OUTDATED_ALERTS,
 }
 # What commits note of windows and payments, and of alerts.
 DEFINITION = pa.schema(

@@ -3,6 +3,9 @@
 A stream declares for its topic which rows of its table are there, as a query over `stored`. A record is the row as
 JSON: a field is a column in camelCase, times are milliseconds since 1970, amounts are exact, days are ISO 8601; its key
 is the key column's text, or a JSON array where there are several. Records that expired from a topic are not missed.
+
+Where records stand by themselves, one that was sent stays as it was, whatever becomes of its row: then a stream keeps
+it in a table of outdated ones, and what is there must be, or may still be, on the topic like that.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from deltalake import DeltaTable
 
 from customer_activity.catalog import Table
 from customer_activity.settings import Settings
-from customer_activity.verification import kafka_input
+from customer_activity.verification import kafka_input, lake
 from customer_activity.verification.comparison import Check, Differences, unlike
 from customer_activity.verification.records import RawRecord
 
@@ -37,6 +40,7 @@ class PublishedTopic(NamedTuple):
         key: the columns that are its records' key.
         query: for the rows of the table, as `stored`, that it has.
         order: the columns that tell records of one key apart where each stands by itself; empty where the last counts.
+        outdated: the table of records that stay as they were sent; None where there are none.
     """
 
     topic: str
@@ -44,6 +48,7 @@ class PublishedTopic(NamedTuple):
     key: tuple[str, ...]
     query: str
     order: tuple[str, ...] = ()
+    outdated: Table | None = None
 
 
 @dataclass
@@ -81,26 +86,36 @@ class Seen:
         return _key([(raw.key or b"").decode(errors="replace"), *names])
 
 
-def compare(published: PublishedTopic, table: DeltaTable, seen: Seen, largest: int) -> Check:
+def compare(published: PublishedTopic, tables: lake.Tables, seen: Seen, largest: int) -> Check:
     """Compare a topic's last values with the rows of its table; a row of more bytes than it takes is in quarantine."""
+    outdated = {} if published.outdated is None else dict(rows(published, tables[published.outdated]))
     differences = Differences()
     left = {key: value for key, value in seen.last.items() if value is not None}
     wanted = there = 0
-    for key, row in rows(published, table):
+    for key, present in rows(published, tables[published.table]):
         wanted += 1
+        row = outdated.pop(key, present)
         value = left.pop(key, None)
         if value is not None:
             there += 1
-            found = _parsed(value)
-            if found != row:
-                differences.add(key.decode(), "differs:", unlike(tuple(row), tuple(row.values()), _values(row, found)))
+            _hold(differences, key, row, value)
         elif seen.is_whole and len(key) + len(_text(row)) <= largest - FRAME_BYTES:
             differences.add(key.decode(), "is missing")
+    for key in outdated.keys() & left.keys():
+        wanted, there = wanted + 1, there + 1
+        _hold(differences, key, outdated[key], left.pop(key))
     for key in left:
         differences.add(key.decode(errors="replace"), "is not in the table")
     for key in seen.repeated:
         differences.add(key.decode(errors="replace"), "is there once more")
     return differences.check(published.topic, wanted, there + len(left))
+
+
+def _hold(differences: Differences, key: bytes, row: Mapping[str, Any], value: bytes) -> None:
+    """Hold a record against the row that it must be."""
+    found = _parsed(value)
+    if found != row:
+        differences.add(key.decode(), "differs:", unlike(tuple(row), tuple(row.values()), _values(row, found)))
 
 
 def rows(published: PublishedTopic, table: DeltaTable) -> Iterator[tuple[bytes, dict[str, Any]]]:

@@ -98,6 +98,7 @@ def verify(
     only = ALL.union(named) if only is None else only
     published = [each for each in published if each.topic in only]
     added = dict.fromkeys([*(each.table for each in others), *(each.table for each in published)])
+    added |= dict.fromkeys(each.outdated for each in published if each.outdated)
     wanted = [*sorted(KNOWN), *added]
     others = [each for each in others if each.table not in lake.LANDED_AT]
     tables = lake.open_tables(settings, wanted)  # before a million records are read for nothing
@@ -174,7 +175,7 @@ def _compare_published(
         return Check(published.topic, 0, 0, 0, impossible=why)
     seen.read(settings, published.topic)
     largest = kafka_input.largest_record(settings, published.topic)
-    return compare_published(published, tables[published.table], seen, largest)
+    return compare_published(published, tables, seen, largest)
 
 
 def _follow(settings: Settings, source: TopicInput) -> None:

@@ -1,8 +1,9 @@
 """The contract of a stream that publishes a table to topics of its own, exactly once.
 
 Reads      a table's change feed, after a snapshot of it where nothing is out yet
-Writes     bronze.quarantine (append: rows larger than a topic takes), then Kafka: records with the progress marker, in
-           one transaction a version of the table, or a part of a large one
+Writes     bronze.quarantine (append: rows larger than a topic takes), of records that stand by themselves the outdated
+           ones (append; `outdated.py`), then Kafka: records with the progress marker, in one transaction a version of
+           the table, or a part of a large one
 Grain      what `records` makes of the rows that a version changed
 On restart what the marker covers is out already and is left out
 
@@ -26,7 +27,7 @@ from customer_activity.lake import delta, deltalog
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
-from customer_activity.streams.publish import changed, parts
+from customer_activity.streams.publish import changed, outdated, parts
 from customer_activity.streams.publish.changed import Changed
 from customer_activity.streams.publish.resyncing import resynced
 from customer_activity.streams.publish.too_large import TooLarge, keep, position
@@ -43,7 +44,7 @@ class Published:
 
     Attributes:
         spec: what it is: one table is read, and its topics are written beside the progress topic.
-        key: the columns that tell the table's rows apart.
+        key: the columns that tell the table's rows apart; one where records stand by themselves.
         records: makes records of some of the rows, each with the number of its row among them.
     """
 
@@ -58,9 +59,12 @@ class Published:
         return table
 
     @property
-    def is_log(self) -> bool:
-        """Whether each record stands by itself, and does not take the place of one of the same key."""
-        return any(write.order for write in self.spec.writes)
+    def outdated(self) -> Table | None:
+        """The table of records that stay though the published table no longer has them so.
+
+        None where a record takes the place of the one before it of the same key.
+        """
+        return next((write.outdated for write in self.spec.writes if write.outdated), None)
 
     def outlet(self, settings: Settings) -> Outlet:
         """Return where it publishes."""
@@ -116,6 +120,9 @@ class Published:
             begin = Marker(table_id, after)
         for version in range(begin.version + 1, upto + 1):
             rows = changed.in_version(settings.lake, self.table, self.key, version)
+            if self.outdated is not None:  # before the marker says that the version is through
+                own = outdated.of_version(batch, version, self._commit(settings, table_id, version))
+                yield from outdated.noting(settings.lake, self.outdated, self.key[0], rows, own)
             yield from self._publish([rows], batch, publisher, settings, begin, version)
             begin = Marker(table_id, version)
             batch.progress(f"{self.table.label} up to version {version:,} of {upto:,}")
@@ -142,7 +149,7 @@ class Published:
             with batch.phase("compute"):
                 going: list[Record] = []
                 refused: list[TooLarge] = []
-                for number, record in self.records(rows, settings):
+                for number, record in self._going(rows, settings):
                     key, value, *named = record
                     if value is not None and len(key) + len(value) > publisher.max_bytes:
                         place = position(version, upto - len(rows.is_gone) + number + 1)
@@ -157,6 +164,15 @@ class Published:
             if going or refused or (is_begun and is_last):
                 yield Send(halfway(going, batch), marker)
                 is_begun = True
+
+    def _going(self, rows: Changed, settings: Settings) -> Iterator[tuple[int, Record]]:
+        """Yield the records of some rows, but for those that were sent before and have come again."""
+        found = self.records(rows, settings)
+        if self.outdated is None or not len(rows.is_gone):
+            yield from found
+            return
+        is_sent = outdated.are_kept(settings.lake, self.outdated, self.key[0], rows.rows).to_pylist()
+        yield from ((number, record) for number, record in found if not is_sent[number])
 
     def _commit(self, settings: Settings, table_id: str, version: int) -> str:
         return deltalog.position(settings.lake, self.table, table_id, version).commit

@@ -5,19 +5,27 @@ For a publisher of a table that cannot go on from where it was: its change feed 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+
+from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
+from customer_activity.contracts import published
 from customer_activity.engine import gate
 from customer_activity.engine.stream import Record, Resynced
 from customer_activity.kafka import settled
 from customer_activity.kafka.marker import Marker
 from customer_activity.lake import audit, delta, deltalog
+from customer_activity.lake.named_operations import epochs_of
+from customer_activity.lake.replacing import replace
 from customer_activity.lease import lease
 from customer_activity.settings import Settings
-from customer_activity.streams.publish import changed
+from customer_activity.streams.publish import changed, outdated
 from customer_activity.streams.publish.resync import send
 from customer_activity.streams.publish.transaction import Publisher
 
@@ -39,38 +47,54 @@ def resynced(stream: Published, settings: Settings, reason: str) -> Resynced:
     """
     lake, query = settings.lake, stream.spec.name
     delta.require_tables(lake)
-    with lease.kept_out(lake, [query]):
+    if stream.outdated is not None and not DeltaTable.is_deltatable(table_path(lake, stream.outdated)):
+        delta.create(lake, stream.outdated)  # a driver of this release has not run yet
+    with lease.kept_out(lake, [query]) as held:
         if rules := gate.holding(lake):
             raise gate.held(rules)
         version = deltalog.newest_version(lake, stream.table)
         with Publisher(settings, outlet=stream.outlet(settings)) as publisher:  # nobody else publishes from here on
-            going, unchanged, too_large = compared(stream, settings, publisher, version)
+            if stream.outdated is None:
+                found = compared(stream, settings, publisher, version)
+            else:
+                found = compared_once(stream, stream.outdated, settings, publisher, version)
+                if found.outdated.num_rows:  # before the marker, behind which nobody looks for them
+                    fence = CommitProperties(app_transactions=epochs_of(lake, stream.outdated, held.fencing_epoch))
+                    replace(lake, stream.outdated, stream.key, (), found.outdated.to_batches(), fence)
             commit = deltalog.position(lake, stream.table, "", version).commit
             marker = Marker(delta.table_id(lake, stream.table), version, commit=commit)
-            send(publisher, going, marker)
+            send(publisher, found.going, marker)
         now = datetime.now(UTC)
         aside = checkpoint.set_aside(lake, query, now)
-        deletes = sum(value is None for _, value, *_ in going)
-        done = Resynced(len(going) - deletes, deletes, unchanged, too_large)
+        deletes = sum(value is None for _, value, *_ in found.going)
+        done = Resynced(len(found.going) - deletes, deletes, found.unchanged, found.too_large, found.outdated.num_rows)
         audit.append(lake, now, "resync", query, reason, **done._asdict(), set_aside=aside)
     return done
 
 
-def compared(
-    stream: Published, settings: Settings, publisher: Publisher, version: int
-) -> tuple[list[Record], int, int]:
-    """Return the records to send, and how many are right, and too large, at a version of the table.
+class Compared(NamedTuple):
+    """How topics differ from a version of a table.
 
-    On a topic whose records stand by themselves those that are missing are sent, and none is taken back.
+    Attributes:
+        going: the records to send.
+        unchanged: how many are right.
+        too_large: how many rows the topic does not take.
+        outdated: rows of records that stay though the table no longer has them so, and that are not noted.
     """
-    topics = publisher.outlet.topics
-    on_topic = {topic: {} if stream.is_log else publisher.on_topic(topic) for topic in topics}
-    logged = {(*record, topic) for topic in topics if stream.is_log for record in settled.records(settings, topic)}
+
+    going: list[Record]
+    unchanged: int
+    too_large: int
+    outdated: pa.Table = pa.table({})
+
+
+def compared(stream: Published, settings: Settings, publisher: Publisher, version: int) -> Compared:
+    """Return what differs on topics where the last record of a key counts."""
+    on_topic = {topic: publisher.on_topic(topic) for topic in publisher.outlet.topics}
     going: list[Record] = []
     unchanged = too_large = 0
     for key, value, topic in wanted(stream, settings, publisher, version):
-        known = on_topic[topic].pop(key, None)
-        if known == value or (key, value, topic) in logged:
+        if on_topic[topic].pop(key, None) == value:
             unchanged += 1
         elif value is not None and len(key) + len(value) > publisher.max_bytes:
             too_large += 1
@@ -78,7 +102,51 @@ def compared(
             going.append((key, value, topic))
     for topic, left in on_topic.items():
         going += [(key, None, topic) for key, value in left.items() if value is not None]
-    return going, unchanged, too_large
+    return Compared(going, unchanged, too_large)
+
+
+def compared_once(stream: Published, table: Table, settings: Settings, publisher: Publisher, version: int) -> Compared:
+    """Return what differs on a topic whose records stand by themselves: none is sent twice, and none is taken back.
+
+    One that is missing goes out as it was sent, where it was. One that is on the topic and not in the published table,
+    or otherwise there, is outdated: it was sent when the changes were lost, or by a release that noted none.
+    """
+    (name,), schema = stream.key, outdated.fields(table)
+    first = publisher.outlet.topics[0]
+    sent = {_named(value, name, schema): value for _, value in settled.records(settings, first) if value is not None}
+    noted = _by_name(outdated.kept(settings.lake, table, schema.names), name)
+    going: list[Record] = []
+    stale: list[bytes] = []
+    unchanged = too_large = 0
+    for key, present, topic in wanted(stream, settings, publisher, version):
+        this = _named(present or b"", name, schema)
+        value = noted.get(this, present)
+        there = sent.pop(this, None)
+        if there is not None:
+            unchanged += 1
+            stale += [there] * (there != value and this not in noted)
+        elif value is not None and len(key) + len(value) > publisher.max_bytes:
+            too_large += 1
+        else:
+            going.append((key, value, topic))
+    stale += [value for this, value in sent.items() if this not in noted]
+    rows = [row for value in stale if (row := published.row(value, schema)) is not None]
+    found = pa.concat_tables([schema.empty_table(), *rows])
+    return Compared(going, unchanged, too_large, outdated.noted(table, found))
+
+
+def _by_name(rows: pa.Table, name: str) -> dict[str, bytes]:
+    """Return the values of rows, by the column that names them."""
+    return dict(zip(rows.column(name).to_pylist(), published.values(rows), strict=True))
+
+
+def _named(value: bytes, name: str, schema: pa.Schema) -> str:
+    """Return what names a record; empty where it is none of ours."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return ""
+    return str(found.get(published.field_name(schema.field(name)), "")) if isinstance(found, dict) else ""
 
 
 def wanted(
