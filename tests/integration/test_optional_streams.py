@@ -26,7 +26,7 @@ from support.weeks import drain, killed
 
 MINUTE = 60_000
 KEYED = {"masked"}  # its key switches it on
-ON_REQUEST = {"ops.reprocessed_purchases", "reference.products"}  # written by commands
+ON_REQUEST = {"ops.reprocessed_purchases", "reference.products", "ops.outdated_alerts"}  # by commands alone
 LARGE = {"rule": "large", "when": [{"column": "amount", "is": ">=", "value": 5}], "route": ROUTES[0]}
 LATER = {"publish_sessions", "publish_sessions_final"}
 nightly = pytest.mark.nightly
