@@ -20,6 +20,7 @@ from customer_activity.lake import corrections
 from customer_activity.lake.microbatch import Place, Placement
 from customer_activity.lease.epochs import ProcessLock
 from customer_activity.lease.lease import Lease
+from customer_activity.metrics.looks import Looking
 from customer_activity.settings import Settings
 from customer_activity.supervision import readiness
 from customer_activity.terminal import screens
@@ -215,6 +216,7 @@ class TestStatus:
         )
         assert not report.is_caught_up
         assert not of(report, Query.GOLD).is_current
+        assert {query.freshness_seconds for query in report.queries[1:]} == {None}, "nor is how long what follows waits"
         assert [note for note in report.notes if note.startswith("silver: its lag is unknown: ")]
         assert readiness.stuck_for(silver, report.at, 9_999.0, 120.0, settings) == "", "it is left to itself"
 
@@ -234,6 +236,78 @@ class TestStatus:
         catch_up(settings, kafka)
         del kafka[settings.profile_topic]
         assert of(status.report(settings), Query.BRONZE).lag_records is None
+
+    def test_a_wait_that_kafka_does_not_tell_is_unknown_for_all(
+        self, settings: Settings, kafka: dict[str, Topic], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        catch_up(settings, kafka)
+        write_times(settings, Table.PURCHASE_EVENTS, 70)
+        kafka[settings.purchase_topic] = kafka[settings.purchase_topic]._replace(offsets={0: (0, 3)})
+        monkeypatch.setattr(topics, "oldest", lambda *_: None)
+        report = status.report(settings)
+        assert {query.freshness_seconds for query in report.queries} == {None}, (
+            "none is as fresh as what silver waits for"
+        )
+        assert any(
+            note.startswith("how long records of purchase-events have waited is unknown") for note in report.notes
+        )
+
+    def test_a_topic_that_was_asked_before_a_batch_is_asked_again(
+        self, settings: Settings, kafka: dict[str, Topic], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        catch_up(settings, kafka)
+        write_batch(settings, Query.BRONZE, 1, {topic.name: {"0": 5} for topic in kafka.values()})
+        answers = iter([2, 5, 5])
+        monkeypatch.setattr(
+            topics,
+            "topics",
+            lambda _, names: {
+                name: kafka[name]._replace(offsets={0: (0, end)})
+                for end in [next(answers)]
+                for name in names
+                if name in kafka
+            },
+        )
+        report = status.report(settings)
+        assert of(report, Query.BRONZE).lag_records == 0
+        assert not [note for note in report.notes if "ends before" in note]
+
+    def test_a_driver_does_not_take_its_own_leases_for_anothers(
+        self, settings: Settings, kafka: dict[str, Topic]
+    ) -> None:
+        catch_up(settings, kafka)
+        with Lease(ProcessLock, settings.lake, list(Query)):
+            found = Looking(settings, dict.fromkeys(Query, 1)).take()
+        assert set(found.not_ready) == set(Query)
+        assert {query.state for query in found.report.queries} == {"stopped"}
+
+    @pytest.mark.parametrize(("open_for", "left"), [(59.0, 0), (61.0, 5)])
+    def test_what_a_transaction_holds_back_is_not_through(
+        self,
+        settings: Settings,
+        kafka: dict[str, Topic],
+        monkeypatch: pytest.MonkeyPatch,
+        open_for: float,
+        left: int,
+    ) -> None:
+        catch_up(settings, kafka)
+        kafka[settings.purchase_topic] = kafka[settings.purchase_topic]._replace(ends={0: 7})
+        since = datetime.now(UTC) - timedelta(seconds=open_for)
+        monkeypatch.setattr(topics, "oldest", lambda *_, held_back: since if held_back else None)
+        write_status(settings, Query.BRONZE, batch_id=0)
+
+        report = status.report(settings)
+
+        bronze = of(report, Query.BRONZE)
+        assert (bronze.held_back, bronze.lag_records, report.is_caught_up) == (left, 0, True)
+        assert {query.is_current for query in report.queries} == {not left}
+        behind = [query.freshness_seconds for query in report.queries]
+        assert behind == [pytest.approx(open_for if left else 0.0, abs=30)] * len(behind)
+        told_so = [note for note in report.notes if "behind a transaction that has been open since" in note]
+        assert bool(told_so) == bool(left)
+        assert readiness.stuck_for(bronze, report.at, 9_999.0, 120.0, settings) == "", "a restart would not end it"
+        why = readiness.not_ready(report, [Query.BRONZE], 9.0, settings)
+        assert why == ({Query.BRONZE: "5 offsets are behind an open transaction"} if left else {})
 
     def test_a_driver_of_another_machine_is_seen_by_its_leases(
         self, settings: Settings, kafka: dict[str, Topic]

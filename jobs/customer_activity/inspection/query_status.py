@@ -41,6 +41,7 @@ class QueryReport:
     lag_versions: int | None = None  # commits of upstream tables not yet read (the others); None when unknown
     lag: dict[str, int] = field(default_factory=dict)  # the same by topic or table
     unread_since: str | None = None  # when the oldest of those commits was made, UTC; None when unknown
+    held_back: int = 0  # offsets of its topics behind transactions that have been open for a minute
     is_current: bool = False  # whether it and every query before it have read everything
     # Kafka timestamp of the oldest input that has not come through it, UTC; None when it is current, or unknown.
     waiting_since: str | None = None

@@ -27,6 +27,8 @@ from customer_activity.lease import lease
 from customer_activity.settings import Settings
 from customer_activity.topology import Spec
 
+OPEN_SECONDS = 60.0  # a transaction that has been open for so long is told: most take less than a second
+
 
 @dataclass
 class Report:
@@ -73,12 +75,16 @@ class Report:
         }
 
 
-def report(settings: Settings) -> Report:
-    """Look at everything once. What cannot be known is left out, with a note that says why."""
+def report(settings: Settings, *, by_driver: bool = False) -> Report:
+    """Look at everything once. What cannot be known is left out, with a note that says why.
+
+    A driver that looks at itself says so: it holds leases before its streams have a status.
+    """
     notes: list[str] = []
     by_role = _topics(settings, notes)
     queries = [_query(settings, spec, by_role, notes) for spec in topology.specs()]
-    _note_drivers_elsewhere(settings, queries, notes)
+    if not by_driver:
+        _show_drivers_elsewhere(settings, queries, notes)
     if holding := gate.holding(settings.lake):
         notes.append(f"publishing is held by quality: {gate.describe(holding)}")
     if (correction := corrections.at_work(settings.lake)) is not None:
@@ -93,10 +99,16 @@ def report(settings: Settings) -> Report:
 
 
 def _judge(query: QueryReport, upstream: Sequence[QueryReport]) -> None:
-    """Say whether a query is current, and else since when what it and those above it have not read has waited."""
-    query.is_current = query.is_caught_up and all(above.is_current for above in upstream)
-    waits = [each.waiting_since for each in (query, *upstream) if each.waiting_since is not None]
-    query.waiting_since = None if query.is_current else min(waits, default=None)
+    """Say whether a query is current, and else since when what it and those above it have not read has waited.
+
+    A wait that is unknown is no short one: with it that of all behind it is unknown.
+    """
+    has_all = query.is_caught_up and not query.held_back
+    query.is_current = has_all and all(above.is_current for above in upstream)
+    left = [above.waiting_since for above in upstream if not above.is_current]
+    left += [] if has_all else [query.waiting_since]
+    known = [since for since in left if since is not None]
+    query.waiting_since = min(known, default=None) if len(known) == len(left) else None
     if query.is_current:
         query.freshness_seconds = 0.0
     elif query.waiting_since is not None:
@@ -125,13 +137,13 @@ def _off(
         yield query
 
 
-def _note_drivers_elsewhere(settings: Settings, queries: Sequence[QueryReport], notes: list[str]) -> None:
-    """Show the streams as running that a driver has which leaves no status here: one of another machine.
+def _show_drivers_elsewhere(settings: Settings, queries: Sequence[QueryReport], notes: list[str]) -> None:
+    """Show the streams as running that somebody holds who leaves no status here: a driver of another machine.
 
     On a lake that is a folder a lease counts for some seconds longer than its driver, whose own file knows better.
     """
     is_exact = "://" in settings.lake
-    absent = [query for query in queries if query.state in ("not started", "stopped")]
+    absent = [query for query in queries if query.state not in ("starting", "running", HELD)]
     silent = {query.query: query for query in absent if is_exact or query.pid is None}
     try:
         at_work = lease.at_work(settings.lake, silent) if silent else set()
@@ -139,7 +151,7 @@ def _note_drivers_elsewhere(settings: Settings, queries: Sequence[QueryReport], 
         notes.append(f"whether another driver runs is unknown: {unforeseen.brief(error)}")
         return
     for name in at_work:
-        silent[name].state, silent[name].message = "running", "by a driver whose status is not here"
+        silent[name].state, silent[name].message = "running", "by a driver, or a command, whose status is not here"
 
 
 def _topics(settings: Settings, notes: list[str]) -> dict[str, topics.Topic]:
@@ -210,13 +222,43 @@ def _measure_topics(
     found.lag_records = sum(found.lag.values()) if len(inputs) == len(spec.topics) else None
     unread = {topic.name: places for topic in inputs if (places := topic.unread(read.get(topic.name, {})))}
     found.waiting_since = _iso(topics.oldest(settings, unread)) if unread else None
+    if unread and found.waiting_since is None:
+        notes.append(f"how long records of {', '.join(unread)} have waited is unknown: Kafka handed none out")
+    _measure_held_back(settings, found, inputs, notes)
     # One that is at work finds out itself, and may have read on since the topics were asked.
     for topic in inputs if found.state not in ("running", HELD) else ():
-        if topic.is_shorter(read.get(topic.name, {})):
+        if topic.is_shorter(read.get(topic.name, {})) and _is_still_shorter(settings, topic.name, read[topic.name]):
             found.lag_records = None
             notes.append(
                 f"topic {topic.name} ends before what {spec.name} has read of it: it was made anew, or has lost records"
             )
+
+
+def _measure_held_back(
+    settings: Settings, found: QueryReport, inputs: Sequence[topics.Topic], notes: list[str]
+) -> None:
+    """Say what lies behind a transaction that does not end: Kafka hands nothing of it out, and no lag tells of it."""
+    for topic in inputs:
+        places = topic.held_back()
+        since = topics.oldest(settings, {topic.name: places}, held_back=True) if places else None
+        if since is None or (datetime.now(UTC) - since).total_seconds() < OPEN_SECONDS:
+            continue
+        offsets = sum(topic.ends[partition] - first for partition, first in places.items())
+        found.held_back += offsets
+        found.waiting_since = min(filter(None, (found.waiting_since, _iso(since))))
+        notes.append(
+            f"{offsets:,} offsets of topic {topic.name} are behind a transaction that has been open since "
+            f"{_iso(since)}: its producer has to end it, or an administrator (`kafka-transactions.sh abort`)"
+        )
+
+
+def _is_still_shorter(settings: Settings, name: str, read: Mapping[int, int]) -> bool:
+    """Whether a topic that is asked now ends before what was read: a driver elsewhere may have read on meanwhile."""
+    try:
+        found = topics.topics(settings, [name]).get(name)
+    except BrokerUnavailable:
+        return False
+    return found is not None and found.is_shorter(read)
 
 
 def _measure_tables(settings: Settings, spec: Spec, found: QueryReport, progress: checkpoint.Progress | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -20,7 +21,6 @@ from customer_activity.settings import Settings
 
 ANSWER_SECONDS = 1.5  # a broker that does not accept a connection by then is down for somebody who looks at a screen
 REQUEST_SECONDS = 5.0  # one round trip to a broker that does answer
-FIRST_SECONDS = 2.0  # until the first record of each partition is there, with a client's connection
 FIRST_BYTES = 16_384  # a broker hands out a whole batch of records, however large, and no more than this besides
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -36,6 +36,7 @@ class Topic(NamedTuple):
     name: str
     offsets: dict[int, tuple[int, int]]  # begin and end offset (end exclusive, committed records only), by partition
     newest: datetime | None  # the greatest Kafka timestamp on the topic; None when it is empty
+    ends: Mapping[int, int] = MappingProxyType({})  # end by partition with what open transactions hold back
 
     @property
     def records(self) -> int:
@@ -50,6 +51,11 @@ class Topic(NamedTuple):
         """Return the first offset that was not read of each partition that has one."""
         firsts = {partition: max(read.get(partition, begin), begin) for partition, (begin, _) in self.offsets.items()}
         return {partition: first for partition, first in firsts.items() if first < self.offsets[partition][1]}
+
+    def held_back(self) -> dict[int, int]:
+        """Return of each partition with an open transaction the first offset that nobody may read for its sake."""
+        committed = {partition: end for partition, (_, end) in self.offsets.items()}
+        return {partition: end for partition, end in committed.items() if self.ends.get(partition, end) > end}
 
     def is_shorter(self, read: Mapping[int, int]) -> bool:
         """Whether it ends before what was read: it was made anew, or its broker has lost records."""
@@ -86,7 +92,7 @@ def topics(settings: Settings, names: list[str]) -> dict[str, Topic]:
         return _described(settings, names)
 
 
-def oldest(settings: Settings, places: Mapping[str, Mapping[int, int]]) -> datetime | None:
+def oldest(settings: Settings, places: Mapping[str, Mapping[int, int]], *, held_back: bool = False) -> datetime | None:
     """Return the earliest Kafka timestamp of the records at some places, or the first behind each.
 
     None where that is not known: a partition does not answer in time, or this client may not read it.
@@ -94,12 +100,16 @@ def oldest(settings: Settings, places: Mapping[str, Mapping[int, int]]) -> datet
     Args:
         settings: which broker.
         places: an offset of each partition, by topic.
+        held_back: they are those that a transaction holds back.
     """
     left = {(topic, partition) for topic, partitions in places.items() for partition in partitions}
     times: list[datetime | None] = []
-    deadline = time.monotonic() + FIRST_SECONDS
-    reader = clients.reader(
-        settings, fetch_wait_max_ms=clients.END_WAIT_MS, fetch_message_max_bytes=FIRST_BYTES, queued_min_messages=1
+    deadline = time.monotonic() + REQUEST_SECONDS
+    reader = (clients.uncommitted_reader if held_back else clients.reader)(
+        settings,
+        fetch_wait_max_ms=clients.END_WAIT_MS,
+        fetch_message_max_bytes=FIRST_BYTES,
+        queued_min_messages=1,
     )
     with closing(reader) as consumer:
         consumer.assign([TopicPartition(topic, *place) for topic, found in places.items() for place in found.items()])
@@ -128,6 +138,7 @@ def _described(settings: Settings, names: list[str]) -> dict[str, Topic]:
     known = clients.metadata(settings, seconds=REQUEST_SECONDS).topics
     partitions = [TopicPartition(name, p) for name in names if name in known for p in known[name].partitions]
     begins, ends, newest = (_listed(client, partitions, spec) for spec in (EARLIEST, LATEST, MAX_TIMESTAMP))
+    last = _listed(client, partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)  # after the others: it is not less
     return {
         name: Topic(
             name,
@@ -135,6 +146,7 @@ def _described(settings: Settings, names: list[str]) -> dict[str, Topic]:
             max(
                 (t for p in known[name].partitions if (t := _time(newest[name, p].timestamp)) is not None), default=None
             ),
+            {p: last[name, p].offset for p in known[name].partitions},
         )
         for name in names
         if name in known
@@ -151,13 +163,16 @@ def _accepts(server: str) -> bool:
 
 
 def _listed(
-    client: AdminClient, partitions: list[TopicPartition], spec: OffsetSpec
+    client: AdminClient,
+    partitions: list[TopicPartition],
+    spec: OffsetSpec,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[tuple[str, int], ListOffsetsResultInfo]:
     """Ask for one offset of every partition; the partitions are asked at once."""
     if not partitions:
         return {}
     asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = client.list_offsets(
-        dict.fromkeys(partitions, spec), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
+        dict.fromkeys(partitions, spec), isolation_level=isolation, request_timeout=REQUEST_SECONDS
     )
     return {(partition.topic, partition.partition): future.result() for partition, future in asked.items()}
 

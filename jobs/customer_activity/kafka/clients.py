@@ -112,6 +112,11 @@ def reader(settings: Settings, **extra: Any) -> Consumer:
     return _made(settings, Consumer, reader_config(settings, **extra))
 
 
+def uncommitted_reader(settings: Settings, **extra: Any) -> Consumer:
+    """Return one that sees the records of open and of aborted transactions, too."""
+    return _made(settings, Consumer, reader_config(settings, **extra) | {"isolation.level": "read_uncommitted"})
+
+
 @contextmanager
 def explained(settings: Settings, what: str = "") -> Iterator[None]:
     """Turn what a client raises, when it is asked for something, into errors of ours.

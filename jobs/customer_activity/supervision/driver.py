@@ -97,7 +97,7 @@ def look(settings: Settings, own: int | None = None) -> tuple[Report, Driver]:
 
     A driver that looks at itself says its process (`own`): until its streams run, the files are its predecessor's.
     """
-    report = status.report(settings)
+    report = status.report(settings, by_driver=own is not None)
     pid = own or next(iter(running.stream_pids(settings)), None)
     seconds = _up(pid)
     if seconds is None:  # it ended just now

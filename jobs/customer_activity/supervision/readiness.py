@@ -35,15 +35,21 @@ def _why(query: QueryReport, now: datetime, seconds: float, settings: Settings) 
         return f"it is {query.state}: {query.message}" if query.message else f"it is {query.state}"
     if query.state == HELD:
         return ""
-    spec = topology.spec(query.query)
-    if spec.topics and query.lag_records is None:
-        return "its lag is unknown: Kafka does not answer"
-    if query.lag_records is not None and query.lag_records > settings.ready_lag_records:
-        return f"{query.lag_records:,} records have not landed, and {settings.ready_lag_records:,} may be"
+    if topology.spec(query.query).topics and (why := _why_behind_topics(query, settings)):
+        return why
     most = settings.ready_lag_seconds + _pause(query, settings)
     if (waiting := lag_seconds(query, now)) is not None and waiting > most:
         return f"a commit has waited for it for {waiting:,.0f} s, and may for {most:,.0f} s"
     return stuck_for(query, now, seconds, settings.ready_batch_seconds, settings)
+
+
+def _why_behind_topics(query: QueryReport, settings: Settings) -> str:
+    if query.lag_records is None:
+        return "its lag is unknown: `activity status` says why"
+    if query.held_back:
+        return f"{query.held_back:,} offsets are behind an open transaction"
+    most = settings.ready_lag_records
+    return f"{query.lag_records:,} records have not landed, and {most:,} may be" if query.lag_records > most else ""
 
 
 def _pause(query: QueryReport, settings: Settings) -> float:
