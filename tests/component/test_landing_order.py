@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from decimal import Decimal
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, example, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from customer_activity import topology
 from customer_activity.catalog import Table, lease_id
@@ -20,6 +26,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import LeaseLost, TerminalError
 from customer_activity.lake import delta, deltalog, named_operations
 from customer_activity.lake.named_operations import Kind
+from customer_activity.lake.numbering import Numbering
 from customer_activity.lease import lease
 from customer_activity.quality import pins
 from customer_activity.quarantine.contents import Selection
@@ -30,11 +37,13 @@ from customer_activity.settings import Settings
 from customer_activity.verification import lake as verifying
 from customer_activity.verification.order import Notes, compare, read
 from support import tables
+from support.pipeline import copied_lake
 from support.records import NOW_MS, PROFILES, profile
 from support.streams import Query
 
 SENT = datetime.fromtimestamp(NOW_MS / 1000, UTC)
 Place = tuple[int | None, int, int]  # landing, partition, offset
+REFUSED = st.lists(st.tuples(st.sampled_from([None, 1, 2, 7, 9]), st.integers(0, 3)), min_size=2, max_size=8)
 
 
 def row(place: Place, **more: Any) -> dict[str, Any]:
@@ -98,6 +107,36 @@ def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:
     placed = read(verifying.places(opened), PROFILES, notes)
     assert compare(PROFILES, placed, notes.replays).ok, "a record that came back landed when it did"
     assert not compare(PROFILES, placed, frozenset()).ok
+
+
+@examples(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(REFUSED)
+@example([(7, 3), (9, 0)])  # refused one after the other, the second one on a lower partition
+def test_records_come_back_in_the_order_in_which_they_were_refused(
+    empty_lake: Path, tmp_path_factory: pytest.TempPathFactory, refused: list[tuple[int | None, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("refused")
+    settings = copied_lake(empty_lake, folder)
+    lake = settings.lake
+    in_order = sorted(refused, key=lambda place: (-1 if place[0] is None else place[0], place[1]))
+    places: list[Place] = [(*place, offset) for offset, place in enumerate(in_order)]
+    held = [row(place, reason="timestamp_in_future", quarantined_at=SENT) for place in places]
+    write(lake, Table.QUARANTINE, held, landing=9)
+    assert replay(settings, Selection(), "clocks are set").accepted == {PROFILES: len(refused)}
+    found = sorted(content(lake, Table.PROFILE_EVENTS, "landing", "partition", "offset"))
+    assert [offset for *_, offset in found] == list(range(len(refused)))
+    landings = {place[0] for place in places}
+    assert {landing for landing, *_ in found} == set(range(10, 10 + len(landings))), "one for each that refused some"
+    assert [landing - 10 for landing, *_ in found] == [
+        sorted(landings, key=lambda each: each or 0).index(landing) for landing, *_ in places
+    ]
+    assert Numbering(lake, topology.landing()).newest == found[-1][0], "what lands next comes after all of them"
+
+    opened = verifying.open_tables(settings, topology.tables())
+    notes = Notes.of(verifying.commits(lake, Table.PROFILE_EVENTS, opened[Table.PROFILE_EVENTS]).metadata)
+    assert set(map(itemgetter(0), found)) <= notes.replays
+    assert {notes.place(landing, 0).rules for landing, *_ in found} == {RULES}
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("is_committed", [False, True])

@@ -1,9 +1,9 @@
 """The number of each landing, and what else of the newest ones is known from what their commits note.
 
-Records are ordered by (landing, partition, offset). A landing is a batch of bronze, or a replay from quarantine; it has
-the number after the newest. A batch that is repeated, because it was interrupted between two of its commits, keeps its
-number and the time at which it landed first: by another clock its records might be judged otherwise than those of its
-tables that have it already.
+Records are ordered by (landing, partition, offset). A landing is a batch of bronze, or what a replay from quarantine
+brings back of one; it has the number after the newest. A batch that is repeated, because it was interrupted between two
+of its commits, keeps its number and the time at which it landed first: by another clock its records might be judged
+otherwise than those of its tables that have it already.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from customer_activity.topology import Spec
 
 # What commits note of a landing; a replay's whose landings it is one of: that of the path's where it does not tell.
 LANDING, LANDED_AT, BY_RULES, REPLAYED_TO = "landing", "landed_at", "rules", "replayed_to"
+FIRST_LANDING = "first_landing"  # of a replay, which has all from this one on: the other number is that of its last
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -80,7 +81,7 @@ class Numbering:
         return Landing(number, EPOCH + millis * MILLISECOND)
 
     def of_replay(self) -> Landing:
-        """Return the landing of a replay that begins now."""
+        """Return the first landing of a replay that begins now."""
         return Landing(self.newest + 1, EPOCH + _now() * MILLISECOND)
 
 

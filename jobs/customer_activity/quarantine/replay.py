@@ -5,10 +5,11 @@ Writes     the tables of records of the topics chosen (append), then bronze.quar
 Grain      one row per record, with its first coordinates, key, value, headers and Kafka time
 On restart a record that is in bronze already is not appended again; only its row in quarantine goes
 
-A replay is a landing of its own, with the next number: what it brings back is later than all that has landed. So a
-record that was overtaken stays: where another of the same key has landed since it was refused, the record would come
-after one that was sent later; a profile would come back that was replaced or deleted since. To have it all the
-same, send it again. No payment is overtaken: another one of its purchase is money, too.
+A replay has landings of its own, with the next numbers: what it brings back is later than all that has landed, and in
+the order in which it was refused (`order.py`). So a record that was overtaken stays: where another of the same key has
+landed since it was refused, the record would come after one that was sent later; a profile would come back that was
+replaced or deleted since. To have it all the same, send it again. No payment is overtaken: another one of its purchase
+is money, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,21 +36,19 @@ from customer_activity.contracts.parsing import parse_batch
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError, TerminalError, TransientError
 from customer_activity.lake import audit, delta, footers, named_operations
-from customer_activity.lake.datafiles import stamped
 from customer_activity.lake.microbatch import REMOVED, REPLAYED
-from customer_activity.lake.numbering import BY_RULES, LANDING, REPLAYED_TO, Landing, Numbering
+from customer_activity.lake.numbering import BY_RULES, FIRST_LANDING, LANDING, REPLAYED_TO, Landing, Numbering
 from customer_activity.lake.replacing import settle
 from customer_activity.lease import lease
+from customer_activity.quarantine import order
 from customer_activity.quarantine.contents import PLACE, Selection, selected
 from customer_activity.settings import Settings
 from customer_activity.topology import Spec, Topic
 
 # Nothing about the record itself was wrong, or there is none.
 FOR_GOOD = (Reason.CONFLICTING_DUPLICATE, Reason.TOO_LARGE_TO_PUBLISH, Reason.TOTAL_OUT_OF_RANGE)
-Place = tuple[Any, ...]  # as in ORDER
 KEYS = {table: contract.field(contract.key).column for table, contract in LANDED.items()}
 RAW = [*PLACE, "kafka_timestamp", "key", "value", "headers", "landing", "reason"]
-ORDER = ["landing", "partition", "offset"]
 
 
 class Replay(NamedTuple):
@@ -71,10 +70,11 @@ class HalfLanded(TerminalError):
 
 
 class Run(NamedTuple):
-    """What one replay commits as: a landing of a stream, an id, and the epochs that are held of the tables' writers."""
+    """What one replay commits as: landings of a stream, an id, and the epochs that are held of the tables' writers."""
 
     stream: str
-    landing: Landing
+    landing: Landing  # the first one
+    last: int  # the number of the last one
     id: str
     fencing_epoch: Callable[[str], int]
 
@@ -135,11 +135,15 @@ def bring_back(
         numbering = Numbering(settings.lake, stream)
         if fencing_epoch is not None:
             _refuse_half_landed(settings.lake, stream.name, numbering, (landed or {}).get(stream.name))
-        run = Run(stream.name, numbering.of_replay(), uuid.uuid4().hex[:8], fencing_epoch or (lambda _: 0))
-        parsed = _parsed(of_stream, settings, tables, run.landing)
-        found = _enter(settings.lake, tables, parsed, run, is_dry=fencing_epoch is None)
+        landing = numbering.of_replay()
+        parsed = _parsed(of_stream, settings, tables, landing)
+        refused = dict(Counter(parsed.column("reason").drop_null().to_pylist()))
+        good = order.numbered(parsed.filter(pc.is_null(parsed.column("reason"))), landing.number)
+        last = pc.max(good.column(order.NUMBER)).as_py() or landing.number
+        run = Run(stream.name, landing, last, uuid.uuid4().hex[:8], fencing_epoch or (lambda _: 0))
+        found = _enter(settings.lake, tables, good, run, is_dry=fencing_epoch is None)._replace(refused=refused)
         if found.accepted and fencing_epoch is not None:
-            details = {"run": run.id, "landing": run.landing.number, **found._asdict()}
+            details = {"run": run.id, FIRST_LANDING: landing.number, LANDING: last, **found._asdict()}
             audit.append(settings.lake, datetime.now(UTC), REPLAY, stream.name, reason, **details)
         done = Replay(
             done.accepted | found.accepted,
@@ -158,10 +162,8 @@ def tables_by_topic(settings: Settings, stream: Spec) -> dict[str, Table]:
     }
 
 
-def _enter(lake: str, tables: Mapping[str, Table], parsed: pa.Table, run: Run, *, is_dry: bool) -> Replay:
-    """Let in the records of a stream that are right by now, unless it `is_dry`."""
-    refused = Counter(parsed.column("reason").drop_null().to_pylist())
-    good = parsed.filter(pc.is_null(parsed.column("reason")))
+def _enter(lake: str, tables: Mapping[str, Table], good: pa.Table, run: Run, *, is_dry: bool) -> Replay:
+    """Let in records of a stream that are right by now, unless it `is_dry`."""
     accepted: dict[str, int] = {}
     overtaken = 0
     for topic, table in tables.items():
@@ -169,14 +171,14 @@ def _enter(lake: str, tables: Mapping[str, Table], parsed: pa.Table, run: Run, *
         log = DeltaTable(table_path(lake, table))  # what is appended is what was judged: nothing may come in between
         known = _landed(log, table, of_topic)
         is_free = table in EACH_FOR_ITSELF
-        entering = of_topic if is_free else of_topic.filter(_not_overtaken(of_topic, known, KEYS[table]))
+        entering = of_topic if is_free else of_topic.filter(order.not_overtaken(of_topic, known, KEYS[table]))
         overtaken += of_topic.num_rows - entering.num_rows
         if entering.num_rows:
             accepted[topic] = entering.num_rows
             if not is_dry:
                 _append(lake, table, log, entering.filter(_not_there(entering, known)), run, topic)
                 _remove(lake, entering, run, topic)
-    return Replay(accepted, dict(refused), overtaken)
+    return Replay(accepted, {}, overtaken)
 
 
 def _refuse_half_landed(lake: str, query: str, numbering: Numbering, landed: int | None) -> None:
@@ -205,8 +207,8 @@ def _parsed(records: pa.Table, settings: Settings, tables: Mapping[str, Table], 
         for part in (raw.to_batches() or [pa.RecordBatch.from_pylist([], raw.schema)])
     ]
     parsed = pa.Table.from_batches(batches)
-    refused_in = dict(zip(_rows(records, PLACE), records.column("landing").to_pylist(), strict=True))
-    landings = [refused_in[place] for place in _rows(parsed, PLACE)]  # the parser sorts by topic
+    refused_in = dict(zip(order.rows(records, PLACE), records.column("landing").to_pylist(), strict=True))
+    landings = [refused_in[place] for place in order.rows(parsed, PLACE)]  # the parser sorts by topic
     return parsed.append_column("landing", pa.array(landings, pa.int64()))
 
 
@@ -214,50 +216,22 @@ def _landed(log: DeltaTable, table: Table, records: pa.Table) -> pa.Table:
     """Return key and place of what has landed of the same keys."""
     keys = pc.unique(records.column(KEYS[table]))
     events = log.to_pyarrow_dataset()
-    return events.to_table(columns=[KEYS[table], *ORDER], filter=pc.field(KEYS[table]).isin(keys))
-
-
-def _not_overtaken(records: pa.Table, landed: pa.Table, key: str) -> pa.Array:
-    """Whether nothing of the same key has landed since each record was refused, or it was brought back before."""
-    places: dict[str, list[Place]] = {}
-    for name, *place in _rows(landed, [key, *ORDER]):
-        places.setdefault(name, []).append(tuple(place))
-
-    def may_enter(name: str, place: Place) -> bool:
-        others = places.get(name, [])
-        # One that an interrupted replay has appended leaves quarantine, whatever has landed after it.
-        return any(other[1:] == place[1:] for other in others) or not any(_is_later(other, place) for other in others)
-
-    return pa.array([may_enter(name, tuple(place)) for name, *place in _rows(records, [key, *ORDER])], pa.bool_())
-
-
-def _is_later(other: Place, place: Place) -> bool:
-    """Whether one record landed after another one was refused.
-
-    Without numbers it is not known which of two partitions was first.
-    """
-    (landing, *at), (refused_in, *refused_at) = other, place
-    if landing is None and refused_in is None:
-        return bool(at[0] != refused_at[0] or at[1] > refused_at[1])
-    return (-1 if landing is None else landing, *at) > (-1 if refused_in is None else refused_in, *refused_at)
+    return events.to_table(columns=[KEYS[table], *order.ORDER], filter=pc.field(KEYS[table]).isin(keys))
 
 
 def _not_there(records: pa.Table, landed: pa.Table) -> pa.Array:
     """Whether each record is not in bronze: a replay that was interrupted may have appended it."""
-    there = set(_rows(landed, ["partition", "offset"]))
-    return pa.array([place not in there for place in _rows(records, ["partition", "offset"])], pa.bool_())
-
-
-def _rows(table: pa.Table, columns: list[str]) -> list[tuple[Any, ...]]:
-    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+    there = set(order.rows(landed, ["partition", "offset"]))
+    return pa.array([place not in there for place in order.rows(records, ["partition", "offset"])], pa.bool_())
 
 
 def _append(lake: str, table: Table, log: DeltaTable, records: pa.Table, run: Run, topic: str) -> None:
     if not records.num_rows:
         return
     schema = arrow_schema(table)
-    rows = stamped(records.drop_columns([LANDING]), "ingested_at", *run.landing)
-    rows = rows.select(schema.names).cast(schema)
+    at = pa.scalar(run.landing.landed_at, pa.timestamp("us", tz="UTC"))
+    rows = records.drop_columns([LANDING]).rename_columns({order.NUMBER: LANDING})
+    rows = rows.append_column("ingested_at", pa.repeat(at, rows.num_rows)).select(schema.names).cast(schema)
     note = _note(lake, table, run, topic, {REPLAYED: records.num_rows})
     try:
         write_deltalake(log, rows, mode="append", commit_properties=note)
@@ -289,7 +263,8 @@ def _note(lake: str, table: Table, run: Run, topic: str, counts: Mapping[str, in
         "query": REPLAY,
         "generation": run.id,
         "batch_id": 0,
-        LANDING: run.landing.number,
+        FIRST_LANDING: run.landing.number,
+        LANDING: run.last,
         REPLAYED_TO: run.stream,
         BY_RULES: RULES,
         "counts": {topic: dict(counts)},

@@ -34,8 +34,8 @@ class Notes(NamedTuple):
         """Read them from the `userMetadata` of commits: those of one of the streams that land records."""
         noted = [note for note in metadata if type(note.get("landing")) is int and _stream_of(note) == stream]
         return cls(
-            {note["landing"]: int(note.get("rules", NEWEST_RULES)) for note in noted},
-            frozenset(note["landing"] for note in noted if note.get("query") == REPLAY),
+            {landing: int(note.get("rules", NEWEST_RULES)) for note in noted for landing in _landings(note)},
+            frozenset(landing for note in noted if note.get("query") == REPLAY for landing in _landings(note)),
         )
 
     def place(self, landing: int | None, landed_at: int | None) -> Place:
@@ -50,6 +50,12 @@ def _stream_of(note: Mapping[str, Any]) -> str:
     """Return whose landing a commit tells of: bronze's, where it does not say."""
     query = note.get("query")
     return PAYMENTS if query == PAYMENTS else str(note.get("replayed_to", BRONZE))
+
+
+def _landings(note: Mapping[str, Any]) -> Iterable[int]:
+    """Return the landings that a commit tells of: one, or those of a replay from the first to the last."""
+    first, last = note.get("first_landing"), note["landing"]
+    return range(first if type(first) is int else last, last + 1)
 
 
 class Run(NamedTuple):
