@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
-from customer_activity.engine import loss
+from customer_activity.engine import loss, regrown
 from customer_activity.engine.loss import Lost
+from customer_activity.engine.regrown import Known
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.kafka import clients
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
 from support import tables
+from support.quick_pipeline import QuickPipeline
 from support.streams import Query
 
 BOUGHT, PEOPLE, PAID = "purchase-events", "customer-profile-state", "payment-events"
@@ -54,9 +57,14 @@ def write_checkpoint(settings: Settings, *, is_committed: bool) -> None:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stand in for Kafka: what each partition still has, and the topics' ids."""
-    has: dict[str, Any] = {"ranges": dict(WHOLE), "ids": {BOUGHT: "id-1", PEOPLE: "id-2"}}
+    has: dict[str, Any] = {"ranges": dict(WHOLE), "ids": {BOUGHT: "id-1", PEOPLE: "id-2"}, "records": {}}
     monkeypatch.setattr(clients, "offset_range", lambda _, topic: has["ranges"][topic])
     monkeypatch.setattr(clients, "topic_ids", lambda _, topics: {topic: has["ids"][topic] for topic in topics})
+    monkeypatch.setattr(
+        regrown,
+        "in_kafka",
+        lambda _, topic, places: {at: has["records"][topic, *at] for at in places if (topic, *at) in has["records"]},
+    )
     return has
 
 
@@ -122,6 +130,102 @@ def test_another_topic_of_the_same_name_is_refused_and_cannot_be_accepted(
         loss.check(settings, topology.landing())
     with pytest.raises(OffsetsLost, match="is not the topic"):
         loss.accept(settings, 1, "somebody hopes so")
+
+
+def land(settings: Settings, table: Table, topic: str, *places: tuple[int, int], **more: Any) -> None:
+    """Have records landed at some partitions and offsets, each sent in the millisecond of its offset."""
+    rows = [
+        {"topic": topic, "partition": partition, "offset": offset, "kafka_timestamp": sent(offset), "key": b"P-1"}
+        for partition, offset in places
+    ]
+    tables.append(settings.lake, table, *(row | more for row in rows), query="bronze", landing=1)
+
+
+def sent(millis: int) -> datetime:
+    return datetime.fromtimestamp(millis / 1000, UTC)
+
+
+SAME, SENT_LATER, OF_ANOTHER = Known(8, b"P-1"), Known(9, b"P-1"), Known(8, b"P-2")
+REFUSED = {"reason": "not_json", "quarantined_at": sent(9)}
+
+
+@pytest.mark.parametrize(
+    ("landed_in", "more", "records", "is_refused"),
+    [
+        pytest.param(Table.PURCHASE_EVENTS, {}, {8: SAME}, False, id="the same"),
+        pytest.param(Table.PURCHASE_EVENTS, {}, {8: SENT_LATER}, True, id="of another time"),
+        pytest.param(Table.PURCHASE_EVENTS, {}, {8: OF_ANOTHER}, True, id="of another key"),
+        pytest.param(Table.QUARANTINE, REFUSED, {8: OF_ANOTHER}, True, id="it was refused"),
+        pytest.param(
+            Table.QUARANTINE, REFUSED | {"key": None, "kafka_timestamp": None}, {8: OF_ANOTHER}, False, id="not known"
+        ),
+        pytest.param(Table.PURCHASE_EVENTS, {}, {}, False, id="compaction took them"),
+        pytest.param(Table.PURCHASE_EVENTS, {}, {7: SENT_LATER}, True, id="the last one is a transaction's mark"),
+        pytest.param(Table.PURCHASE_EVENTS, {}, {2: SENT_LATER, 8: SAME}, False, id="older ones are not asked for"),
+    ],
+)
+def test_a_log_that_was_cut_back_and_has_grown_again_is_refused(
+    settings: Settings,
+    broker: dict[str, Any],
+    landed_in: Table,
+    more: dict[str, Any],
+    records: dict[int, Known],
+    is_refused: bool,
+) -> None:
+    """Topic, id and length are right: only the records are others."""
+    land(settings, landed_in, BOUGHT, *((0, offset) for offset in range(9)), **more)
+    land(settings, Table.PROFILE_EVENTS, PEOPLE, (0, 3))  # the other topic has offsets of its own
+    broker["records"] = {(BOUGHT, 0, offset): record for offset, record in records.items()}
+    if not is_refused:
+        loss.check(settings, topology.landing())
+        return
+    why = rf"is not the topic that was landed so far: partition 0 has another record at offset {max(records)}"
+    with pytest.raises(OffsetsLost, match=rf"{BOUGHT} {why}[\s\S]*docs/OPERATIONS.md"):
+        loss.check(settings, topology.landing())
+    with pytest.raises(OffsetsLost, match="is not the topic"):
+        loss.accept(settings, 1, "somebody hopes so")
+
+
+def test_what_retention_has_removed_is_not_asked_for(
+    settings: Settings, broker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(settings, Table.PURCHASE_EVENTS, BOUGHT, (0, 7), (0, 8))
+    broker["ranges"].update({BOUGHT: {0: (9, 20), 1: (6, 6)}})
+    monkeypatch.setattr(regrown, "in_kafka", lambda *_: pytest.fail("Kafka would refuse such an offset"))
+    loss.check(settings, topology.landing())
+
+
+def test_of_a_batch_that_is_read_again_what_has_landed_already_is_compared(
+    settings: Settings, broker: dict[str, Any]
+) -> None:
+    write_checkpoint(settings, is_committed=False)
+    land(settings, Table.PURCHASE_EVENTS, BOUGHT, (0, 4), (0, 8))  # the batch begins at 5
+    broker["records"] = {(BOUGHT, 0, 4): Known(4, b"P-1"), (BOUGHT, 0, 8): OF_ANOTHER}
+    with pytest.raises(OffsetsLost, match="partition 0 has another record at offset 8"):
+        loss.check(settings, topology.landing())
+
+
+@pytest.mark.parametrize("topic", [BOUGHT, PEOPLE])
+def test_what_bronze_itself_has_landed_is_no_other_record(
+    lived: QuickPipeline, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Repeats, tombstones and bad records among them: a wrong alarm would keep every driver from starting."""
+    kafka = {
+        (partition, offset): Known(record.timestamp_ms, record.key)
+        for name, partition, offset, record in lived.sent
+        if name == topic
+    }
+    asked: set[tuple[int, int]] = set()
+
+    def in_kafka(_: Settings, _topic: str, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Known]:
+        asked.update(places)
+        return {place: kafka[place] for place in places}
+
+    monkeypatch.setattr(regrown, "in_kafka", in_kafka)
+    ends = {partition: offset + 1 for partition, offset in sorted(kafka)}
+    found = regrown.unlike(lived.settings, topology.landing().tables, topic, ends, {})
+    assert found is None
+    assert {(partition, end - 1) for partition, end in ends.items()} <= asked
 
 
 def test_a_lake_without_a_checkpoint_has_lost_nothing(settings: Settings, broker: dict[str, Any]) -> None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
+from customer_activity import topology
 from customer_activity.catalog import Table
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.engine import loss
 from customer_activity.errors import OffsetsLost
 from customer_activity.kafka import clients, topics
+from customer_activity.lake import delta
 from customer_activity.settings import Settings
+from support import tables
 from support.broker import assert_verified, drain, rows, send
 from support.records import profile, purchase
 from support.waiting import until
@@ -62,3 +71,38 @@ def test_a_topic_that_was_made_anew_is_refused_even_when_it_is_longer(spark: Spa
     with pytest.raises(OffsetsLost, match="is not the topic that was landed so far"):
         drain(spark, settings)
     assert len(rows(settings, Table.PURCHASE_EVENTS)) == 1
+
+
+def test_what_kafka_has_is_compared_with_what_landed_last(settings: Settings) -> None:
+    delta.ensure_tables(settings.lake)
+    send(settings, *(purchase(f"P-{number}") for number in range(40)))
+    topic = settings.purchase_topic
+    ends = {partition: high for partition, (_, high) in clients.offset_range(settings, topic).items()}
+    with closing(clients.reader(settings)) as consumer:
+        messages = [
+            message
+            for partition in ends
+            for message in clients.messages(consumer, settings, TopicPartition(topic, partition, 0))
+        ]
+    assert len(messages) == 40
+    landed: list[dict[str, Any]] = [
+        {
+            "topic": topic,
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "kafka_timestamp": datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC),
+            "key": message.key(),
+        }
+        for message in messages
+    ]
+    tables.append(settings.lake, Table.PURCHASE_EVENTS, *landed, query="bronze", landing=1)
+    cut = OffsetRange(None, [json.dumps({topic: ends})])
+    checkpoint.write(settings.lake, "bronze", "g-1", 0, cut, is_committed=True)
+    loss.check(settings, topology.landing())
+
+    last = max(landed, key=itemgetter("offset"))
+    other = last | {"key": b"of a time before the restore", "reason": "not_json", "quarantined_at": datetime.now(UTC)}
+    tables.append(settings.lake, Table.QUARANTINE, other, query="bronze", landing=1)
+    where = f"partition {last['partition']} has another record at offset {last['offset']}"
+    with pytest.raises(OffsetsLost, match=where):
+        loss.check(settings, topology.landing())

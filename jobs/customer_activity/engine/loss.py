@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from customer_activity import topology
 from customer_activity.checkpoints import checkpoint
+from customer_activity.engine import regrown
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.kafka import clients
 from customer_activity.lake import audit, delta, history
@@ -73,6 +74,9 @@ def find(settings: Settings, stream: Spec) -> list[Lost]:
                 raise _another(topic, f"partition {partition} ends at offset {high}, and offset {position} is next")
             if position < low:
                 lost.append(Lost(topic, partition, position, low - 1))
+        begins = {partition: low for partition, (low, _) in ranges.items()}
+        if place := regrown.unlike(settings, stream.tables, topic, partitions, begins):
+            raise _another(topic, "partition {} has another record at offset {}".format(*place))
     return lost
 
 
@@ -98,7 +102,8 @@ def _noted_ids(lake: str, landing: Spec) -> dict[str, str]:
 def _another(topic: str, why: str) -> OffsetsLost:
     return OffsetsLost(
         f"{topic} is not the topic that was landed so far: {why}",
-        remedy="the lake has its offsets already, with other records: land it into a lake of its own (ACTIVITY_LAKE)",
+        remedy="it was made anew, or its log was cut back, and the lake has its offsets already, with other records: "
+        "restore the whole log, or land it into a lake of its own (ACTIVITY_LAKE); docs/OPERATIONS.md says how",
     )
 
 

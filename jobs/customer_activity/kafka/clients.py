@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -291,14 +291,23 @@ def committed(settings: Settings, topic: str) -> Iterator[tuple[bytes, bytes | N
     """
     with closing(reader(settings, fetch_wait_max_ms=END_WAIT_MS)) as consumer:
         for partition, (low, high) in ranges_seen_by(consumer, settings, topic).items():
-            if low == high:
-                continue
-            consumer.assign([TopicPartition(topic, partition, low)])
-            while True:
-                message = consumer.poll(SILENCE_SECONDS)
-                fault = KafkaError(KafkaError._TIMED_OUT) if message is None else message.error()  # noqa: SLF001 - the client has no public name for it
-                if fault is not None and fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    break
-                if message is None or fault is not None:
-                    raise unavailable(settings, KafkaException(fault), f"topic {topic}")
-                yield message.key() or b"", message.value()
+            if low < high:
+                for message in messages(consumer, settings, TopicPartition(topic, partition, low)):
+                    yield message.key() or b"", message.value()
+
+
+def messages(consumer: Consumer, settings: Settings, place: TopicPartition) -> Iterator[Message]:
+    """Yield the committed records of a partition from an offset on, up to its end.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer, or falls silent before the end.
+    """
+    consumer.assign([place])
+    while True:
+        message = consumer.poll(SILENCE_SECONDS)
+        fault = KafkaError(KafkaError._TIMED_OUT) if message is None else message.error()  # noqa: SLF001 - the client has no public name for it
+        if fault is not None and fault.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            return
+        if message is None or fault is not None:
+            raise unavailable(settings, KafkaException(fault), f"topic {place.topic}")
+        yield message
