@@ -122,6 +122,17 @@ def test_an_entry_that_was_left_empty_is_a_commit_of_nothing(lake: str) -> None:
     assert (log.version(), log.transaction_version("a batch"), log.to_pyarrow_table().num_rows) == (1, None, 0)
 
 
+@pytest.mark.parametrize("left", [b"", b"\0" * 64, b'{"version":', b"null", b"{}", b'{"version":null}'], ids=repr)
+def test_a_hint_to_a_log_checkpoint_that_was_cut_off_is_written_again(lake: str, left: bytes) -> None:
+    tables.opened(lake, TABLE).create_checkpoint()
+    hint = tables.entry(lake, TABLE, 0).with_name("_last_checkpoint")
+    assert hint.exists()
+    hint.write_bytes(left)
+    tables.append(lake, TABLE, {"purchase_id": "P-1"})
+    assert maintenance.checkpoint_log(lake, TABLE, every=1)
+    assert not maintenance.checkpoint_log(lake, TABLE, every=1)
+
+
 def test_a_version_that_is_not_there_is_nothing_to_bring_there(lake: str, settled: list[str]) -> None:
     deltalog.settle(lake, TABLE, 9)
     filesystem.settle("s3a://bucket/object")

@@ -216,12 +216,15 @@ def _is_older(lake: str, table: Table, version: int, retention: timedelta) -> bo
 
 
 def _last_checkpoint(lake: str, table: Table) -> int:
-    """Return the version of a table's newest checkpoint; 0 when it has none."""
+    """Return the version of a table's newest checkpoint; 0 when it has none, or a loss of power has cut off its hint.
+
+    Readers pass such a hint over (Delta protocol, Last Checkpoint File), and the next checkpoint writes it anew.
+    """
     files, folder = filesystem(table_path(lake, table))
     try:
         with files.open_input_stream(f"{folder}/_delta_log/_last_checkpoint") as stream:
             return int(json.loads(stream.read())["version"])
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
         return 0
 
 
