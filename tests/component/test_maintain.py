@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,14 +14,16 @@ from pathlib import Path
 import pytest
 
 from customer_activity import topology
-from customer_activity.catalog import Table, checkpoint_path
+from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.errors import EXIT_CHECK_FAILED, QueryAlreadyRunning, SettingsError, TransientError
 from customer_activity.lease.lease import newest_epoch
-from customer_activity.maintenance import on_demand
-from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
+from customer_activity.maintenance import maintenance, on_demand, tending
+from customer_activity.maintenance.maintenance import RESTING_BYTES
+from customer_activity.maintenance.tending import Tended
 from customer_activity.settings import Settings
+from customer_activity.storage.filesystem import LEAST_BYTES
 from customer_activity.supervision import requests, running
 from customer_activity.supervision.requests import MAINTENANCE, Request
 from support import tables
@@ -102,6 +107,52 @@ def test_a_driver_elsewhere_is_left_alone(settings: Settings, lake: str, monkeyp
     assert files(lake) == 3
 
 
+EXPIRED = "part-of-a-crashed-batch.parquet"
+
+
+def no_space(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [{"compact"}, {"checkpoint_log"}, {"shorten"}, {"compact", "checkpoint_log", "shorten"}],
+    ids=lambda steps: ", ".join(sorted(steps)),
+)
+def test_what_needs_space_that_is_not_there_does_not_keep_expired_files(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch, steps: set[str]
+) -> None:
+    unread = [table for table in topology.tables() if not topology.readers(table)]
+    for table in unread:
+        expired = Path(table_path(lake, table), EXPIRED)
+        expired.write_bytes(b"PAR1")
+        os.utime(expired, (0, 0))
+    for step in steps:
+        monkeypatch.setattr(maintenance, step, no_space)
+    done = on_demand.at_rest(settings)
+    assert [table.table for table in done] == [table.label for table in topology.tables()]
+    assert {table.table for table in done if table.removed_files} == {table.label for table in unread}
+    assert {table.error for table in done} == {"OSError: [Errno 28] No space left on device"}
+    # The others have their turn all the same.
+    assert (files(lake) == 1) == ("compact" not in steps)
+    assert tables.entry(lake, Table.PURCHASES, 0).with_name("_last_checkpoint").exists() == (
+        "checkpoint_log" not in steps
+    )
+
+
+def test_nothing_is_compacted_that_the_disk_has_no_room_for(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = tending.size(lake, Table.PURCHASES)[1]
+    for free, left in ((LEAST_BYTES + small - 1, 3), (LEAST_BYTES + small, 1)):
+        usage = shutil.disk_usage(lake)._replace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        errors = {table.table: table.error for table in on_demand.at_rest(settings) if table.error}
+        assert files(lake) == left
+        assert set(errors) == ({"silver.purchases"} if left > 1 else set())
+        assert all("not compacted" in error for error in errors.values())
+
+
 def test_without_a_lake_it_says_so(settings: Settings) -> None:
     with pytest.raises(SettingsError, match="ACTIVITY_LAKE"):
         on_demand.maintain(settings, 0)
@@ -130,6 +181,17 @@ def test_the_command_says_what_was_done(deployment: Settings, lake: str, capsys:
     printed = capsys.readouterr().out
     assert "no driver runs: done here" in printed
     assert "gold has not begun to read silver.purchases" in printed
+
+
+def test_the_command_tells_what_failed_from_what_is_kept(
+    deployment: Settings, lake: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Tended("silver.purchases", behind=("gold needs it",), error="OSError: no")
+    monkeypatch.setattr(on_demand, "at_rest", lambda _: [done])
+    assert call("maintain") == EXIT_CHECK_FAILED
+    printed = capsys.readouterr().out
+    assert "silver.purchases: nothing removed: gold needs it" in printed
+    assert "silver.purchases: failed: OSError: no" in printed
 
 
 def test_a_table_that_failed_is_a_failed_check(

@@ -20,7 +20,7 @@ from customer_activity.contracts.columns import Kept
 from customer_activity.contracts.tables import TABLES
 from customer_activity.lake import delta
 from customer_activity.lake.failpoints import FailPoint
-from customer_activity.maintenance import maintenance
+from customer_activity.maintenance import maintenance, tending
 from customer_activity.settings import PROJECT
 from customer_activity.verification import lake as verified
 from support import tables
@@ -73,7 +73,7 @@ def ids(lake: str) -> list[str]:
 COMPACTION = """
 import sys
 from customer_activity.catalog import Table
-from customer_activity.maintenance import maintenance
+from customer_activity.maintenance import maintenance, tending
 maintenance.compact(sys.argv[1], Table.PURCHASES)
 """
 ALL = [f"P-{number}" for number in range(FILES)]
@@ -82,22 +82,22 @@ ALL = [f"P-{number}" for number in range(FILES)]
 def test_a_table_is_tended_however_little_there_is_to_do(compacted: str) -> None:
     all_have_read(compacted)
     append(compacted, FILES)
-    done = maintenance.tend(compacted, TABLE)
+    done = tending.tend(compacted, TABLE)
     assert (done.files_before, done.files_after, done.error) == (2, 1, "")
-    assert done.bytes_before > done.bytes_after == maintenance.size(compacted, TABLE)[1] > 0
+    assert done.bytes_before > done.bytes_after == tending.size(compacted, TABLE)[1] > 0
     assert (log_of(compacted) / "_last_checkpoint").exists()
     assert ids(compacted) == [*ALL, f"P-{FILES}"]
 
 
 def test_a_reader_that_is_behind_is_named_when_a_table_is_tended(compacted: str) -> None:
-    assert maintenance.tend(compacted, TABLE).behind == tuple(
+    assert tending.tend(compacted, TABLE).behind == tuple(
         f"{query} has not begun to read silver.purchases" for query in READERS
     )
 
 
 def test_what_fails_while_a_table_is_tended_is_said(compacted: str) -> None:
     shutil.rmtree(table_path(compacted, TABLE))
-    done = maintenance.tend(compacted, TABLE)
+    done = tending.tend(compacted, TABLE)
     assert done.error.startswith("TableNotFoundError")
 
 

@@ -16,8 +16,8 @@ from customer_activity.inspection.doctor import Finding
 from customer_activity.inspection.show import Customer
 from customer_activity.lake.bucket import Trait
 from customer_activity.lake.layout import Layout
-from customer_activity.maintenance.maintenance import Tended
 from customer_activity.maintenance.on_demand import Maintained
+from customer_activity.maintenance.tending import Tended
 from customer_activity.operations.migration import Migrated
 from customer_activity.quality.judging import Judged
 from customer_activity.quality.run import Report as Judgement

@@ -13,9 +13,10 @@ from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.engine import queries
 from customer_activity.engine.queries import RunningQuery
-from customer_activity.maintenance import maintenance, scheduler
-from customer_activity.maintenance.maintenance import Tended, Vacuumed
+from customer_activity.maintenance import maintenance, scheduler, tending
+from customer_activity.maintenance.maintenance import Vacuumed
 from customer_activity.maintenance.scheduler import Scheduler
+from customer_activity.maintenance.tending import Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests
 from customer_activity.supervision.requests import MAINTENANCE
@@ -51,7 +52,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: True)
     monkeypatch.setattr(maintenance, "compact", note("compact", 1))
     monkeypatch.setattr(maintenance, "vacuum", note("vacuum", Vacuumed(0, 0, [])))
-    monkeypatch.setattr(maintenance, "tend", lambda _, table, **__: Tended(table.label, files_before=2, files_after=1))
+    monkeypatch.setattr(tending, "tend", lambda _, table, **__: Tended(table.label, files_before=2, files_after=1))
     return noted
 
 

@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from customer_activity.catalog import Table, table_path
 from customer_activity.errors import DiskFull
+from customer_activity.lake import delta
+from customer_activity.maintenance import on_demand
 from customer_activity.settings import Settings
+from support import tables
 from support.broker import assert_verified, drain, send
 from support.records import profile, purchase
 
@@ -40,6 +44,21 @@ def fill(disk: Path, room: int) -> Path:
             file.write(b"x" * 4_096)
     os.truncate(filler, max(0, filler.stat().st_size - room))
     return filler
+
+
+def test_a_full_disk_is_freed_of_what_is_expired(settings: Settings, small_disk: Path) -> None:
+    settings = settings.model_copy(update={"lake": str(small_disk / "lake")})
+    delta.ensure_tables(settings.lake)
+    for number in range(3):
+        tables.append(settings.lake, Table.QUARANTINE, {"topic": f"t-{number}"})
+    expired = Path(table_path(settings.lake, Table.QUARANTINE), "part-of-a-crashed-batch.parquet")
+    expired.write_bytes(bytes(4 << 20))
+    os.utime(expired, (0, 0))
+    fill(small_disk, 0)
+    done = {table.table: table for table in on_demand.at_rest(settings)}
+    assert not expired.exists()
+    assert done["bronze.quarantine"].removed_bytes == 4 << 20
+    assert done["bronze.quarantine"].files_after == 1, "what was freed is there for what comes after it"
 
 
 def test_a_full_disk_stops_the_batch_and_nothing_is_lost(

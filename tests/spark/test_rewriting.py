@@ -23,7 +23,7 @@ from customer_activity.lake.datafiles import DataFile, FileWriter
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.feeds import Added
 from customer_activity.lake.microbatch import MicroBatch
-from customer_activity.maintenance import maintenance, spread
+from customer_activity.maintenance import maintenance, spread, tending
 from customer_activity.settings import Settings
 from support import tables
 from support.streams import Query
@@ -106,7 +106,7 @@ def test_the_checksum_that_delta_writes_is_right(spark: SparkSession, lake: str)
     version = Begun(spark, lake).commit()
     checksum = json.loads(Path(table_path(lake, TABLE), "_delta_log", f"{version:020}.crc").read_text())
     assert checksum["numFiles"] == 1
-    assert checksum["tableSizeBytes"] == maintenance.size(lake, TABLE)[1]
+    assert checksum["tableSizeBytes"] == tending.size(lake, TABLE)[1]
 
 
 def test_an_append_meanwhile_is_no_conflict(spark: SparkSession, lake: str) -> None:

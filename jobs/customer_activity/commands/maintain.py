@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from customer_activity.errors import EXIT_CHECK_FAILED
-from customer_activity.maintenance.maintenance import Tended
+from customer_activity.maintenance.tending import Tended
 from customer_activity.terminal import console
 
 
@@ -54,6 +54,7 @@ def _grid(tables: list[Tended]) -> Table:
 
 def _print_reasons(tables: list[Tended]) -> None:
     for table in tables:
-        for reason in [*table.behind, *([table.error] if table.error else [])]:
-            words = f"{table.table}: {'failed: ' if table.error else 'nothing removed: '}{reason}"
-            console.out.print(console.cell(words))
+        for reason in table.behind:
+            console.out.print(console.cell(f"{table.table}: nothing removed: {reason}"))
+        if table.error:
+            console.out.print(console.cell(f"{table.table}: failed: {table.error}"))

@@ -28,7 +28,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from customer_activity import topology, unforeseen
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import TABLES
@@ -61,29 +61,6 @@ class Vacuumed(NamedTuple):
     files: int
     bytes: int
     behind: list[str]
-
-
-class Tended(NamedTuple):
-    """What was done to a table when somebody asked for it.
-
-    Attributes:
-        table: its label.
-        files_before, bytes_before: data files that the table had.
-        files_after, bytes_after: those that it has now.
-        removed_files, removed_bytes: expired files that are gone from the disk.
-        behind: why none are: readers that may still need them.
-        error: what failed; the table is as it was.
-    """
-
-    table: str
-    files_before: int = 0
-    bytes_before: int = 0
-    files_after: int = 0
-    bytes_after: int = 0
-    removed_files: int = 0
-    removed_bytes: int = 0
-    behind: tuple[str, ...] = ()
-    error: str = ""
 
 
 def checkpoint_log(lake: str, table: Table, *, every: int | None = None, promised: timedelta = timedelta(0)) -> bool:
@@ -232,34 +209,6 @@ def needs_compaction(lake: str, table: Table) -> bool:
     """Whether a table has SMALL_FILES small files."""
     sizes = pa.table(DeltaTable(table_path(lake, table)).get_add_actions()).column("size_bytes")
     return bool((pc.sum(pc.less(sizes, SMALL_BYTES)).as_py() or 0) >= SMALL_FILES)
-
-
-def tend(
-    lake: str,
-    table: Table,
-    *,
-    target_bytes: int = COMPACTED_BYTES,
-    failpoint: Callable[[FailPoint], None] = nowhere,
-    promised: timedelta = timedelta(0),
-) -> Tended:
-    """Compact a table however few small files it has, shorten its log, and remove what is expired.
-
-    Nobody may write to it meanwhile. What fails is in the result: the next table has its turn all the same.
-    """
-    try:
-        files_before, bytes_before = size(lake, table)
-        compact(lake, table, failpoint, target_bytes)
-        checkpoint_log(lake, table, every=1, promised=promised)
-        removed = vacuum(lake, table, failpoint=failpoint, promised=promised)
-        return Tended(table.label, files_before, bytes_before, *size(lake, table), *removed[:2], tuple(removed.behind))
-    except FAULTS as error:
-        return Tended(table.label, error=unforeseen.brief(error))
-
-
-def size(lake: str, table: Table) -> tuple[int, int]:
-    """Return how many data files a table has, and their bytes."""
-    sizes = pa.table(DeltaTable(table_path(lake, table)).get_add_actions()).column("size_bytes")
-    return len(sizes), pc.sum(sizes).as_py() or 0
 
 
 def compact(

@@ -12,15 +12,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from customer_activity import topology
+from customer_activity import topology, unforeseen
+from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lake import change_feeds, delta
 from customer_activity.lease.epochs import ProcessLock
 from customer_activity.lease.lease import Lease
-from customer_activity.maintenance import maintenance
-from customer_activity.maintenance.maintenance import RESTING_BYTES, Tended
+from customer_activity.maintenance import maintenance, tending
+from customer_activity.maintenance.maintenance import FAULTS, RESTING_BYTES
+from customer_activity.maintenance.tending import Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests
 
@@ -68,15 +70,20 @@ def at_rest(settings: Settings) -> list[Tended]:
     lake, promised = settings.lake, partial(change_feeds.promise, settings)
     try:
         with Lease(ProcessLock, lake, topology.names()):
-            done = [
-                maintenance.tend(lake, table, target_bytes=RESTING_BYTES[table], promised=promised(table))
-                for table in topology.tables()
-            ]
-            for table in topology.tables():
-                while maintenance.shorten(lake, table, TABLES[table].kept.commits, None, promised(table)):
-                    pass  # no stream waits
-            return done
+            return [_tended(lake, table, promised(table)) for table in topology.tables()]
     except QueryAlreadyRunning as error:
         raise QueryAlreadyRunning(
             error.what, remedy="run this where that driver runs, with its ACTIVITY_RUN_DIR, or stop it first"
         ) from None
+
+
+def _tended(lake: str, table: Table, promised: timedelta) -> Tended:
+    """Do all that there is to do to a table; what fails is no other table's loss."""
+    done = tending.tend(lake, table, target_bytes=RESTING_BYTES[table], promised=promised)
+    try:
+        while maintenance.shorten(lake, table, TABLES[table].kept.commits, None, promised):
+            pass  # no stream waits
+    except FAULTS as error:
+        words = unforeseen.brief(error)
+        return done if words in done.error else done._replace(error="; ".join(filter(None, (done.error, words))))
+    return done

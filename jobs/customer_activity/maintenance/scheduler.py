@@ -18,10 +18,11 @@ from customer_activity.contracts.tables import TABLES
 from customer_activity.engine.logs import keep_log_short, log
 from customer_activity.engine.queries import RunningQuery, paused
 from customer_activity.lake import change_feeds, delta, failpoints
-from customer_activity.maintenance import maintenance
-from customer_activity.maintenance.maintenance import FAULTS, Tended
+from customer_activity.maintenance import maintenance, tending
+from customer_activity.maintenance.maintenance import FAULTS
 from customer_activity.maintenance.replays import Replays
 from customer_activity.maintenance.spread import Rewriting
+from customer_activity.maintenance.tending import Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests
 from customer_activity.supervision.requests import MAINTENANCE
@@ -121,7 +122,7 @@ class Scheduler:
     def tend(self, table: Table) -> Tended:
         """Do all that there is to do to a table, between its writers' batches."""
         promised = change_feeds.promise(self.settings, table)
-        return maintenance.tend(self.settings.lake, table, failpoint=self.failpoint, promised=promised)
+        return tending.tend(self.settings.lake, table, failpoint=self.failpoint, promised=promised)
 
     def tidy(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
         """Keep a table's log short and its files few, between its writers' batches; say whether there was work."""

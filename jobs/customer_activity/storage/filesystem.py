@@ -94,6 +94,11 @@ def keep_private(folder: Path) -> None:
 
 def is_full(location: str) -> bool:
     """Whether the disk of a folder on this machine has no space left."""
+    return has_less(location, LEAST_BYTES)
+
+
+def has_less(location: str, size: int) -> bool:
+    """Whether the disk of a folder on this machine has less space left than so many bytes."""
     if "://" in location or not Path(location).exists():
         return False
-    return shutil.disk_usage(location).free < LEAST_BYTES
+    return shutil.disk_usage(location).free < size
