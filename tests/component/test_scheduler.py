@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -13,6 +15,8 @@ from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.engine import queries
 from customer_activity.engine.queries import RunningQuery
+from customer_activity.engine.stream import Opened
+from customer_activity.lake import delta
 from customer_activity.maintenance import maintenance, scheduler, tending
 from customer_activity.maintenance.maintenance import Vacuumed
 from customer_activity.maintenance.scheduler import Scheduler
@@ -20,7 +24,11 @@ from customer_activity.maintenance.tending import Tended
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests
 from customer_activity.supervision.requests import MAINTENANCE
+from support.micro_batches import Sources
 from support.streams import Query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Clock:
@@ -156,12 +164,46 @@ def test_files_of_a_batch_that_takes_long_are_not_taken_for_expired(
     every = sorted(table.label for table in topology.tables())
     a_round = scheduler.LOOK_SECONDS + len(every) * scheduler.PAUSE_SECONDS
     clock.now = scheduler.VACUUM_SECONDS
-    long.began, short.began = clock.now - scheduler.LONG_SECONDS, clock.now
+    long.began, short.began, short.began_at = clock.now - scheduler.LONG_SECONDS, clock.now, time.time()
     with long.at_work, short.at_work:
         look(keeping, clock, a_round)
     assert vacuumed() == sorted({*every} - labels(Query.GOLD))
     look(keeping, clock, a_round)
     assert vacuumed() == every
+
+
+@pytest.mark.parametrize(
+    ("worked", "by_the_clock", "is_vacuumed"),
+    [
+        pytest.param(1.0, 1.0, True, id="it has just begun"),
+        pytest.param(2.0, scheduler.LONG_SECONDS, False, id="the machine slept, or its clock was set on"),
+        pytest.param(scheduler.LONG_SECONDS + 1, -60.0, False, id="its clock was set back"),
+    ],
+)
+def test_a_batch_is_as_old_as_its_files_are_by_whichever_clock(
+    settings: Settings,
+    lake: str,
+    clock: Clock,
+    done: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    worked: float,
+    by_the_clock: float,
+    is_vacuumed: bool,
+) -> None:
+    def work(*_: object) -> None:
+        now = time.time()
+        clock.now += worked
+        monkeypatch.setattr(queries.time, "time", lambda: now + by_the_clock)  # type: ignore[attr-defined]
+        Scheduler(settings, running).vacuum(Table.ACTIVITY_CHANGES)
+
+    running = all_queries(settings)
+    gold = next(query for query in running if query.query == Query.GOLD)
+    sources = Sources(lake, {Table.PURCHASES: delta.table_id(lake, Table.PURCHASES)})
+    gold.open_stream = lambda: Opened(gold.spec, lambda: cast("DataFrame", sources), work, {Table.PURCHASES: None})
+    gold.start(available_now=True)
+    assert gold.ended()
+    assert done == ([f"vacuum {Table.ACTIVITY_CHANGES.label}"] if is_vacuumed else [])
 
 
 @pytest.mark.parametrize("fault", [None, OSError("no space left")], ids=["it is cut", "it cannot be cut"])

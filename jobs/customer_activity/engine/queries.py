@@ -71,7 +71,8 @@ class RunningQuery:
         self.at_work = threading.Lock()
         self.handle: StreamingQuery | None = None
         self.is_draining = False
-        self.began = -math.inf
+        self.began = -math.inf  # of its newest batch, by a clock that nobody sets
+        self.began_at = -math.inf  # the same by the machine's clock
         self.refresh: Callable[[], None] = lambda: None
 
     def start(self, *, available_now: bool) -> None:
@@ -124,7 +125,7 @@ class RunningQuery:
                 )
                 raise self.failure
             started = time.monotonic()
-            before, self.began = self.began, started
+            before, self.began, self.began_at = self.began, started, time.time()
             try:
                 stream.work(frame, batch)
                 batch.failpoint(FailPoint.WRITTEN)
@@ -175,8 +176,11 @@ class RunningQuery:
             self.status.moved("begins")  # what it was held for is no silence of its own
 
     def seconds_at_work(self) -> float:
-        """Return for how long a batch has been at work; 0 where none is."""
-        return time.monotonic() - self.began if self.at_work.locked() else 0.0
+        """Return how old files of the batch at work may be; 0 where none is.
+
+        Files are dated by the machine's clock, which somebody may set. The other one rests while the machine sleeps.
+        """
+        return max(time.monotonic() - self.began, time.time() - self.began_at) if self.at_work.locked() else 0.0
 
     def ended(self) -> bool:
         """Whether the query has ended.
