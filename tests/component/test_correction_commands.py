@@ -9,10 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from customer_activity import topology
 from customer_activity.catalog import Table
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.commands import rebuild as command
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import EXIT_OK, EXIT_TERMINAL, LeaseLost
+from customer_activity.errors import EXIT_OK, EXIT_TERMINAL, EXIT_TRY_AGAIN, LeaseLost
 from customer_activity.lake import corrections, delta
 from customer_activity.lake.corrections import Change, Rows
 from customer_activity.lease import lease
@@ -21,8 +24,10 @@ from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.repair import Applied
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
+from support import tables
 from support.command import call
-from support.corrections import BLANK, correction_of
+from support.corrections import BLANK, correct, correction_of
+from support.streams import Query
 
 UNLIKE = Rebuilt(
     {"gold.activity_changes": 7},
@@ -136,6 +141,55 @@ def test_corrections_are_listed_and_dropped(deployment: Settings, capsys: pytest
 
     assert call("rebuild", "--drop", RUN) == EXIT_OK
     assert corrections.kept(deployment.lake) == []
+
+
+def corrected(lake: str) -> tuple[str, int]:
+    """Correct a row of gold's changes, as a whole correction does; return its name and its version there."""
+    wrong, right = ({"customer_id": "C-1", "view_version": version} for version in (1, 2))
+    tables.append(lake, Table.ACTIVITY_CHANGES, wrong, query=Query.GOLD)
+    change = correct(lake, Table.ACTIVITY_CHANGES, ("customer_id", "view_version"), [wrong], [right])
+    correction = correction_of(
+        {Table.ACTIVITY_CHANGES: change}, run=Path(change.added.path).name.removesuffix(".added.parquet")
+    )
+    corrections.begin(lake, correction)
+    corrections.finish(lake, correction)
+    return correction.run, tables.newest(lake, Table.ACTIVITY_CHANGES)
+
+
+@pytest.mark.parametrize(
+    ("read", "planned", "needs_it"),
+    [
+        pytest.param(None, None, True, id="it has not begun"),
+        pytest.param(-1, None, True, id="it has not read it"),
+        pytest.param(-1, 0, True, id="its batch has it, and is not through"),
+        pytest.param(0, None, False, id="it has read it"),
+        pytest.param(0, 1, False, id="it is behind it"),
+    ],
+)
+def test_what_a_stream_has_to_read_is_not_dropped(
+    deployment: Settings,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    read: int | None,
+    planned: int | None,
+    needs_it: bool,
+) -> None:
+    lake, table = deployment.lake, Table.ACTIVITY_CHANGES
+    delta.ensure_tables(lake)
+    run, version = corrected(lake)
+    tables.append(lake, table, {"customer_id": "C-1", "view_version": 3}, query=Query.GOLD)
+    for query in topology.readers(table):
+        is_late = query == Query.PUBLISH
+        if is_late and read is None:
+            continue
+        upto = [None if at is None else version + at for at in ((read, planned) if is_late else (1, None))]
+        places = [checkpoint.after(delta.table_id(lake, table), at) for at in upto if at is not None]
+        batch = OffsetRange(places[:1] if len(places) > 1 else None, places[-1:])
+        checkpoint.write(lake, query, "g-1", len(places) - 1, batch, is_committed=len(places) == 1)
+    assert call("rebuild", "--drop", run) == (EXIT_TRY_AGAIN if needs_it else EXIT_OK)
+    assert ("publish has not read it of gold.activity_changes" in " ".join(capsys.readouterr().err.split())) == needs_it
+    assert [kept.run for kept in corrections.kept(lake)] == ([run] if needs_it else [])
+    assert len([*Path(lake).rglob(f"{run}.*.parquet")]) == (2 if needs_it else 0)
 
 
 @pytest.mark.parametrize("command", ["rebuild", "quality", "verify", "migrate", "maintain"])

@@ -14,6 +14,7 @@ from customer_activity.lake import corrections
 from customer_activity.lake.corrections import Correction
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
+from customer_activity.rebuild.dropping import drop as drop_kept
 from customer_activity.rebuild.repair import Applied
 from customer_activity.rebuild.repair import apply as build_and_apply
 from customer_activity.rebuild.run import Rebuilt
@@ -73,7 +74,7 @@ def rebuild(
     if list_:
         show_kept(settings, as_json=json)
     elif drop is not None:
-        corrections.drop(settings.lake, drop)
+        drop_kept(settings.lake, drop)
         console.out.print(f"removed what was kept of correction {drop}", highlight=False)
     elif stream is not None:
         _recompute(settings, stream, as_json=json)
