@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lake import audit, corrections, layout
 from customer_activity.lease import lease
-from customer_activity.lease.epochs import LOCKED
+from customer_activity.lease.epochs import LOCKED, ProcessLock
+from customer_activity.lease.lease import Lease
+from customer_activity.maintenance import on_demand
 from customer_activity.operations import migration, recovery
 from customer_activity.quarantine import replay
 from customer_activity.quarantine.contents import Selection
@@ -72,6 +74,29 @@ def test_a_driver_turns_it_away_at_once_and_keeps_its_epoch(lake: str) -> None:
     ):
         pytest.fail("it came to the work")
     assert lease.newest_epoch(lake, Query.SILVER) is None
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(lambda settings: replay.replay(settings, Selection(), "mended"), id="replay"),
+        pytest.param(repair.apply, id="rebuild --apply"),
+        pytest.param(lambda settings: recovery.recover(settings.lake, Query.BRONZE, "lost"), id="recover"),
+        pytest.param(lambda settings: Lease(ProcessLock, settings.lake, [Query.BRONZE]), id="a driver"),
+        pytest.param(on_demand.at_rest, id="maintain"),
+    ],
+)
+def test_who_is_turned_away_is_told_that_it_may_be_a_command(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch, work: Callable[[Settings], object]
+) -> None:
+    monkeypatch.setattr(lease, "WAIT_SECONDS", 0.0)
+    Path(lock_path(lake, Query.BRONZE)).parent.mkdir(exist_ok=True)
+    Path(lock_path(lake, Query.BRONZE)).with_name(f"{Query.BRONZE}.1").touch()
+    with driver(lake, Query.BRONZE), pytest.raises(QueryAlreadyRunning) as refused:
+        work(settings)
+    assert "bronze" in refused.value.what
+    assert "or a command is at work on its tables" in refused.value.what
+    assert "wait for that command" in refused.value.remedy
 
 
 def test_a_checkpoint_is_written_anew_while_no_driver_can_start(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:

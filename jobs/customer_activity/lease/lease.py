@@ -34,6 +34,9 @@ RENEW_SECONDS = 5.0
 AT_WORK_SECONDS = 2 * RENEW_SECONDS  # one that was renewed within so long has a driver
 WAIT_SECONDS = 15.0  # a driver that was just killed holds its locks until its JVM has gone
 LOOK_SECONDS = 0.5
+# Whoever works on tables holds their streams, as a driver does, and a lease does not tell who.
+OR_A_COMMAND = "or a command is at work on its tables"
+WAIT_FOR_IT = "wait for that command to end (`activity maintain`, for one)"
 
 
 class Lease:
@@ -74,8 +77,8 @@ class Lease:
         if lock is not None:
             self.resources.callback(lock.close)
         running = QueryAlreadyRunning(
-            f"{query} already runs on {self.lake}",
-            remedy="stop that driver first (`activity driver stop`), or run other queries here",
+            f"{query} already runs on {self.lake}, {OR_A_COMMAND}",
+            remedy=f"stop that driver first (`activity driver stop`) or {WAIT_FOR_IT}, or run other queries here",
         )
         deadline = time.monotonic() + WAIT_SECONDS
         is_locked = False
@@ -236,7 +239,10 @@ def refuse_running(lake: str, query: str) -> None:
         text, silent = (GIVEN_BACK, 0.0) if newest is None else place.read(query, newest)
         is_at_work = text != GIVEN_BACK and silent <= AT_WORK_SECONDS
     if is_at_work:
-        raise QueryAlreadyRunning(f"{query} runs on {lake}", remedy="stop it first (`activity driver stop`)")
+        raise QueryAlreadyRunning(
+            f"{query} runs on {lake}, {OR_A_COMMAND}",
+            remedy=f"stop its driver first (`activity driver stop`), or {WAIT_FOR_IT}",
+        )
 
 
 @contextmanager

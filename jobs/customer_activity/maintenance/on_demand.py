@@ -19,7 +19,7 @@ from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import QueryAlreadyRunning
 from customer_activity.lake import change_feeds, delta
 from customer_activity.lease.epochs import ProcessLock
-from customer_activity.lease.lease import Lease
+from customer_activity.lease.lease import WAIT_FOR_IT, Lease
 from customer_activity.maintenance import maintenance, tending
 from customer_activity.maintenance.maintenance import FAULTS, RESTING_BYTES
 from customer_activity.maintenance.tending import Tended
@@ -73,7 +73,8 @@ def at_rest(settings: Settings) -> list[Tended]:
             return [_tended(lake, table, promised(table)) for table in topology.tables()]
     except QueryAlreadyRunning as error:
         raise QueryAlreadyRunning(
-            error.what, remedy="run this where that driver runs, with its ACTIVITY_RUN_DIR, or stop it first"
+            error.what,
+            remedy=f"run this where that driver runs, with its ACTIVITY_RUN_DIR, or stop it first, or {WAIT_FOR_IT}",
         ) from None
 
 

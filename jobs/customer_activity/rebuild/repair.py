@@ -218,6 +218,6 @@ def _said_to_stop(settings: Settings) -> Iterator[None]:
     except QueryAlreadyRunning as error:
         raise QueryAlreadyRunning(
             f"{error.what}: a lake is corrected while no stream runs",
-            remedy=f"stop the driver (`activity driver stop`; in Airflow pause {settings.airflow_prefix}_stream), "
-            "then try again",
+            remedy=f"stop the driver (`activity driver stop`; in Airflow pause {settings.airflow_prefix}_stream) "
+            f"or {lease.WAIT_FOR_IT}, then try again",
         ) from None
