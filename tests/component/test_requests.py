@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from customer_activity import topology
+from customer_activity.catalog import Table
+from customer_activity.engine.queries import RunningQuery
 from customer_activity.errors import TerminalError, TransientError
+from customer_activity.maintenance import replays
+from customer_activity.maintenance.replays import Replays
+from customer_activity.quarantine import replay
+from customer_activity.quarantine.contents import Selection
+from customer_activity.quarantine.replay import Replay
 from customer_activity.settings import Settings
 from customer_activity.supervision import requests, running
 from customer_activity.supervision.requests import REPLAY, Request
@@ -63,6 +73,90 @@ def test_without_a_driver_nothing_is_asked_for(settings: Settings, monkeypatch: 
     monkeypatch.setattr(running, "stream_pids", lambda _: [])
     assert requests.by_driver(settings, REPLAY, ASKED, 30) is None
     assert pending(settings) is None
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["it is still at work", "its answer comes at the last moment"])
+def test_what_the_driver_has_begun_is_not_said_to_be_left(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, *, is_late: bool
+) -> None:
+    begun: list[bool] = []
+
+    def does(request: Request) -> None:
+        begun.append(requests.begin(settings.run_dir, REPLAY, request.id))
+
+    withdraw = requests.withdraw
+
+    def answered_before(run_dir: Path, kind: str, request: str) -> None:
+        withdraw(run_dir, kind, request)
+        if is_late and begun:
+            monkeypatch.setattr(requests, "withdraw", withdraw)
+            requests.answer(run_dir, kind, request, {"replay": 3})
+
+    with asked_driver(settings, REPLAY, does):
+        monkeypatch.setattr(requests, "withdraw", answered_before)
+        if is_late:
+            assert (requests.by_driver(settings, REPLAY, ASKED, 0.5) or {})["replay"] == 3
+        else:
+            with pytest.raises(TransientError, match=r"has begun it, and not ended it within 0 s.*\n.*completes it"):
+                requests.by_driver(settings, REPLAY, ASKED, 0.4)
+    assert begun == [True]
+
+
+def test_what_nobody_waits_for_any_more_is_not_begun(settings: Settings) -> None:
+    request = requests.ask(settings, REPLAY, ASKED, 60)
+    requests.withdraw(settings.run_dir, REPLAY, request)
+    assert not requests.begin(settings.run_dir, REPLAY, request)
+    assert not requests.begin(settings.run_dir, REPLAY, requests.ask(settings, REPLAY, ASKED, -1))
+
+
+def test_what_was_left_until_later_is_not_said_to_be_begun(settings: Settings) -> None:
+    def does(request: Request) -> None:
+        assert requests.begin(settings.run_dir, REPLAY, request.id)
+        requests.leave(settings.run_dir, REPLAY)
+
+    with asked_driver(settings, REPLAY, does), pytest.raises(TransientError, match="has not done it"):
+        requests.by_driver(settings, REPLAY, ASKED, 0.4)
+
+
+@pytest.fixture
+def replaying(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replays]:
+    """Return what does a driver's replays; each is at work until the end of the test."""
+    over = threading.Event()
+
+    def bring_back(*_: object) -> Replay:
+        assert over.wait(60)
+        return Replay({}, {}, 0)
+
+    monkeypatch.setattr(replay, "bring_back", bring_back)
+    writers = [
+        RunningQuery(query, lambda: pytest.fail("nothing starts here"), settings, threading.Event())
+        for query in topology.writers(Table.QUARANTINE)
+    ]
+    replaying = Replays(settings, writers)
+    yield replaying
+    over.set()
+    replaying.close()
+
+
+def test_a_replay_that_is_at_work_when_the_wait_ends_is_said_to_be(
+    settings: Settings, lake: str, replaying: Replays
+) -> None:
+    asked = replays.asked(settings, Selection(), "mended")
+    with (
+        asked_driver(settings, REPLAY, lambda _: replaying.serve()),
+        pytest.raises(TransientError, match="has begun it"),
+    ):
+        requests.by_driver(settings, REPLAY, asked, 0.5)
+    assert replaying.at_work is not None
+
+
+def test_a_replay_that_nobody_waits_for_any_more_is_not_begun(
+    settings: Settings, lake: str, replaying: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "pending", lambda *_: Request("taken back meanwhile", {}))
+    assert replaying.serve()
+    assert replaying.at_work is None
+    assert not any(query.at_work.locked() for query in replaying.writers)
 
 
 def test_an_answer_to_somebody_else_is_none(settings: Settings) -> None:

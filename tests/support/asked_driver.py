@@ -12,7 +12,7 @@ from customer_activity.supervision.requests import Request
 
 
 @contextmanager
-def asked_driver(settings: Settings, kind: str, does: Callable[[Request], None]) -> Iterator[None]:
+def asked_driver(settings: Settings, kind: str, does: Callable[[Request], object]) -> Iterator[None]:
     """Stand in for a driver: a thread that takes the first request of a kind, and does something with it."""
     over = threading.Event()
 

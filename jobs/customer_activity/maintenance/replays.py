@@ -73,7 +73,7 @@ class Replays:
         if found is None:
             return False
         with ExitStack() as held:
-            if held.enter_context(paused(self.writers)):
+            if held.enter_context(paused(self.writers)) and requests.begin(self.settings.run_dir, REPLAY, found.id):
                 self.at_work = self.thread.submit(self._serve, found, held.pop_all())
         return True
 
@@ -89,6 +89,7 @@ class Replays:
                 requests.answer(run_dir, REPLAY, request.id, {"replay": done._asdict()})
                 log.info("replayed as asked: %s", done)
             except HalfLanded:  # a driver that has just started repeats that batch first
+                requests.leave(run_dir, REPLAY)
                 log.info("a replay waits until bronze has repeated the batch that was interrupted")
             except ActivityError as fault:
                 requests.refuse(run_dir, REPLAY, request.id, fault)

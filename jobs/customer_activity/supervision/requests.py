@@ -1,7 +1,7 @@
-"""How a command has the running driver do something between two batches: by two files in `ACTIVITY_RUN_DIR`.
+"""How a command has the running driver do something between two batches: by some files in `ACTIVITY_RUN_DIR`.
 
-The command writes one and waits for the other. A driver that starts meanwhile finds the request, too. It
-expires when the command's wait is over.
+The command writes one and waits for another. A driver that starts meanwhile finds the request, too. It expires when the
+command's wait is over, unless a third file says that it is begun.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def by_driver(settings: Settings, kind: str, asked: Mapping[str, Any], wait_seco
             if (found := answered(run_dir, kind, request)) is not None:
                 return _checked(found)
             if time.monotonic() > deadline:
-                raise TransientError(
-                    f"the driver has not done it within {wait_seconds:.0f} s",
-                    remedy="`activity status` shows whether it makes progress; it does this between two batches, if "
-                    "all streams run in one driver",
-                )
+                withdraw(run_dir, kind, request)  # what is not begun by now is begun no more
+                late = _late(run_dir, kind, request, wait_seconds)
+                if (found := answered(run_dir, kind, request)) is None:
+                    raise late
+                return _checked(found)
             waiting = _written(run_dir, kind)
             if waiting is None and not answered(run_dir, kind, request):
                 request = ask(settings, kind, asked, deadline - time.monotonic())
@@ -89,9 +89,25 @@ def pending(settings: Settings, kind: str) -> Request | None:
     return request
 
 
+def begin(run_dir: Path, kind: str, request: str) -> bool:
+    """Say that a request is begun, and will be completed whether anybody waits or not; False where nobody does."""
+    # In this order: who stops waiting takes the request back first, and then looks whether it is begun.
+    write_whole(str(_path(run_dir, kind, "begun")), json.dumps({"request": request}).encode())
+    if (found := _written(run_dir, kind)) is not None and found["request"] == request:
+        return True
+    leave(run_dir, kind)
+    return False
+
+
+def leave(run_dir: Path, kind: str) -> None:
+    """Say that what was begun is left until later, or for good."""
+    _path(run_dir, kind, "begun").unlink(missing_ok=True)
+
+
 def answer(run_dir: Path, kind: str, request: str, done: Mapping[str, Any]) -> None:
     """Say what was done; the request does not wait any longer."""
     write_whole(str(_path(run_dir, kind, "done")), json.dumps({"request": request, **done}).encode())
+    leave(run_dir, kind)
     withdraw(run_dir, kind, request)
 
 
@@ -122,6 +138,21 @@ def _written(run_dir: Path, kind: str) -> dict[str, Any] | None:
         path.unlink(missing_ok=True)
         return None
     return found
+
+
+def _late(run_dir: Path, kind: str, request: str, seconds: float) -> TransientError:
+    """Say that the driver has not done something in time, and whether it will."""
+    if (_read(_path(run_dir, kind, "begun")) or {}).get("request") == request:
+        return TransientError(
+            f"the driver has begun it, and not ended it within {seconds:.0f} s",
+            remedy=f"it completes it, and its log says what came of it; another {kind} waits for this one, and a "
+            "longer --wait for its answer",
+        )
+    return TransientError(
+        f"the driver has not done it within {seconds:.0f} s",
+        remedy="`activity status` shows whether it makes progress; it does this between two batches, if all streams "
+        "run in one driver",
+    )
 
 
 def _checked(found: dict[str, Any]) -> dict[str, Any]:
