@@ -23,7 +23,7 @@ from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.checkpoint import OffsetRange
 from customer_activity.contracts import RULES
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import LeaseLost, TerminalError
+from customer_activity.errors import EXIT_OK, LeaseLost, TerminalError
 from customer_activity.lake import delta, deltalog, named_operations
 from customer_activity.lake.named_operations import Kind
 from customer_activity.lake.numbering import Numbering
@@ -37,6 +37,7 @@ from customer_activity.settings import Settings
 from customer_activity.verification import lake as verifying
 from customer_activity.verification.order import Notes, compare, read
 from support import tables
+from support.command import call
 from support.pipeline import copied_lake
 from support.records import NOW_MS, PROFILES, profile
 from support.streams import Query
@@ -88,6 +89,31 @@ def test_what_landed_since_overtakes_a_record(
     done = replay(settings, Selection(), "clocks are set")
     assert (done.accepted, done.overtaken) == (({PROFILES: 1}, 0) if comes_back else ({}, 1))
     assert len(content(lake, Table.QUARANTINE, "offset")) == (0 if comes_back else 1)
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["done", "dry"])
+def test_records_of_a_topic_that_has_another_name_by_now_are_told(
+    deployment: Settings, lake: str, capsys: pytest.CaptureFixture[str], dry: list[str]
+) -> None:
+    before = {"reason": "timestamp_in_future", "quarantined_at": SENT}
+    old = [row((1, 0, offset), topic="profiles-of-before", **before) for offset in (5, 6)]
+    write(lake, Table.QUARANTINE, old, landing=1)
+    assert call("quarantine", "replay", "--why", "clocks are set", *dry) == EXIT_OK
+    told = " ".join(capsys.readouterr().out.split())
+    assert "2 stay: no stream that is on lands profiles-of-before" in told
+    assert "ACTIVITY_STREAMS" in told
+    assert "nothing to replay" not in told
+    write(lake, Table.QUARANTINE, [row((1, 0, 7), **before)], landing=1)
+    assert call("quarantine", "replay", "--why", "clocks are set", "--json", *dry) == EXIT_OK
+    assert json.loads(capsys.readouterr().out) == {
+        "accepted": {PROFILES: 1},
+        "refused": {},
+        "overtaken": 0,
+        "elsewhere": {"profiles-of-before": 2},
+        "dry_run": bool(dry),
+        "by_driver": False,
+    }
+    assert len(content(lake, Table.QUARANTINE, "offset")) == (3 if dry else 2)
 
 
 def test_a_replay_is_the_next_landing(settings: Settings, lake: str) -> None:

@@ -121,7 +121,10 @@ def replay(
         console.out.print(f"{records:,} are still refused: {name}", highlight=False)
     if done.overtaken:
         console.out.print(f"{done.overtaken:,} stay: a later record with their key has landed", highlight=False)
-    if not any((done.accepted, done.refused, done.overtaken)):
+    for name, records in done.elsewhere.items():
+        why = f"{records:,} stay: no stream that is on lands {name}"
+        console.out.print(console.cell(f"{why}: another topic is set by now, or ACTIVITY_STREAMS leaves it out"))
+    if not any(done):
         console.out.print("nothing to replay")
 
 

@@ -58,11 +58,13 @@ class Replay(NamedTuple):
         accepted: records that enter bronze, by topic.
         refused: records that are still refused, by reason.
         overtaken: records that stay because a later one of the same key has landed.
+        elsewhere: records that stay because no stream that is on lands their topic, by topic.
     """
 
     accepted: dict[str, int]
     refused: dict[str, int]
     overtaken: int
+    elsewhere: dict[str, int] = {}  # noqa: RUF012 - a default, which nobody changes
 
 
 class HalfLanded(TerminalError):
@@ -128,7 +130,8 @@ def bring_back(
         )
     chosen = selected(settings.lake, selection, RAW)
     chosen = chosen.filter(pc.invert(pc.is_in(chosen.column("reason"), pa.array([r.value for r in FOR_GOOD]))))
-    done = Replay({}, {}, 0)
+    topics = Counter(chosen.column("topic").to_pylist())
+    done = Replay({}, {}, 0, {topic: records for topic, records in topics.items() if topic not in landed_topics})
     for stream in topology.landings():
         tables = tables_by_topic(settings, stream)
         of_stream = chosen.filter(pc.is_in(chosen.column("topic"), pa.array(list(tables), pa.string())))
@@ -143,12 +146,14 @@ def bring_back(
         run = Run(stream.name, landing, last, uuid.uuid4().hex[:8], fencing_epoch or (lambda _: 0))
         found = _enter(settings.lake, tables, good, run, is_dry=fencing_epoch is None)._replace(refused=refused)
         if found.accepted and fencing_epoch is not None:
-            details = {"run": run.id, FIRST_LANDING: landing.number, LANDING: last, **found._asdict()}
+            told = {name: value for name, value in found._asdict().items() if name != "elsewhere"}
+            details = {"run": run.id, FIRST_LANDING: landing.number, LANDING: last, **told}
             audit.append(settings.lake, datetime.now(UTC), REPLAY, stream.name, reason, **details)
         done = Replay(
             done.accepted | found.accepted,
             dict(Counter(done.refused) + Counter(found.refused)),
             done.overtaken + found.overtaken,
+            done.elsewhere,
         )
     return done
 
