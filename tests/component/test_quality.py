@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
@@ -190,6 +192,17 @@ def test_the_gate_opens_with_the_next_pass(case: Case) -> None:
     DeltaTable(table_path(case.settings.lake, Table.ACTIVITY)).restore(intact)
     case.judge("gold")
     assert gate.holding(case.settings.lake) == {}
+
+
+def test_a_failing_rule_holds_though_results_cannot_be_kept(case: Case) -> None:
+    case.rewrite(Table.ACTIVITY, without("customer_id", "C-2"))
+    in_the_way = Path(verdicts.path(case.settings.lake))
+    shutil.rmtree(in_the_way, ignore_errors=True)
+    in_the_way.parent.mkdir(exist_ok=True)
+    in_the_way.write_text("no table can be written here", encoding="utf-8")
+    with pytest.raises(DeltaError):
+        case.judge("gold")
+    assert set(gate.holding(case.settings.lake)) == {"rows_follow_their_changes"}
 
 
 def test_a_column_that_is_gone_is_no_pass(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""One run of quality: pin the tables, look at Kafka, judge every rule, keep the results, update the gate."""
+"""One run of quality: pin the tables, look at Kafka, judge every rule, update the gate, keep the results."""
 
 from __future__ import annotations
 
@@ -93,16 +93,16 @@ def run(settings: Settings, wanted: Sequence[str] = (), *, on_step: OnStep = lam
                 for suite in suites
                 for verdict in _judged(suite, expectations, judge, database, on_step=on_step)
             ]
-        on_step("keeping the results")
-        kept = [(verdict.rule, verdict.judged, verdict.seconds) for verdict in verdicts]
-        results.append(settings.lake, run_id, at, kept, pins.versions)
         passed = [v.rule.rule for v in verdicts if v.judged.outcome is Outcome.PASSED]
         failed = {
             v.rule.rule: gate.Failure(v.rule.suite, v.judged.found, at.isoformat(timespec="seconds"), run_id)
             for v in verdicts
             if v.holds
         }
-        held = gate.update(settings.lake, passed, failed)  # before the pages: they may fail, the gate must not
+        held = gate.update(settings.lake, passed, failed)  # first: results and pages may fail to be written
+        on_step("keeping the results")
+        kept = [(verdict.rule, verdict.judged, verdict.seconds) for verdict in verdicts]
+        results.append(settings.lake, run_id, at, kept, pins.versions)
         on_step("writing the pages")
         by_suite = {suite: {v.rule: v.judged for v in verdicts if v.rule.suite == suite.name} for suite in suites}
         index = documents.write(settings.quality_docs, run_id, at, by_suite)
