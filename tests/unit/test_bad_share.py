@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from customer_activity.errors import BadShareExceeded
 from customer_activity.streams.bronze.bad_share import BadShareGuard
@@ -89,11 +91,81 @@ def test_what_the_release_before_noted_is_no_share() -> None:
 
 
 def test_what_is_noted_stays_small() -> None:
-    lives = Lives(1.0)
+    lives = Lives(0.99)
     for _ in range(3_000):
         lives.seconds += 1
         lives.land(500, 20)
     assert len(json.dumps(lives.noted)) < 1_000
+
+
+def test_good_records_land_after_a_bad_deploy_was_let_into_quarantine() -> None:
+    lives = Lives(1.0)
+    lives.land(1_000, 5_000)
+    lives.max_share = 0.05
+    lives.seconds += 120
+    lives.restart()
+    lives.land(300)
+    lives.land(299, 1)
+    with pytest.raises(BadShareExceeded, match="101 of 800"):
+        lives.land(100, 100)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one driver", "a restart between"])
+def test_a_batch_without_a_bad_record_lands_whatever_came_before(restarts: bool) -> None:
+    lives = Lives()
+    lives.land(10_000)
+    lives.seconds += 599
+    lives.land(100, 100)  # few of all
+    lives.seconds += 100
+    if restarts:
+        lives.restart()
+    lives.land(1)
+    with pytest.raises(BadShareExceeded, match="101 of 202"):
+        lives.land(0, 1)
+
+
+def test_minutes_of_a_clock_that_ran_ahead_do_not_count() -> None:
+    lives = Lives()
+    lives.seconds += 5 * 3600
+    lives.land(10_000)
+    lives.seconds += 540
+    lives.land(0, 400)
+    lives.seconds += 120  # the good ones are older than ten minutes
+    lives.land(10)
+    lives.seconds = START
+    lives.land(100, 1)
+
+
+class Landed(NamedTuple):
+    minute: int
+    good: int
+    bad: int
+
+
+@given(st.data())
+def test_a_batch_is_refused_for_what_was_let_pass_in_ten_minutes(data: st.DataObject) -> None:
+    """Whatever clocks, restarts and limits do: batches with bad records, by all that a limit below 1 has judged."""
+    lives, judged = Lives(), list[Landed]()
+    for _ in range(data.draw(st.integers(1, 12), "batches")):
+        lives.seconds += data.draw(st.sampled_from([0, 1, 59, 60, 300, 601, -61, -4_000]), "seconds")
+        if data.draw(st.booleans(), "restarts"):
+            lives.max_share = data.draw(st.sampled_from([0.05, 0.05, 0.3, 1.0]), "limit")
+            lives.restart()
+        now = int(lives.seconds // 60)
+        landed = Landed(now, data.draw(st.sampled_from([0, 90, 1_000]), "good"), data.draw(st.integers(0, 60), "bad"))
+        counted = [
+            each for each in judged if now - 10 <= each.minute <= now and (each.minute + 11) * 60 > lives.seconds
+        ]
+        bad = sum(each.bad for each in counted) + landed.bad
+        records = sum(each.good for each in counted) + landed.good + bad
+        is_over = landed.bad > 0 and records >= 100 and bad > lives.max_share * records
+        if lives.max_share < 1 and is_over:
+            with pytest.raises(BadShareExceeded, match=f"{bad} of {records} "):
+                lives.land(landed.good, landed.bad)
+            continue
+        lives.land(landed.good, landed.bad)
+        # Where all is let pass nothing is judged, and what was before is left behind.
+        judged = [] if lives.max_share == 1 else [*counted, landed]
 
 
 def test_the_stream_that_stops_is_named() -> None:

@@ -75,31 +75,36 @@ class BadShareGuard:
         Raises:
             BadShareExceeded: the share is above the limit; the message gives the counts by reason.
         """
+        counts = Counter[str | None]()
+        for (_, reason), count in outcomes.items():
+            counts[reason] += count
+        if self.max_share >= 1:
+            return {BY_REASON: _told(counts)}
         if self.last is not None and self.last.key != batch:
             self.window.setdefault(self.last.minute, Counter()).update(self.last.counts)
             self.last = None
         now = self.clock()
-        # A clock that was set back leaves minutes in the future: they are told from none, and end like the others.
-        self.window = {
-            minute: counts for minute, counts in self.window.items() if (minute + 1) * 60 > now - WINDOW.total_seconds()
+        # A clock that was set back leaves minutes in the future: nobody knows when they were.
+        window = {
+            minute: landed
+            for minute, landed in self.window.items()
+            if minute * 60 <= now < (minute + 1) * 60 + WINDOW.total_seconds()
         }
-        counts = Counter[str | None]()
-        for (_, reason), count in outcomes.items():
-            counts[reason] += count
-        total = sum(self.window.values(), counts)
+        total = sum(window.values(), counts)
         records = total.total()
         bad = records - total[None]
-        if self.max_share < 1 and records >= MINIMUM_RECORDS and bad > self.max_share * records:
+        has_bad = counts.total() > counts[None]
+        if has_bad and records >= MINIMUM_RECORDS and bad > self.max_share * records:
             reasons = ", ".join(f"{reason} {count}" for reason, count in total.most_common() if reason is not None)
             raise BadShareExceeded(
                 f"{self.stream}: {bad} of {records} records of the last 10 minutes are bad ({bad / records:.1%}, "
                 f"the limit is {self.max_share:.1%}): {reasons}. The last batch was not landed.",
                 remedy="fix the producer; then set ACTIVITY_MAX_BAD_SHARE=1 to let these into quarantine",
             )
-        self.last = Batch(batch, int(now // 60), counts)
+        self.window, self.last = window, Batch(batch, int(now // 60), counts)
         return {
             BY_REASON: _told(counts),
-            MINUTES: {str(minute): _told(counts) for minute, counts in sorted(self.window.items())},
+            MINUTES: {str(minute): _told(counts) for minute, counts in sorted(window.items())},
             MINUTE: self.last.minute,
         }
 
@@ -113,7 +118,7 @@ def _counted(told: Mapping[str, int]) -> Counter[str | None]:
 
 
 def _remembered(noted: Mapping[str, Any]) -> tuple[Window, Batch | None]:
-    """Return the window before the batch that noted it, and that batch; empty for a note of the release before."""
+    """Return the window before the batch that noted it, and that batch; empty where it was not judged."""
     if MINUTES not in noted:
         return {}, None
     window = {int(minute): _counted(told) for minute, told in noted[MINUTES].items()}
