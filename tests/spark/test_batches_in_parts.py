@@ -59,8 +59,11 @@ def newest(lake: str, table: Table, order: Sequence[str], ends: str) -> list[str
 def told(lake: str, table: Table, topic: str) -> Counter[str]:
     """Return what silver's commits to a table count of a topic."""
     batches = accounting._told(lake, table, DeltaTable(table_path(lake, table))).batches
-    counts = [of_batch.get(topic, {}) for (query, *_), of_batch in batches.items() if query == Query.SILVER]
-    return sum(map(Counter, counts), Counter[str]())
+    total = Counter[str]()
+    for (query, *_), counts in batches.items():
+        if query == Query.SILVER:
+            total.update({outcome: count for (of, outcome), count in counts.items() if of == topic})
+    return total
 
 
 def result(lake: str) -> dict[str, Any]:

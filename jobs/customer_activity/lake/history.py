@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pyarrow import fs
@@ -66,10 +67,17 @@ def _said_in(files: fs.FileSystem, log: str, versions: range) -> list[dict[str, 
 def archived_entries(lake: str, table: Table) -> Iterator[dict[str, Any]]:
     """Yield what the commits said, with their versions, that the log has no longer."""
     files, folder = filesystem(history_path(lake, table))
-    for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
-        if entry.path.endswith(SUFFIX):
-            with files.open_input_stream(entry.path) as stream:
-                yield from filter(None, map(_line, stream.read().splitlines()))
+    kept = [entry.path for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True))]
+    paths = [path for path in kept if path.endswith(SUFFIX)]
+    if isinstance(files, fs.LocalFileSystem):
+        for path in paths:
+            yield from filter(None, map(_line, lines_of(files, path)))
+        return
+    # Each waits for an answer. So many at a time: a history of years does not fit into memory.
+    with ThreadPoolExecutor(deltalog.READERS, thread_name_prefix="history") as pool:
+        for start in range(0, len(paths), deltalog.READERS):
+            for lines in pool.map(partial(lines_of, files), paths[start : start + deltalog.READERS]):
+                yield from filter(None, map(_line, lines))
 
 
 def backwards(lake: str, table: Table, upto: int) -> Iterator[dict[str, Any]]:
@@ -81,12 +89,17 @@ def backwards(lake: str, table: Table, upto: int) -> Iterator[dict[str, Any]]:
     files, folder = filesystem(history_path(lake, table))
     kept = [entry.path for entry in files.get_file_info(fs.FileSelector(folder, allow_not_found=True))]
     for path in sorted((path for path in kept if path.endswith(SUFFIX)), reverse=True):
-        with files.open_input_stream(path) as stream:
-            lines = stream.read().splitlines()
-        for said in filter(None, map(_line, reversed(lines))):
+        for said in filter(None, map(_line, reversed(lines_of(files, path)))):
             if said["version"] < version:  # an interrupted shortening leaves some in both
                 version = said["version"]
                 yield said
+
+
+def lines_of(files: fs.FileSystem, path: str) -> list[bytes]:
+    """Return the lines of a file of the history."""
+    with files.open_input_stream(path) as stream:
+        lines: list[bytes] = stream.read().splitlines()
+        return lines
 
 
 def _line(line: bytes) -> dict[str, Any] | None:

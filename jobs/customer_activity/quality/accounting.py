@@ -3,12 +3,17 @@
 A batch writes several commits, each with the counts known by then, and counts only grow: of each the greatest is the
 batch's. Commits that a log has no longer are in the lake's `_history`. A correction tells the counts of all that it
 found, so what was told before it does not count.
+
+A lake has millions of commits, so of each no more is kept than its batch and its counts.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import chain
+from operator import or_
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -37,7 +42,8 @@ TABLES = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE, Table.P
 LANDING = (Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS, Table.QUARANTINE)
 
 BatchKey = tuple[str, str, int, int]
-Batches = Mapping[BatchKey, Mapping[str, Mapping[str, int]]]
+Counts = Mapping[tuple[str, str], int]  # by topic and outcome
+Batches = Mapping[BatchKey, Counts]
 OUTCOMES = (READ, ACCEPTED, QUARANTINED, DUPLICATE, STALE)
 TOPICS_SCHEMA = pa.schema([("topic", pa.string()), *((outcome, pa.int64()) for outcome in OUTCOMES)])
 ROWS_SCHEMA = pa.schema([("table", pa.string()), ("told", pa.int64())])
@@ -47,8 +53,22 @@ class Told(NamedTuple):
     """What the commits of a table tell."""
 
     is_whole: bool  # whether log and history go back to the first, or to the newest correction
-    batches: Batches  # the counts of each batch, by topic and outcome, as its commit to this table has them
-    versions: Mapping[BatchKey, int]  # the version of that commit
+    batches: Batches  # the counts of each batch, as its commits to this table have them
+    versions: Mapping[BatchKey, int]  # the version of its first commit
+
+
+class Commit(NamedTuple):
+    """What is kept of a commit.
+
+    Attributes:
+        batch: whose it is; None where it is no batch's.
+        counts: what the batch had counted by then, or all batches where it is a correction.
+        is_known: of a correction, whether it tells the counts of all batches; None of another commit.
+    """
+
+    batch: BatchKey | None
+    counts: Counts
+    is_known: bool | None
 
 
 def relations(settings: Settings, pins: Pins) -> Relations:
@@ -94,74 +114,87 @@ def _seen(pins: Pins, made: Table) -> int:
 def _through(topic: str, told: Mapping[Table, Told], landed: Table, judged: Table, seen: int) -> dict[str, int]:
     """Return what the landing batches read that silver has seen, and what became of it."""
     total: Counter[str] = Counter()
-    for batch, counts in _merged(told[table].batches for table in LANDING).items():
+    for batch, counts in _merged([told[table].batches for table in LANDING]):
         version = told[landed].versions.get(batch)
         # One that accepts records of the topic has a commit to its table, sooner or later.
-        is_seen = not counts[topic][ACCEPTED] if version is None else version <= seen
+        is_seen = not counts[topic, ACCEPTED] if version is None else version <= seen
         if batch[0] == topology.landing().name and is_seen:
-            total[READ] += counts[topic][READ]
-            total[QUARANTINED] += counts[topic][QUARANTINED]
+            total[READ] += counts[topic, READ]
+            total[QUARANTINED] += counts[topic, QUARANTINED]
         elif batch[0] == REPLAY and version is not None and version <= seen:
-            total[QUARANTINED] -= counts[topic][REPLAYED]
+            total[QUARANTINED] -= counts[topic, REPLAYED]
     for batch, of_batch in told[judged].batches.items():
         if batch[0] in topology.writers(judged):
             for outcome in (ACCEPTED, QUARANTINED, DUPLICATE, STALE):
-                total[outcome] += of_batch.get(topic, {}).get(outcome, 0)
+                total[outcome] += of_batch.get((topic, outcome), 0)
     return {outcome: total[outcome] for outcome in OUTCOMES}
 
 
 def _of_landed(topic: str, told: Told, held: Told) -> dict[str, int]:
     """Return what the batches read of a topic whose records nobody judges once they have landed."""
     total: Counter[str] = Counter()
-    for batch, counts in _merged([told.batches, held.batches]).items():
+    for batch, counts in _merged([told.batches, held.batches]):
         if batch[0] == REPLAY:
-            total[ACCEPTED] += counts[topic][REPLAYED]
-            total[QUARANTINED] -= counts[topic][REPLAYED]
+            total[ACCEPTED] += counts[topic, REPLAYED]
+            total[QUARANTINED] -= counts[topic, REPLAYED]
         else:
             for outcome in (READ, ACCEPTED, QUARANTINED):
-                total[outcome] += counts[topic][outcome]
+                total[outcome] += counts[topic, outcome]
     return {outcome: total[outcome] for outcome in OUTCOMES}
 
 
-def _merged(batches: Iterable[Batches]) -> dict[BatchKey, dict[str, Counter[str]]]:
-    """Put together what a batch told with its commits to several tables."""
-    merged: dict[BatchKey, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    for of_table in batches:
-        for batch, counts in of_table.items():
-            for topic, outcomes in counts.items():
-                merged[batch][topic] |= Counter(outcomes)
-    return merged
+def _merged(tables: Sequence[Batches]) -> Iterator[tuple[BatchKey, Counter[tuple[str, str]]]]:
+    """Put together what each batch told with its commits to several tables."""
+    for number, batches in enumerate(tables):
+        for batch in batches:
+            if not any(batch in earlier for earlier in tables[:number]):
+                yield batch, reduce(or_, (Counter(each[batch]) for each in tables[number:] if batch in each))
 
 
 def _sum(told: Told, topic: str, outcome: str) -> int:
-    return sum(counts.get(topic, {}).get(outcome, 0) for counts in told.batches.values())
+    return sum(counts.get((topic, outcome), 0) for counts in told.batches.values())
 
 
 def _told(lake: str, name: Table, table: DeltaTable) -> Told:
     """Read what a table's commits tell, up to its pinned version."""
-    # The log first: what leaves it meanwhile is in the history by then.
-    newest = table.version()
-    commits = {
-        said["version"]: said
-        for said in (*history.log_entries(lake, name, newest), *history.archived_entries(lake, name))
-    }
-    notes = {version: metadata_of(said.get("userMetadata")) for version, said in commits.items() if version <= newest}
-    first = max((version for version, note in notes.items() if COUNTED in note), default=0)
-    is_known = notes.get(first, {}).get(COUNTED, {}) is not None
-    is_whole = is_known and all(version in commits for version in range(first, newest + 1))
-    batches: dict[BatchKey, dict[str, Counter[str]]] = {}
+    commits = _commits(lake, name, table.version())
+    first = max((version for version, commit in commits.items() if commit.is_known is not None), default=0)
+    is_known = first not in commits or commits[first].is_known is not False
+    is_whole = is_known and all(version in commits for version in range(first, table.version() + 1))
+    batches: dict[BatchKey, Counts] = {}
     versions: dict[BatchKey, int] = {}
-    for version in sorted(version for version in notes if version >= first):
-        note = notes[version]
-        if "batch_id" not in note:
+    for version in sorted(version for version in commits if version >= first):
+        batch, counts, _ = commits[version]
+        if batch is None:
             continue
-        # What reads change feeds works in parts, which count by themselves.
-        key = (str(note["query"]), str(note.get("generation")), int(note["batch_id"]), int(note.get("upto", 0)))
-        versions.setdefault(key, version)
-        of_batch = batches.setdefault(key, {})
-        for topic, counts in (note[COUNTED] or {} if COUNTED in note else note.get("counts", {})).items():
-            of_batch[topic] = of_batch.get(topic, Counter[str]()) | Counter[str](counts)
+        versions.setdefault(batch, version)
+        batches[batch] = Counter(batches[batch]) | Counter(counts) if batch in batches else counts
     return Told(is_whole, batches, versions)
+
+
+def _commits(lake: str, name: Table, newest: int) -> dict[int, Commit]:
+    """Return what is kept of a table's commits, up to a version, by version."""
+    commits: dict[int, Commit] = {}
+    names: dict[tuple[str, str], tuple[str, str]] = {}  # each once: the same words are in all commits
+    # The log first: what leaves it meanwhile is in the history by then.
+    for said in chain(history.log_entries(lake, name, newest), history.archived_entries(lake, name)):
+        if said["version"] > newest:
+            continue
+        note = metadata_of(said.get("userMetadata"))
+        batch: BatchKey | None = None
+        if "batch_id" in note:
+            writer = (str(note["query"]), str(note.get("generation")))
+            # What reads change feeds works in parts, which count by themselves.
+            batch = (*names.setdefault(writer, writer), int(note["batch_id"]), int(note.get("upto", 0)))
+        by_topic: Mapping[str, Mapping[str, int]] = note[COUNTED] or {} if COUNTED in note else note.get("counts", {})
+        counts = {
+            names.setdefault((topic, outcome), (topic, outcome)): count
+            for topic, outcomes in by_topic.items()
+            for outcome, count in outcomes.items()
+            if count
+        }
+        commits[said["version"]] = Commit(batch, counts, note[COUNTED] is not None if COUNTED in note else None)
+    return commits
 
 
 def counted(lake: str, table: Table) -> dict[str, dict[str, int]] | None:
@@ -170,7 +203,7 @@ def counted(lake: str, table: Table) -> dict[str, dict[str, int]] | None:
     told = _told(lake, table, DeltaTable(table_path(lake, table)))
     if not told.is_whole:
         return None
-    for of_batch in told.batches.values():
-        for topic, counts in of_batch.items():
-            total[topic] += counts
+    for counts in told.batches.values():
+        for (topic, outcome), count in counts.items():
+            total[topic][outcome] += count
     return {topic: dict(counts) for topic, counts in total.items()}

@@ -177,10 +177,9 @@ def _files(lake: str, holding: Holding, version: int) -> dataset.Dataset:
 def _newest_landing(lake: str, holding: Holding, version: int) -> int | None:
     """Return the newest landing whose records were in a table at a version, as its commits tell; None: they do not."""
     table = holding.table
-    earlier = sorted(history.archived_entries(lake, table), key=lambda said: int(said["version"]), reverse=True)
-    for said in (*history.log_entries(lake, table, version), *earlier):
+    for said in history.backwards(lake, table, version):
         note = metadata_of(said.get("userMetadata"))
-        if said["version"] <= version and note.get("query") in topology.writers(table):
+        if note.get("query") in topology.writers(table):
             landed = note.get(deltalog.LANDED, {}).get(holding.events.label)
             return None if landed is None else int(landed)
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ BATCH_ROWS = 65_536
 RAW_COLUMNS = ("topic", "partition", "offset", "kafka_timestamp", "key", "value", "headers")
 LANDING = "landing"
 ADDED = (LANDING, "risk_score")  # whole numbers that releases have added: null in a lake of before
+# What is looked at of a commit's note.
+NOTED = ("query", "generation", "batch_id", "upto", "counts", "counted", LANDING, "rules", "replayed_to", "definition")
 LANDED_AT = {
     Table.PURCHASE_EVENTS: "ingested_at",
     Table.PROFILE_EVENTS: "ingested_at",
@@ -159,20 +162,24 @@ def _selected(schema: pa.Schema, columns: Sequence[str]) -> list[str] | dict[str
 def commits(lake: str, name: Table, table: DeltaTable) -> Commits:
     """Return what the commits of a table carry, as far back as its log and its history go without a gap."""
     # The log first: what leaves it meanwhile is in the history by then.
-    said = {commit["version"]: commit for commit in (*_log(lake, name, table.version()), *_history(lake, name))}
+    said: dict[int, dict[str, Any] | None] = {}
+    for commit in chain(_log(lake, name, table.version()), _history(lake, name)):
+        said[commit["version"]] = _kept(commit.get("userMetadata"))
     first = table.version() + 1
     while first - 1 in said:
         first -= 1
-    metadata, versions = [], []
-    for commit in said.values():
-        try:
-            parsed = json.loads(commit.get("userMetadata") or "null")
-        except ValueError:  # somebody else's note
-            continue
-        if isinstance(parsed, dict):
-            metadata.append(parsed)
-            versions.append(commit["version"])
+    versions = [version for version, note in said.items() if note is not None]
+    metadata = [note for note in said.values() if note is not None]
     return _since_correction(Commits(first, metadata), versions)
+
+
+def _kept(text: str | None) -> dict[str, Any] | None:
+    """Return what is looked at of a commit's note: a history has millions, and most of a note is about its batch."""
+    try:
+        note = json.loads(text or "null")
+    except ValueError:  # somebody else's note
+        return None
+    return {name: note[name] for name in NOTED if name in note} if isinstance(note, dict) else None
 
 
 def _since_correction(commits: Commits, versions: list[int]) -> Commits:
