@@ -22,10 +22,10 @@ from customer_activity.streams.publish import parts, reading, records, stream
 from support import tables
 from support.corrections import correct
 from support.streams import Query
+from support.without_jvm import NoSpark
 
 GOLD = Table.ACTIVITY_CHANGES
 KEY = ("customer_id", "view_version")
-NO_CHANGES: Any = None  # asked for Spark's session alone, where a row is too large
 
 
 class Crash(Exception):
@@ -72,7 +72,7 @@ def add(settings: Settings, *rows: dict[str, Any]) -> None:
     tables.append(settings.lake, GOLD, *rows, query=Query.GOLD)
 
 
-def publish(settings: Settings, view: View, upto: int | None = None) -> None:
+def publish(settings: Settings, view: View, upto: int | None = None, spark: NoSpark | None = None) -> None:
     end = tables.newest(settings.lake, GOLD) if upto is None else upto
     batch = MicroBatch(Query.PUBLISH, "g", 0, versions={GOLD: (-1, end)})
     feed = feeds.read(settings.lake, {GOLD: records.COLUMNS}, batch.versions, even_retracted=True)
@@ -85,7 +85,7 @@ def publish(settings: Settings, view: View, upto: int | None = None) -> None:
         table_id=delta.table_id(settings.lake, GOLD),
         corrections=reading.corrections(settings.lake, -1 if marker is None else marker.version),
     )
-    Writer(stream.SPEC, None, settings.lake, view).make_all(steps, batch)  # type: ignore[arg-type]
+    Writer(stream.SPEC, spark, settings.lake, view).make_all(steps, batch)  # type: ignore[arg-type]
 
 
 def published(settings: Settings) -> View:
@@ -178,6 +178,38 @@ def test_a_gold_that_was_put_back_to_before_the_marker_is_refused(
 
     with pytest.raises(TerminalError, match=r"gold\.activity_changes was restored to an earlier state"):
         stream.begins(settings, publisher)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["", "ended before the topic has the rest"])
+def test_rows_too_large_are_in_quarantine_once_also_in_commits_behind_a_restored_gold(
+    settings: Settings, nobody: NoSpark, tmp_path: Path, crashes: bool
+) -> None:
+    view = View(max_bytes=600)
+
+    def large(*numbers: int) -> None:
+        """Have a version for each, with a row that is too large, and one that is not."""
+        for number in numbers:
+            add(settings, *changes(number, f"L-{number}", address="x" * 1_000), *changes(number, f"C-{number}"))
+        if crashes:
+            view.left, marker = 0, view.marker
+            with pytest.raises(Crash):
+                publish(settings, view, spark=nobody)
+            view.left, view.marker = 1_000, marker
+        publish(settings, view, spark=nobody)
+
+    large(5)
+    shutil.copytree(table_path(settings.lake, GOLD), tmp_path / "backup")
+    behind = view.marker
+    large(6, 7, 8)
+    shutil.rmtree(table_path(settings.lake, GOLD))
+    shutil.copytree(tmp_path / "backup", table_path(settings.lake, GOLD))
+    nobody.forget_logs()
+    view.marker = behind  # as `resync publish` leaves it
+    large(9, 10)
+
+    rows = tables.opened(settings.lake, Table.QUARANTINE).to_pyarrow_table().to_pylist()
+    assert sorted(row["key"].decode() for row in rows) == ["L-10", "L-5", "L-6", "L-7", "L-8", "L-9"]
+    assert {key for key in view.values if key.startswith(b"L")} == set()
 
 
 @pytest.mark.parametrize(

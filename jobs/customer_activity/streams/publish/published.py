@@ -159,8 +159,7 @@ class Published:
                         going.append(record)
             if refused:
                 # Before the transaction: once its marker is out, these rows are not looked at again.
-                place = position(version, upto)
-                yield from keep(settings.lake, batch, begin.table_id, place, refused, publisher.max_bytes)
+                yield from keep(settings.lake, batch, self.table, begin.table_id, refused, publisher.max_bytes)
             if going or refused or (is_begun and is_last):
                 yield Send(halfway(going, batch), marker)
                 is_begun = True

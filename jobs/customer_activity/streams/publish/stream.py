@@ -135,9 +135,8 @@ def step(
             too_large = oversized(rows, publisher.max_bytes)
         if too_large:
             # Before the transaction: once its marker is out, these rows are not looked at again.
-            upto = position(part.marker.version + 1, part.marker.rows)
-            found = list(held_back(rows.take(list(too_large)), settings.view_topic))
-            yield from keep(settings.lake, batch, table_id, upto, found, publisher.max_bytes)
+            found = held_back(rows.take(list(too_large)), settings.view_topic)
+            yield from keep(settings.lake, batch, Table.ACTIVITY_CHANGES, table_id, found, publisher.max_bytes)
             rows = rows.filter(pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_()))
         # The marker says that those in quarantine are done with, too.
         if rows.num_rows or too_large:
