@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 from hypothesis import Phase
 
+from customer_activity import topology
 from customer_activity.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
@@ -119,6 +120,13 @@ def note_durations(ran: Counter[str]) -> None:
     there = sorted((-taken, path) for path, taken in (kept | new).items() if (ROOT.parent / path).exists())
     text = json.dumps({path: -taken for taken, path in there}, indent=2)
     DURATIONS.write_text(f"{text}\n", encoding="utf-8")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_optional_is_on() -> Iterator[None]:
+    """Switch off what a file of tests, or a command that it ran in this process, has switched on."""
+    yield
+    topology.switch_on([], [])
 
 
 @pytest.fixture(autouse=True)

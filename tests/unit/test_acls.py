@@ -39,7 +39,7 @@ def test_rights_have_the_names_of_the_deployment(role: str) -> None:
         ("traffic", {"WRITE"}),
         ("reader", {"READ", "DESCRIBE_CONFIGS"}),
         ("consumer", set()),
-        ("portal", {"DESCRIBE"}),
+        ("portal", {"READ"}),
         ("topics", {"CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"}),
     ],
 )
