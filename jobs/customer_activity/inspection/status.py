@@ -140,10 +140,11 @@ def _off(
 def _show_drivers_elsewhere(settings: Settings, queries: Sequence[QueryReport], notes: list[str]) -> None:
     """Show the streams as running that somebody holds who leaves no status here: a driver of another machine.
 
-    On a lake that is a folder a lease counts for some seconds longer than its driver, whose own file knows better.
+    A lease counts for some seconds longer than a driver that was killed, and on a lake that is a folder than one that
+    was stopped: there its own file knows better.
     """
     is_exact = "://" in settings.lake
-    absent = [query for query in queries if query.state not in ("starting", "running", HELD)]
+    absent = [query for query in queries if query.state in ("not started", "stopped")]
     silent = {query.query: query for query in absent if is_exact or query.pid is None}
     try:
         at_work = lease.at_work(settings.lake, silent) if silent else set()

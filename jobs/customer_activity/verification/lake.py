@@ -27,7 +27,8 @@ RAW_COLUMNS = ("topic", "partition", "offset", "kafka_timestamp", "key", "value"
 LANDING = "landing"
 ADDED = (LANDING, "risk_score")  # whole numbers that releases have added: null in a lake of before
 # What is looked at of a commit's note.
-NOTED = ("query", "generation", "batch_id", "upto", "counts", "counted", LANDING, "rules", "replayed_to", "definition")
+OF_LANDINGS = (LANDING, "first_landing", "landed_at", "rules", "replayed_to")
+NOTED = ("query", "generation", "batch_id", "upto", "counts", "counted", "definition", *OF_LANDINGS)
 LANDED_AT = {
     Table.PURCHASE_EVENTS: "ingested_at",
     Table.PROFILE_EVENTS: "ingested_at",
