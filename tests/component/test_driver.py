@@ -212,11 +212,11 @@ def test_a_driver_that_ends_while_it_is_looked_at_does_not_run(
 
 
 def test_one_that_ended_by_itself_leaves_its_last_words(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "report", lambda _: everything("failed"))
+    monkeypatch.setattr(status, "report", lambda _, **_more: everything("failed"))
     processes.log_path(settings, "stream").parent.mkdir(parents=True)
     processes.log_path(settings, "stream").write_text("INFO up\nerror: the disk is full\n", encoding="utf-8")
     assert driver.observe(settings).last_words == "error: the disk is full"
-    monkeypatch.setattr(status, "report", lambda _: everything("stopped"))
+    monkeypatch.setattr(status, "report", lambda _, **_more: everything("stopped"))
     assert driver.observe(settings).last_words == ""
 
 
@@ -282,7 +282,7 @@ def test_a_look_in_a_line_says_what_is_not_well(found: Driver, end: str) -> None
 
 
 def test_a_look_from_outside_says_who_is_not_ready(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "report", lambda _: report(*(behind(name, pid=os.getpid()) for name in Query)))
+    monkeypatch.setattr(status, "report", lambda _, **_more: report(*(behind(name, pid=os.getpid()) for name in Query)))
     monkeypatch.setattr(running, "stream_pids", lambda *_: [os.getpid()])
     found = driver.look(settings.model_copy(update={"ready_batch_seconds": 0.001}))[1]
     assert found.not_ready.startswith("bronze: bronze has something to read")
