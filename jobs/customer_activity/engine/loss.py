@@ -102,7 +102,7 @@ def _noted_ids(lake: str, landing: Spec) -> dict[str, str]:
 def _another(topic: str, why: str) -> OffsetsLost:
     return OffsetsLost(
         f"{topic} is not the topic that was landed so far: {why}",
-        remedy="it was made anew, or its log was cut back, and the lake has its offsets already, with other records: "
+        remedy="it was recreated, or its log was truncated, and the lake has its offsets already, with other records: "
         "restore the whole log, or land it into a lake of its own (ACTIVITY_LAKE); docs/OPERATIONS.md says how",
     )
 

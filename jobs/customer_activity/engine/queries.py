@@ -71,8 +71,8 @@ class RunningQuery:
         self.at_work = threading.Lock()
         self.handle: StreamingQuery | None = None
         self.is_draining = False
-        self.began = -math.inf  # of its newest batch, by a clock that nobody sets
-        self.began_at = -math.inf  # the same by the machine's clock
+        self.began = -math.inf  # of its newest batch, by the monotonic clock
+        self.began_at = -math.inf  # the same by the wall clock
         self.refresh: Callable[[], None] = lambda: None
 
     def start(self, *, available_now: bool) -> None:
@@ -178,7 +178,7 @@ class RunningQuery:
     def seconds_at_work(self) -> float:
         """Return how old files of the batch at work may be; 0 where none is.
 
-        Files are dated by the machine's clock, which somebody may set. The other one rests while the machine sleeps.
+        Files carry times of the wall clock, which may be set. The monotonic clock stops while the machine is suspended.
         """
         return max(time.monotonic() - self.began, time.time() - self.began_at) if self.at_work.locked() else 0.0
 

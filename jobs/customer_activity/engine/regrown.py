@@ -1,8 +1,8 @@
-"""Whether Kafka still has the records that landed last, and no others at their offsets.
+"""Whether Kafka still has the records that landed last, and no others at their offsets: a log may be truncated.
 
-A log that was restored, or cut back by an election, ends before what has landed, and gives the offsets after that to
-new records. Once it has grown past the checkpoint's position nothing else tells: the topic and its id are the same, and
-the new records at offsets that the lake has already would never land.
+A log that was restored from a backup, or truncated by an unclean leader election, ends before what has landed, and
+gives the offsets after that to new records. Once it has grown past the checkpoint's position nothing else tells: the
+topic and its id are the same, and the new records at offsets that the lake has already would never land.
 """
 
 from __future__ import annotations

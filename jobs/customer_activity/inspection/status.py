@@ -138,7 +138,7 @@ def _off(
 
 
 def _show_drivers_elsewhere(settings: Settings, queries: Sequence[QueryReport], notes: list[str]) -> None:
-    """Show the streams as running that somebody holds who leaves no status here: a driver of another machine.
+    """Show streams as running that have no status file here and whose lease is held: by a driver elsewhere.
 
     A lease counts for some seconds longer than a driver that was killed, and on a lake that is a folder than one that
     was stopped: there its own file knows better.
@@ -192,7 +192,7 @@ def _query(settings: Settings, spec: Spec, by_role: dict[str, topics.Topic], not
             _measure_topics(settings, spec, found, progress, by_role, notes)
         else:
             _measure_tables(settings, spec, found, progress)
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, ValueError) as error:  # ValueError: a torn log entry
         found.lag, found.lag_records, found.lag_versions, found.unread_since = {}, None, None, None
         notes.append(f"{spec.name}: its lag is unknown: {unforeseen.brief(error)}")
     return found
@@ -230,9 +230,7 @@ def _measure_topics(
     for topic in inputs if found.state not in ("running", HELD) else ():
         if topic.is_shorter(read.get(topic.name, {})) and _is_still_shorter(settings, topic.name, read[topic.name]):
             found.lag_records = None
-            notes.append(
-                f"topic {topic.name} ends before what {spec.name} has read of it: it was made anew, or has lost records"
-            )
+            notes.append(f"topic {topic.name} ends before what {spec.name} has read of it: recreated, or truncated")
 
 
 def _measure_held_back(

@@ -53,12 +53,12 @@ class Topic(NamedTuple):
         return {partition: first for partition, first in firsts.items() if first < self.offsets[partition][1]}
 
     def held_back(self) -> dict[int, int]:
-        """Return of each partition with an open transaction the first offset that nobody may read for its sake."""
+        """Return the last stable offset of each partition with an open transaction: what follows is not handed out."""
         committed = {partition: end for partition, (_, end) in self.offsets.items()}
         return {partition: end for partition, end in committed.items() if self.ends.get(partition, end) > end}
 
     def is_shorter(self, read: Mapping[int, int]) -> bool:
-        """Whether it ends before what was read: it was made anew, or its broker has lost records."""
+        """Whether it ends before what was read: it was recreated, or its log was truncated."""
         return any(self.offsets.get(partition, (0, 0))[1] < offset for partition, offset in read.items())
 
 

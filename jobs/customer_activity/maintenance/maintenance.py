@@ -193,9 +193,9 @@ def _is_older(lake: str, table: Table, version: int, retention: timedelta) -> bo
 
 
 def _last_checkpoint(lake: str, table: Table) -> int:
-    """Return the version of a table's newest checkpoint; 0 when it has none, or a loss of power has cut off its hint.
+    """Return the version of a table's newest checkpoint; 0 when it has none, or `_last_checkpoint` is truncated.
 
-    Readers pass such a hint over (Delta protocol, Last Checkpoint File), and the next checkpoint writes it anew.
+    Readers ignore such a file (Delta protocol, Last Checkpoint File), and the next checkpoint replaces it.
     """
     files, folder = filesystem(table_path(lake, table))
     try:

@@ -1,6 +1,6 @@
-"""All that there is to do to a table, when somebody asks for it (`activity maintain`): step by step, each by itself.
+"""`activity maintain` for one table: VACUUM, compaction, a log checkpoint; a step that fails does not stop the next.
 
-On a full disk most steps fail. What frees space comes first, and what fails is no other step's loss.
+On a full disk most steps fail, so what frees space comes first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from customer_activity.storage.filesystem import LEAST_BYTES, has_less
 
 
 class Tended(NamedTuple):
-    """What was done to a table when somebody asked for it.
+    """What `activity maintain` did to a table.
 
     Attributes:
         table: its label.
