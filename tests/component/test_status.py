@@ -78,6 +78,11 @@ class TestStatus:
         assert (found.query, found.state) == (Query.SILVER, state)
         assert written.get("message", "") in found.message
 
+    @pytest.mark.parametrize(("state", "message"), [("running", "waits for the hot path"), ("stopped", "")])
+    def test_how_far_a_batch_is_is_said_while_it_is_at_work(self, settings: Settings, state: str, message: str) -> None:
+        write_status(settings, Query.SILVER, state=state, progress="waits for the hot path")
+        assert query_status.states(settings)[1].message == message
+
     def test_a_checkpoint_without_a_status_file_is_a_query_that_stopped(self, settings: Settings) -> None:
         write_batch(settings, Query.GOLD, 4, "-")
         found = of(status.report(settings), Query.GOLD)

@@ -85,7 +85,7 @@ def read(settings: Settings, query: str) -> QueryReport:
     return QueryReport(
         query,
         state,
-        message or status.get("progress", ""),
+        message or (status.get("progress", "") if is_at_work else ""),  # one that was stopped waits for nothing
         pid=status["pid"],
         batch=last if status["batch_id"] is not None else None,
         progress_at=status.get("progress_at"),
