@@ -51,8 +51,8 @@ def test_batches_add_up(restarts: bool) -> None:
         lives.land(18, 2)
 
 
-@pytest.mark.parametrize("restarts", [False, True], ids=["one driver", "a restart between"])
-def test_what_is_older_than_ten_minutes_counts_no_more(restarts: bool) -> None:
+def ten_minutes_after_many(*, restarts: bool) -> Lives:
+    """Return a guard behind a bad batch that landed beside many good records, which count no more."""
     lives = Lives()
     lives.land(10_000)
     lives.seconds += 599
@@ -60,6 +60,12 @@ def test_what_is_older_than_ten_minutes_counts_no_more(restarts: bool) -> None:
     lives.seconds += 100
     if restarts:
         lives.restart()
+    return lives
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one driver", "a restart between"])
+def test_what_is_older_than_ten_minutes_counts_no_more(restarts: bool) -> None:
+    lives = ten_minutes_after_many(restarts=restarts)
     with pytest.raises(BadShareExceeded, match="101 of 201"):
         lives.land(0, 1)
 
@@ -112,13 +118,7 @@ def test_good_records_land_after_a_bad_deploy_was_let_into_quarantine() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["one driver", "a restart between"])
 def test_a_batch_without_a_bad_record_lands_whatever_came_before(restarts: bool) -> None:
-    lives = Lives()
-    lives.land(10_000)
-    lives.seconds += 599
-    lives.land(100, 100)  # few of all
-    lives.seconds += 100
-    if restarts:
-        lives.restart()
+    lives = ten_minutes_after_many(restarts=restarts)
     lives.land(1)
     with pytest.raises(BadShareExceeded, match="101 of 202"):
         lives.land(0, 1)
