@@ -5,7 +5,9 @@
 set -euo pipefail
 port=${1:-10000}
 cd "$(dirname "$0")/../.."
-export SPARK_HOME=${SPARK_HOME:-$(.venv/bin/python -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)')}
+# Its own, whatever SPARK_HOME says: the jars are for this one, and another may be built without Hive.
+SPARK_HOME=$(.venv/bin/python -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)')
+export SPARK_HOME
 work=$(mktemp -d)
 trap 'kill "${server:-}" 2>/dev/null || true; wait || true; rm -rf "$work"' EXIT
 trap 'exit 143' INT TERM

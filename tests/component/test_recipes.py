@@ -123,7 +123,8 @@ def test_a_reader_of_changes_goes_on_and_begins_again_when_it_was_away_for_too_l
 
 
 @pytest.mark.nightly
-def test_jdbc_gives_the_right_rows(folder: Path) -> None:
+def test_jdbc_gives_the_right_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/nowhere")  # of another Spark: it does not count
     serve, ask = blocks("JDBC: Spark's Thrift server")
     port = free_port()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,6 +32,14 @@ ASKED = {"reason": "mended"}
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(running, "stream_pids", lambda _: [4_711])
+
+
+def waits_until(monkeypatch: pytest.MonkeyPatch, is_so: Callable[[], object]) -> None:
+    """Have whoever asks wait until something is so and no longer, however slow the machine is."""
+    clock = SimpleNamespace(
+        time=time.time, sleep=time.sleep, monotonic=lambda: time.monotonic() + (3_600 if is_so() else 0)
+    )
+    monkeypatch.setattr(requests, "time", clock)
 
 
 def pending(settings: Settings) -> Request | None:
@@ -92,13 +102,14 @@ def test_what_the_driver_has_begun_is_not_said_to_be_left(
             monkeypatch.setattr(requests, "withdraw", withdraw)
             requests.answer(run_dir, kind, request, {"replay": 3})
 
+    waits_until(monkeypatch, lambda: begun)
     with asked_driver(settings, REPLAY, does):
         monkeypatch.setattr(requests, "withdraw", answered_before)
         if is_late:
-            assert (requests.by_driver(settings, REPLAY, ASKED, 0.5) or {})["replay"] == 3
+            assert (requests.by_driver(settings, REPLAY, ASKED, 60) or {})["replay"] == 3
         else:
-            with pytest.raises(TransientError, match=r"has begun it, and not ended it within 0 s.*\n.*completes it"):
-                requests.by_driver(settings, REPLAY, ASKED, 0.4)
+            with pytest.raises(TransientError, match=r"has begun it, and not ended it within 60 s.*\n.*completes it"):
+                requests.by_driver(settings, REPLAY, ASKED, 60)
     assert begun == [True]
 
 
@@ -109,13 +120,17 @@ def test_what_nobody_waits_for_any_more_is_not_begun(settings: Settings) -> None
     assert not requests.begin(settings.run_dir, REPLAY, requests.ask(settings, REPLAY, ASKED, -1))
 
 
-def test_what_was_left_until_later_is_not_said_to_be_begun(settings: Settings) -> None:
+def test_what_was_left_until_later_is_not_said_to_be_begun(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[bool] = []
+
     def does(request: Request) -> None:
         assert requests.begin(settings.run_dir, REPLAY, request.id)
         requests.leave(settings.run_dir, REPLAY)
+        left.append(True)
 
+    waits_until(monkeypatch, lambda: left)
     with asked_driver(settings, REPLAY, does), pytest.raises(TransientError, match="has not done it"):
-        requests.by_driver(settings, REPLAY, ASKED, 0.4)
+        requests.by_driver(settings, REPLAY, ASKED, 60)
 
 
 @pytest.fixture
@@ -139,14 +154,15 @@ def replaying(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[R
 
 
 def test_a_replay_that_is_at_work_when_the_wait_ends_is_said_to_be(
-    settings: Settings, lake: str, replaying: Replays
+    settings: Settings, lake: str, replaying: Replays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = replays.asked(settings, Selection(), "mended")
+    waits_until(monkeypatch, lambda: replaying.at_work is not None)
     with (
         asked_driver(settings, REPLAY, lambda _: replaying.serve()),
         pytest.raises(TransientError, match="has begun it"),
     ):
-        requests.by_driver(settings, REPLAY, asked, 0.5)
+        requests.by_driver(settings, REPLAY, asked, 60)
     assert replaying.at_work is not None
 
 

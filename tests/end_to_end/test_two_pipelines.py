@@ -98,9 +98,9 @@ def test_an_airflow_runs_two_pipelines_at_once(streaming: tuple[Deployment, Depl
     assert (pool["running_slots"], pool["queued_slots"], pool["deferred_slots"]) == (0, 0, 2)
     known = AdminClient({"bootstrap.servers": shop.settings.kafka_bootstrap_servers}).list_topics(timeout=30).topics
     assert {name for name in known if not name.startswith("__")} == {
-        *shop.settings.topics.values(),
-        "orders-eu-view",
-        "orders-eu-progress",
+        shop.settings.purchase_topic,
+        shop.settings.profile_topic,
+        *(f"{name}-{kind}" for name in ("customer-activity", "orders-eu") for kind in ("view", "progress")),
     }
 
 
