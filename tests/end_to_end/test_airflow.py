@@ -35,8 +35,8 @@ def a_purchase_arrives(settings: Settings) -> None:
 
     def look() -> None:
         assert name in {row["purchase_id"] for row in rows(settings, Table.PURCHASES)}
-        counted = {row["customer_id"]: row["purchase_count"] for row in rows(settings, Table.ACTIVITY)}
-        assert counted["C-1"] == len(rows(settings, Table.PURCHASES))
+        counted = sum(row["purchase_count"] for row in rows(settings, Table.ACTIVITY))
+        assert counted == len(rows(settings, Table.PURCHASES))
 
     until(look, 90)
     assert_verified(settings)
