@@ -147,3 +147,7 @@ class QueryAlreadyRunning(TransientError):
 
 class LeaseLost(TransientError):
     """Raised in a driver that another one has taken over from: it must commit nothing more."""
+
+
+class Stopping(Exception):
+    """Raised inside a batch that must not begin any more: no error, but how it is turned away."""

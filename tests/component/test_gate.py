@@ -11,8 +11,8 @@ import pytest
 
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
-from customer_activity.engine.queries import RunningQuery, Stopping
-from customer_activity.errors import PublishingHeld, SettingsError
+from customer_activity.engine.queries import RunningQuery
+from customer_activity.errors import PublishingHeld, SettingsError, Stopping
 from customer_activity.inspection import status
 from customer_activity.settings import Settings
 from support.streams import Query

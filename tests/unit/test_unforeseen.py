@@ -16,11 +16,12 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from deltalake.exceptions import DeltaError
+from py4j import clientserver
 from pydantic import TypeAdapter
 
 from customer_activity import unforeseen
 from customer_activity.engine import logs
-from customer_activity.errors import StorageUnavailable
+from customer_activity.errors import BadShareExceeded, Stopping, StorageUnavailable
 
 JANE = "Jane Secretname"
 PARTS = ("Jane", "Secretname", "1984")
@@ -184,3 +185,20 @@ def test_a_thread_that_ends_says_where_and_no_more(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().err
     assert "thread carrier has ended" in printed
     assert printed.splitlines()[-1] == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [
+        pytest.param(Stopping(), False, id="a stream that stops"),
+        pytest.param(BadShareExceeded("bronze: 9 of 10 are bad", remedy="look"), False, id="an error of ours"),
+        pytest.param(ValueError("odd"), True, id="another one"),
+    ],
+)
+@pytest.mark.usefixtures("logging_as_text")
+def test_what_ends_a_batch_on_purpose_has_no_stack_trace(
+    error: Exception, capsys: pytest.CaptureFixture[str], *, is_told: bool
+) -> None:
+    """The JVM calls a batch by py4j, which logs whatever is raised in it."""
+    clientserver.logger.error("There was an exception", exc_info=error)
+    assert ("There was an exception" in capsys.readouterr().err) is is_told

@@ -20,11 +20,12 @@ from typing import Any, TextIO
 from pythonjsonlogger.json import JsonFormatter
 
 from customer_activity import shown, unforeseen
-from customer_activity.errors import ActivityError
+from customer_activity.errors import ActivityError, Stopping
 
 log = logging.getLogger("customer_activity")
 
 TEXT, JSON = "text", "json"
+OF_BATCHES = "py4j.clientserver"  # whose logger tells what was raised in a batch that the JVM called
 STANDARD_ERROR = 2
 LOG_BYTES = 64 * 2**20  # of a driver's log: most of a day
 TIME, MILLIS = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
@@ -128,8 +129,14 @@ def configure_logging(log_format: str = TEXT, level: int = logging.INFO) -> None
     root.setLevel(level)
     for chatty in ("py4j", "pyspark", "openlineage"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger(OF_BATCHES).addFilter(_is_unexpected)
     logging.captureWarnings(log_format == JSON)
     threading.excepthook = _tell_thread
+
+
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    """Whether what ended a batch is told by its stack trace; what ends one on purpose is told by us, or is no error."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], ActivityError | Stopping)
 
 
 def is_json() -> bool:

@@ -22,7 +22,7 @@ from customer_activity.engine.logs import log
 from customer_activity.engine.observability import HELD, QueryStatus
 from customer_activity.engine.stream import Opened
 from customer_activity.engine.turns import TELL_SECONDS, Turn, Turns
-from customer_activity.errors import CheckpointMismatch
+from customer_activity.errors import CheckpointMismatch, Stopping
 from customer_activity.kafka import clients
 from customer_activity.lake import failpoints
 from customer_activity.lake.failpoints import FailPoint
@@ -31,10 +31,6 @@ from customer_activity.settings import Settings
 
 HELD_SECONDS = 0.5  # a query that is at work for longer is not paused now
 GATE_SECONDS = 1.0  # how often a publisher that is held looks whether the gate is open
-
-
-class Stopping(Exception):
-    """Raised inside a batch that must not begin any more: no error, but how it is turned away."""
 
 
 class RunningQuery:
