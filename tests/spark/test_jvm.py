@@ -6,10 +6,11 @@ import inspect
 from pathlib import Path
 
 import pytest
+from py4j import clientserver
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from customer_activity.engine import session
+from customer_activity.engine import logs, session
 from customer_activity.lake import jvm
 
 SPARK = "org.apache.spark"
@@ -71,6 +72,7 @@ def test_pyspark_has_what_the_door_takes_of_it(spark: SparkSession) -> None:
     assert hasattr(spark, "_jsparkSession")
     assert hasattr(spark.sparkContext, "_jsc")
     assert hasattr(spark.range(1), "_jdf")
+    assert clientserver.logger.name == logs.OF_BATCHES
 
 
 def test_the_door_does_what_it_says(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from deltalake.exceptions import DeltaError
-from py4j import clientserver
 from pydantic import TypeAdapter
 
 from customer_activity import unforeseen
@@ -199,6 +198,5 @@ def test_a_thread_that_ends_says_where_and_no_more(capsys: pytest.CaptureFixture
 def test_what_ends_a_batch_on_purpose_has_no_stack_trace(
     error: Exception, capsys: pytest.CaptureFixture[str], *, is_told: bool
 ) -> None:
-    """The JVM calls a batch by py4j, which logs whatever is raised in it."""
-    clientserver.logger.error("There was an exception", exc_info=error)
+    logging.getLogger(logs.OF_BATCHES).error("There was an exception", exc_info=error)
     assert ("There was an exception" in capsys.readouterr().err) is is_told
