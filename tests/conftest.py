@@ -164,5 +164,6 @@ def spark() -> Iterator[SparkSession]:
     started = session.start(Settings(driver_memory="2g"), "tests")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(application, "WATCH_SECONDS", 0.1)
+        patch.setattr(application, "ENDING_SECONDS", 0.1)
         yield started
     started.stop()

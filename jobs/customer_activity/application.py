@@ -22,7 +22,7 @@ from customer_activity import topology, unforeseen
 from customer_activity.engine import heartbeat, loss, reach, session
 from customer_activity.engine.failures import disk_full
 from customer_activity.engine.logs import log
-from customer_activity.engine.observability import HELD
+from customer_activity.engine.observability import HELD, Written, is_due
 from customer_activity.engine.queries import RunningQuery
 from customer_activity.engine.stream import Context
 from customer_activity.engine.turns import Turn, Turns
@@ -43,8 +43,8 @@ from customer_activity.state import local
 from customer_activity.storage.filesystem import PRIVATE, is_full, keep_private
 from customer_activity.streams.registry import STREAMS
 
-WATCH_SECONDS = 0.5
-STATUS_SECONDS = 0.9  # status files are written once a second: in every second look
+WATCH_SECONDS = 1.0  # between two looks at the queries
+ENDING_SECONDS = 0.5  # the same where they end by themselves
 BEHIND_SECONDS = 20.0  # most that what runs behind the path starts after it; supervision waits 120 s for a whole start
 STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 
@@ -252,20 +252,18 @@ def supervise(
         # A start is a race for two cores, and what merges behind the path has nothing to do before the path has.
         delay = 0.0 if available_now else min(2 * settings.merge_seconds, BEHIND_SECONDS)
         begin_behind = time.monotonic() + delay
-        write_at = 0.0
+        written: Written = {}
         while not stopping.is_set():
             if check is not None:
                 check()
             while waiting and time.monotonic() >= begin_behind:
                 waiting.pop(0).start(available_now=available_now)
             ended = [query.ended() for query in running]
-            if time.monotonic() >= write_at:
-                write_at = time.monotonic() + STATUS_SECONDS
-                write_status(running, settings)
+            write_status([query for query in running if is_due(query.status, written)], settings)
             if all(ended):
                 break
             scheduler.look()
-            stopping.wait(WATCH_SECONDS)
+            stopping.wait(ENDING_SECONDS if available_now else WATCH_SECONDS)
     except ActivityError:
         if len(running) > 1:
             stopping.set()  # the others begin no new batch
@@ -289,7 +287,7 @@ def stop_gracefully(running: Sequence[RunningQuery]) -> None:
 
 
 def write_status(running: Sequence[RunningQuery], settings: Settings) -> None:
-    """Write every query's status file."""
+    """Write queries' status files."""
     for query in running:
         progress = query.handle.lastProgress if query.handle is not None else None
         if progress is not None:

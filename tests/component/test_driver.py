@@ -18,6 +18,7 @@ import pytest
 from customer_activity import application, topology
 from customer_activity.commands import driver as driver_command
 from customer_activity.engine import heartbeat
+from customer_activity.engine.observability import QueryStatus
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
 from customer_activity.inspection.query_status import QueryReport
@@ -157,7 +158,7 @@ def test_what_is_behind_the_path_starts_soon_after_it(
             ended=lambda: len(started) == 2,
             at_work=threading.Lock(),
             handle=None,
-            status=SimpleNamespace(state="starting", write=lambda _: None),
+            status=QueryStatus(name),
         )
 
     monkeypatch.setattr(application.time, "monotonic", lambda: now[0])  # type: ignore[attr-defined]

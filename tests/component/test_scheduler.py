@@ -16,7 +16,7 @@ from customer_activity.catalog import Table
 from customer_activity.engine import queries
 from customer_activity.engine.queries import RunningQuery
 from customer_activity.engine.stream import Opened
-from customer_activity.lake import delta
+from customer_activity.lake import delta, deltalog
 from customer_activity.maintenance import maintenance, scheduler, tending
 from customer_activity.maintenance.maintenance import Vacuumed
 from customer_activity.maintenance.scheduler import Scheduler
@@ -56,6 +56,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return do
 
+    monkeypatch.setattr(deltalog, "newest_version", lambda *_: 0)
     monkeypatch.setattr(maintenance, "checkpoint_log", lambda *_, **__: False)
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: True)
     monkeypatch.setattr(maintenance, "compact", note("compact", 1))
@@ -117,6 +118,25 @@ def test_a_table_without_work_costs_no_pause(
     monkeypatch.setattr(maintenance, "needs_compaction", lambda _, table: table is Table.ACTIVITY)
     look(Scheduler(settings, all_queries(settings)), clock, scheduler.LOOK_SECONDS)
     assert done == [f"compact {Table.ACTIVITY.label}"]
+
+
+def test_a_table_that_nobody_has_written_to_is_not_opened_again(
+    settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(_: str, table: Table) -> bool:
+        done.append(table.label)
+        return False
+
+    versions: Counter[Table] = Counter()
+    monkeypatch.setattr(deltalog, "newest_version", lambda _, table: versions[table])
+    monkeypatch.setattr(maintenance, "needs_compaction", opened)
+    keeping = Scheduler(settings, all_queries(settings))
+    look(keeping, clock, 3 * scheduler.LOOK_SECONDS)
+    assert Counter(done) == Counter(table.label for table in topology.tables())
+    done.clear()
+    versions[Table.ACTIVITY] += 1
+    look(keeping, clock, 3 * scheduler.LOOK_SECONDS)
+    assert done == [Table.ACTIVITY.label]
 
 
 def test_a_writer_that_is_at_work_is_left_alone(

@@ -107,7 +107,7 @@ def _spark_settings() -> None:
 def _serve() -> None:
     from customer_activity import application, cli  # noqa: PLC0415
 
-    application.WATCH_SECONDS = 0.1  # as in the tests' own session
+    application.WATCH_SECONDS = application.ENDING_SECONDS = 0.1  # as in the tests' own session
     for line in sys.stdin:
         arguments = json.loads(line)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +14,9 @@ from pathlib import Path
 from customer_activity.lake.microbatch import Placement
 
 HELD = "held"  # a publisher's state while quality holds its gate shut
+QUIET_SECONDS = 3.0  # between two writes of a status that says nothing new; who has written none for ten is silent
+
+Written = dict[str, tuple[float, tuple[str | None, ...]]]  # by query: when its status was written, and what it said
 
 
 def now() -> str:
@@ -93,3 +97,13 @@ class QueryStatus:
         draft = folder / f".{self.query}.{self.pid}"
         draft.write_text(json.dumps(asdict(self)), encoding="utf-8")
         draft.replace(folder / f"{self.query}.json")
+
+
+def is_due(status: QueryStatus, written: Written) -> bool:
+    """Whether a status says something new, or was written a while ago; notes that it is written now."""
+    says, now = (status.state, status.last_batch_at, status.progress_at), time.monotonic()
+    at, said = written.get(status.query, (now, None))
+    if says == said and now - at < QUIET_SECONDS:
+        return False
+    written[status.query] = now, says
+    return True

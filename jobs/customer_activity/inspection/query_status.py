@@ -14,7 +14,7 @@ from customer_activity import topology
 from customer_activity.engine.observability import HELD
 from customer_activity.settings import Settings
 
-SILENT_SECONDS = 10.0  # a running application writes its status files at least every second
+SILENT_SECONDS = 10.0  # a running application writes its status files every three seconds at least
 
 
 @dataclass

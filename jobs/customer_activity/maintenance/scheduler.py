@@ -17,7 +17,7 @@ from customer_activity.catalog import Table
 from customer_activity.contracts.tables import TABLES
 from customer_activity.engine.logs import keep_log_short, log
 from customer_activity.engine.queries import RunningQuery, paused
-from customer_activity.lake import change_feeds, delta, failpoints
+from customer_activity.lake import change_feeds, delta, deltalog, failpoints
 from customer_activity.maintenance import maintenance, tending
 from customer_activity.maintenance.maintenance import FAULTS
 from customer_activity.maintenance.replays import Replays
@@ -64,6 +64,7 @@ class Scheduler:
         self.due: list[Callable[[], bool]] = []
         self.unvacuumed: set[Table] = set()  # whose turn came while they had files that no commit names yet
         self.ids: dict[Table, str] = {}
+        self.tidied: dict[Table, int] = {}  # the version at which a table had nothing to do
         self.serves = serves
         self.request: str | None = None
         self.tended: list[Tended] = []
@@ -130,13 +131,18 @@ class Scheduler:
         if table is self.rewriting.table:
             return False
         try:
-            promised = change_feeds.promise(self.settings, table)
-            is_written = maintenance.checkpoint_log(lake, table, promised=promised)
-            if is_written:
-                self.due.append(partial(self.shorten, table))
-            has_small = maintenance.needs_compaction(lake, table)
-            if has_small:
-                self.compact(table, writers)
+            newest = deltalog.newest_version(lake, table)
+            is_written = has_small = False
+            if newest != self.tidied.get(table):  # else to open it twice is most of what an idle driver does
+                promised = change_feeds.promise(self.settings, table)
+                is_written = maintenance.checkpoint_log(lake, table, promised=promised)
+                if is_written:
+                    self.due.append(partial(self.shorten, table))
+                has_small = maintenance.needs_compaction(lake, table)
+                if has_small:
+                    self.compact(table, writers)
+                if not (is_written or has_small):
+                    self.tidied[table] = newest
             # Last: nothing else is done to the table from then on until the commit, and then it may be due again.
             is_vacuumed = table in self.unvacuumed and self.vacuum(table)
             return self.rewriting.begin(table, writers) or is_written or has_small or is_vacuumed

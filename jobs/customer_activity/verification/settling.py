@@ -14,7 +14,7 @@ from customer_activity.verification import kafka_input, lake
 
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 5.0  # no driver in sight here: it may run on another machine, and then something changes soon
-STATUS_AGE = timedelta(seconds=10)  # a running application writes its status every second
+STATUS_AGE = timedelta(seconds=10)  # a running application writes its status every three seconds
 
 
 def state(settings: Settings, tables: lake.Tables, topics: Iterable[str]) -> tuple[Any, ...]:
