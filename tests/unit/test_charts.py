@@ -43,6 +43,16 @@ def test_a_line_is_broken_where_nothing_was_for_long() -> None:
     assert re.findall("[ML]", chart.lines[0].path) == ["M", "L", "M"]
 
 
+def test_points_that_are_far_apart_are_not_joined_where_others_are_missing_between_them() -> None:
+    hour = 3_600_000
+    points = Series("a", [Point(BEGIN, 1.0), Point(BEGIN + 6 * hour, 2.0), Point(BEGIN + 7 * hour, 3.0)])
+    paths = [
+        charts.over_time("a chart", [points], BEGIN, BEGIN + 24 * hour, page.seconds, spacing=spacing).lines[0].path
+        for spacing in (0.5 * hour, 6 * hour)
+    ]
+    assert [re.findall("[ML]", path) for path in paths] == [["M", "M", "L"], ["M", "L", "L"]]
+
+
 def test_shares_have_a_linear_scale_up_to_one() -> None:
     half, whole = drawn((BEGIN, 0.5), (END, 1.0), are_shares=True).lines[0].dots
     bottom = charts.HEIGHT - charts.BOTTOM

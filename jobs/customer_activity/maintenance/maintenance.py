@@ -68,9 +68,10 @@ def checkpoint_log(lake: str, table: Table, *, every: int | None = None, promise
 
     delta-rs does it in some hundredths of a second, where Spark does it inside a commit.
     """
-    log = DeltaTable(table_path(lake, table))
-    is_due = log.version() - _last_checkpoint(lake, table) >= (COMMITS_A_CHECKPOINT if every is None else every)
+    commits = deltalog.newest_version(lake, table) - _last_checkpoint(lake, table)
+    is_due = commits >= (COMMITS_A_CHECKPOINT if every is None else every)
     if is_due:
+        log = DeltaTable(table_path(lake, table))
         log.create_checkpoint()
         shorten(lake, table, TABLES[table].kept.commits, str(log.metadata().id), promised)
     return is_due

@@ -20,7 +20,7 @@ MOST_TICKS = 6
 OF_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SPANS = (60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 86_400, 7 * 86_400)  # seconds between two ticks
 MOST_SPANS = 8
-GAP_BUCKETS = 4  # a line is broken where so many buckets in a row have nothing
+GAP_POINTS = 4  # a line is broken where so many points in a row are missing
 
 
 class Tick(NamedTuple):
@@ -67,9 +67,20 @@ def over_time(
     end: int,
     said: Callable[[float], str],
     *,
+    spacing: float | None = None,
     are_shares: bool = False,
 ) -> Chart:
-    """Lay series out over a span; `said` writes a value."""
+    """Lay series out over a span.
+
+    Args:
+        label: of the chart.
+        series: what it shows.
+        begin: of the span, milliseconds.
+        end: of the span.
+        said: writes a value.
+        spacing: milliseconds from one point to the next where none is missing; without it the least that there are.
+        are_shares: whether values are shares of one.
+    """
     most = max((point.value for each in series for point in each.points), default=0.0)
     ticks = OF_SHARES if are_shares else _ticks(next_step(most))
     scale: Callable[[float], float] = float if are_shares else math.log1p
@@ -80,7 +91,7 @@ def over_time(
     def y(value: float) -> float:  # below nothing, as where a producer's clock is ahead, there is no axis
         return round(HEIGHT - BOTTOM - scale(max(value, 0.0)) / scale(ticks[-1]) * (HEIGHT - TOP - BOTTOM), 1)
 
-    gap = GAP_BUCKETS * _closest([point.at for each in series for point in each.points], end - begin)
+    gap = GAP_POINTS * (spacing or _closest([point.at for each in series for point in each.points], end - begin))
     lines = []
     for each in series:
         dots = [Dot(x(at), y(value), f"{moment(at)}: {said(value)}") for at, value in each.points]

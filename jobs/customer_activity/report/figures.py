@@ -169,7 +169,7 @@ def _refused(batches: Iterable[_Batch]) -> Counter[str]:
 
 def _throughput(batches: Sequence[_Batch], begin: int, end: int) -> list[Series]:
     """Return records per second by topic: what landed in each bucket over its length; nothing is a zero."""
-    width = _width(begin, end)
+    width = bucket_width(begin, end)
     landed: dict[str, Counter[int]] = defaultdict(Counter)
     for batch in batches:
         for topic, outcomes in batch.counts.items():
@@ -206,13 +206,14 @@ def _newest_input(entry: deltalog.Entry, column: str) -> int | None:
 def _by_bucket(
     values: Sequence[tuple[int, float]], begin: int, end: int, of: Callable[[Sequence[float]], float]
 ) -> list[Point]:
-    width, buckets = _width(begin, end), defaultdict[int, list[float]](list)
+    width, buckets = bucket_width(begin, end), defaultdict[int, list[float]](list)
     for at, value in values:
         buckets[_bucket(at, begin, width)].append(value)
     return [Point(begin + round((n + 0.5) * width), round(of(buckets[n]), 3)) for n in sorted(buckets)]
 
 
-def _width(begin: int, end: int) -> float:
+def bucket_width(begin: int, end: int) -> float:
+    """Return the milliseconds that a point of freshness and of throughput stands for."""
     return max(end - begin, 1) / BUCKETS
 
 

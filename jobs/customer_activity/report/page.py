@@ -14,7 +14,7 @@ from customer_activity import shown
 from customer_activity.quality.rules import Severity
 from customer_activity.quality.runs import Result
 from customer_activity.report import charts
-from customer_activity.report.figures import Figures, said
+from customer_activity.report.figures import Figures, bucket_width, said
 
 TEMPLATE = "page.html.j2"
 MOST_RUNS = 40  # of quality, the newest ones: as many columns as a page is wide
@@ -48,6 +48,7 @@ def render(figures: Figures) -> str:
         finalize=_inert,
     )
     span = (figures.begin, figures.end)
+    spacing = bucket_width(*span)
     runs = figures.runs[-MOST_RUNS:]
     return environment.get_template(TEMPLATE).render(
         figures=figures,
@@ -56,8 +57,10 @@ def render(figures: Figures) -> str:
         signed=signed,
         in_bytes=in_bytes,
         tiles=tiles(figures),
-        freshness=charts.over_time("Freshness of gold, in seconds", figures.freshness, *span, seconds),
-        throughput=charts.over_time("Records that landed per second", figures.throughput, *span, whole),
+        freshness=charts.over_time("Freshness of gold, in seconds", figures.freshness, *span, seconds, spacing=spacing),
+        throughput=charts.over_time(
+            "Records that landed per second", figures.throughput, *span, whole, spacing=spacing
+        ),
         match_rate=charts.over_time("Match rate", [figures.match_rate], *span, share, are_shares=True),
         runs=runs,
         quality=by_table(runs),
