@@ -297,7 +297,7 @@ def test_a_driver_that_starts_is_not_its_predecessor(
     for query in Query:
         write_status(settings, query, pid=NO_PROCESS, **left)
     assert driver.look(settings)[1].state is not State.STARTING
-    _, found = driver.look(settings, os.getpid())
+    _, found = driver.look(settings, os.getpid(), {})
     assert (found.state, found.message, found.pid, found.last_words) == (State.STARTING, "", os.getpid(), "")
 
 

@@ -75,15 +75,16 @@ class Report:
         }
 
 
-def report(settings: Settings, *, by_driver: bool = False) -> Report:
+def report(settings: Settings, *, known: dict[Table, tables.Position] | None = None) -> Report:
     """Look at everything once. What cannot be known is left out, with a note that says why.
 
-    A driver that looks at itself says so: it holds leases before its streams have a status.
+    A driver that looks at itself gives what it knows of its tables, and keeps it for the next look (`tables.position`).
+    It holds leases before its streams have a status.
     """
     notes: list[str] = []
     by_role = _topics(settings, notes)
-    queries = [_query(settings, spec, by_role, notes) for spec in topology.specs()]
-    if not by_driver:
+    queries = [_query(settings, spec, by_role, notes, known) for spec in topology.specs()]
+    if known is None:
         _show_drivers_elsewhere(settings, queries, notes)
     if holding := gate.holding(settings.lake):
         notes.append(f"publishing is held by quality: {gate.describe(holding)}")
@@ -176,7 +177,13 @@ def _contents(settings: Settings, table: Table, notes: list[str]) -> tables.Cont
         return None
 
 
-def _query(settings: Settings, spec: Spec, by_role: dict[str, topics.Topic], notes: list[str]) -> QueryReport:
+def _query(
+    settings: Settings,
+    spec: Spec,
+    by_role: dict[str, topics.Topic],
+    notes: list[str],
+    known: dict[Table, tables.Position] | None = None,
+) -> QueryReport:
     """Put together what is known of one query alone; a lag that cannot be known is left out."""
     found = query_status.read(settings, spec.name)
     try:
@@ -191,7 +198,7 @@ def _query(settings: Settings, spec: Spec, by_role: dict[str, topics.Topic], not
         if spec.topics:
             _measure_topics(settings, spec, found, progress, by_role, notes)
         else:
-            _measure_tables(settings, spec, found, progress)
+            _measure_tables(settings, spec, found, progress, known)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: a torn log entry
         found.lag, found.lag_records, found.lag_versions, found.unread_since = {}, None, None, None
         notes.append(f"{spec.name}: its lag is unknown: {unforeseen.brief(error)}")
@@ -260,11 +267,17 @@ def _is_still_shorter(settings: Settings, name: str, read: Mapping[int, int]) ->
     return found is not None and found.is_shorter(read)
 
 
-def _measure_tables(settings: Settings, spec: Spec, found: QueryReport, progress: checkpoint.Progress | None) -> None:
+def _measure_tables(
+    settings: Settings,
+    spec: Spec,
+    found: QueryReport,
+    progress: checkpoint.Progress | None,
+    known: dict[Table, tables.Position] | None,
+) -> None:
     """Say how many commits were not read, and since when the oldest is there; nothing of a table that is not."""
     versions = progress.table_versions if progress else {}
     for table in spec.sources:
-        if (position := tables.position(settings.lake, table)) is None:
+        if (position := tables.position(settings.lake, table, known)) is None:
             continue
         read = versions.get(position.table_id, -1)
         found.lag[table.label] = max(0, position.version - read)

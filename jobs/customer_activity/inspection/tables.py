@@ -59,10 +59,22 @@ def open_table(lake: str, table: Table) -> DeltaTable | None:
         return None
 
 
-def position(lake: str, table: Table) -> Position | None:
-    """Return a table's id and latest version; None when there is no such table yet."""
-    opened = open_table(lake, table)
-    return Position(str(opened.metadata().id), opened.version()) if opened else None
+def position(lake: str, table: Table, known: dict[Table, Position] | None = None) -> Position | None:
+    """Return a table's id and latest version; None when there is no such table yet.
+
+    To open a table reads its log. With `known`, which is kept up to date, that is done once and the log is listed from
+    then on: for a driver that looks at its own tables, which nobody else makes anew meanwhile.
+    """
+    before = None if known is None else known.get(table)
+    if before is not None:
+        found = before._replace(version=deltalog.newest_version(lake, table))
+    elif (opened := open_table(lake, table)) is not None:
+        found = Position(str(opened.metadata().id), opened.version())
+    else:
+        return None
+    if known is not None:
+        known[table] = found
+    return found
 
 
 def waiting(lake: str, table: Table, version: int) -> Waiting | None:
