@@ -75,22 +75,22 @@ class Report:
         }
 
 
-def report(settings: Settings, *, known: dict[Table, tables.Position] | None = None) -> Report:
+def report(settings: Settings, *, kept: tables.Kept | None = None) -> Report:
     """Look at everything once. What cannot be known is left out, with a note that says why.
 
-    A driver that looks at itself gives what it knows of its tables, and keeps it for the next look (`tables.position`).
-    It holds leases before its streams have a status.
+    A driver that looks at itself keeps the tables that it opens for the next look. It holds leases before its streams
+    have a status.
     """
     notes: list[str] = []
     by_role = _topics(settings, notes)
-    queries = [_query(settings, spec, by_role, notes, known) for spec in topology.specs()]
-    if known is None:
+    queries = [_query(settings, spec, by_role, notes, kept) for spec in topology.specs()]
+    if kept is None:
         _show_drivers_elsewhere(settings, queries, notes)
     if holding := gate.holding(settings.lake):
         notes.append(f"publishing is held by quality: {gate.describe(holding)}")
     if (correction := corrections.at_work(settings.lake)) is not None:
         notes.append(f"correction {correction.run} is at work, or was interrupted")
-    held = [found for table in topology.tables() if (found := _contents(settings, table, notes)) is not None]
+    held = [found for table in topology.tables() if (found := _contents(settings, table, notes, kept)) is not None]
     seen: dict[str, QueryReport] = {}
     for query, spec in zip(queries, topology.specs(), strict=True):
         seen[spec.name] = query
@@ -169,9 +169,9 @@ def _topics(settings: Settings, notes: list[str]) -> dict[str, topics.Topic]:
     return {role: found[name] for role, name in names.items() if name in found}
 
 
-def _contents(settings: Settings, table: Table, notes: list[str]) -> tables.Contents | None:
+def _contents(settings: Settings, table: Table, notes: list[str], kept: tables.Kept | None) -> tables.Contents | None:
     try:
-        return tables.contents(settings.lake, table)
+        return tables.contents(settings.lake, table, kept)
     except (DeltaError, OSError) as error:
         notes.append(f"{table.label} cannot be read: {unforeseen.brief(error)}")
         return None
@@ -182,7 +182,7 @@ def _query(
     spec: Spec,
     by_role: dict[str, topics.Topic],
     notes: list[str],
-    known: dict[Table, tables.Position] | None = None,
+    kept: tables.Kept | None = None,
 ) -> QueryReport:
     """Put together what is known of one query alone; a lag that cannot be known is left out."""
     found = query_status.read(settings, spec.name)
@@ -198,7 +198,7 @@ def _query(
         if spec.topics:
             _measure_topics(settings, spec, found, progress, by_role, notes)
         else:
-            _measure_tables(settings, spec, found, progress, known)
+            _measure_tables(settings, spec, found, progress, kept)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: a torn log entry
         found.lag, found.lag_records, found.lag_versions, found.unread_since = {}, None, None, None
         notes.append(f"{spec.name}: its lag is unknown: {unforeseen.brief(error)}")
@@ -272,12 +272,12 @@ def _measure_tables(
     spec: Spec,
     found: QueryReport,
     progress: checkpoint.Progress | None,
-    known: dict[Table, tables.Position] | None,
+    kept: tables.Kept | None,
 ) -> None:
     """Say how many commits were not read, and since when the oldest is there; nothing of a table that is not."""
     versions = progress.table_versions if progress else {}
     for table in spec.sources:
-        if (position := tables.position(settings.lake, table, known)) is None:
+        if (position := tables.position(settings.lake, table, kept)) is None:
             continue
         read = versions.get(position.table_id, -1)
         found.lag[table.label] = max(0, position.version - read)

@@ -25,6 +25,9 @@ TIME_COLUMN = {table: "kafka_timestamp" for table in Table if "kafka_timestamp" 
 }
 
 
+Kept = dict[Table, DeltaTable]  # tables that were opened, for the next look
+
+
 class Contents(NamedTuple):
     """A Delta table at its latest version."""
 
@@ -51,30 +54,29 @@ class Waiting(NamedTuple):
     input_at: datetime  # the Kafka timestamp of the oldest input in it; of what is no plain append, `committed_at`
 
 
-def open_table(lake: str, table: Table) -> DeltaTable | None:
-    """Open a table; None when there is none yet."""
-    try:
-        return DeltaTable(table_path(lake, table))
-    except TableNotFoundError:
-        return None
+def open_table(lake: str, table: Table, kept: Kept | None = None) -> DeltaTable | None:
+    """Open a table at its latest version; None when there is none yet.
 
-
-def position(lake: str, table: Table, known: dict[Table, Position] | None = None) -> Position | None:
-    """Return a table's id and latest version; None when there is no such table yet.
-
-    To open a table reads its log. With `known`, which is kept up to date, that is done once and the log is listed from
-    then on: for a driver that looks at its own tables, which nobody else makes anew meanwhile.
+    To open a table replays its log. One that is `kept` from before reads only the commits since then: for a driver
+    that looks at its own tables every few seconds, which nobody else makes anew meanwhile.
     """
-    before = None if known is None else known.get(table)
-    if before is not None:
-        found = before._replace(version=deltalog.newest_version(lake, table))
-    elif (opened := open_table(lake, table)) is not None:
-        found = Position(str(opened.metadata().id), opened.version())
+    kept = {} if kept is None else kept
+    found = kept.pop(table, None)  # it comes back only when it could be read: else it is opened anew the next time
+    if found is not None:
+        found.update_incremental()
     else:
-        return None
-    if known is not None:
-        known[table] = found
+        try:
+            found = DeltaTable(table_path(lake, table))
+        except TableNotFoundError:
+            return None
+    kept[table] = found
     return found
+
+
+def position(lake: str, table: Table, kept: Kept | None = None) -> Position | None:
+    """Return a table's id and latest version; None when there is no such table yet."""
+    opened = open_table(lake, table, kept)
+    return Position(str(opened.metadata().id), opened.version()) if opened else None
 
 
 def waiting(lake: str, table: Table, version: int) -> Waiting | None:
@@ -103,9 +105,9 @@ def _oldest_input(entry: deltalog.Entry, column: str | None) -> datetime | None:
     return None if None in least else min(map(datetime.fromisoformat, least)).astimezone(UTC)
 
 
-def contents(lake: str, table: Table) -> Contents | None:
+def contents(lake: str, table: Table, kept: Kept | None = None) -> Contents | None:
     """Describe a table's latest version; None when there is no such table yet."""
-    opened = open_table(lake, table)
+    opened = open_table(lake, table, kept)
     if opened is None:
         return None
     files = _files(opened)

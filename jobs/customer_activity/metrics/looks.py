@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 
 import psutil
 
-from customer_activity.catalog import Table
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.inspection.status import Report
-from customer_activity.inspection.tables import Position
+from customer_activity.inspection.tables import Kept
 from customer_activity.metrics.states import State, States
 from customer_activity.metrics.usage import Usage, Usages
 from customer_activity.quality.newest import Newest, Result
@@ -70,7 +69,7 @@ class Looking:
     states: States = field(init=False)
     usages: Usages = field(default_factory=Usages)
     judged: Newest = field(default_factory=Newest)
-    known: dict[Table, Position] = field(default_factory=dict)
+    kept: Kept = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with nothing counted."""
@@ -84,7 +83,7 @@ class Looking:
         """
         started = time.monotonic()
         process = psutil.Process()
-        report, found = driver.look(self.settings, process.pid, self.known)
+        report, found = driver.look(self.settings, process.pid, self.kept)
         up = time.time() - process.create_time()
         return Look(
             report,

@@ -22,7 +22,7 @@ from customer_activity.engine.observability import HELD
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
 from customer_activity.inspection.status import Report
-from customer_activity.inspection.tables import Position
+from customer_activity.inspection.tables import Kept
 from customer_activity.settings import Settings
 from customer_activity.supervision import endpoint, processes, readiness, running
 from customer_activity.supervision.running import STREAM
@@ -93,15 +93,13 @@ def answered(answer: Mapping[str, Any] | None, pid: int, now: datetime) -> Drive
         return None
 
 
-def look(
-    settings: Settings, own: int | None = None, known: dict[Table, Position] | None = None
-) -> tuple[Report, Driver]:
+def look(settings: Settings, own: int | None = None, kept: Kept | None = None) -> tuple[Report, Driver]:
     """Look at the driver once, from outside: it is not disturbed.
 
     A driver that looks at itself says its process (`own`), because until its streams run the files are its
-    predecessor's, and what it knows of its tables.
+    predecessor's, and keeps the tables that it opens for the next look (`kept`).
     """
-    report = status.report(settings, known=known)
+    report = status.report(settings, kept=kept)
     pid = own or next(iter(running.stream_pids(settings)), None)
     seconds = _up(pid)
     if seconds is None:  # it ended just now
