@@ -259,7 +259,8 @@ def supervise(
             while waiting and time.monotonic() >= begin_behind:
                 waiting.pop(0).start(available_now=available_now)
             ended = [query.ended() for query in running]
-            write_status([query for query in running if is_due(query.status, written)], settings)
+            takes_long = scheduler.is_due()  # nothing is written meanwhile
+            write_status([query for query in running if is_due(query.status, written) or takes_long], settings)
             if all(ended):
                 break
             scheduler.look()

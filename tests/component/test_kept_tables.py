@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from deltalake import DeltaTable
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.inspection import tables
+from customer_activity.metrics.looks import Looking
 from customer_activity.settings import Settings
 from support.inspected import write_times
 
@@ -62,10 +66,35 @@ def test_a_table_that_could_not_be_read_is_opened_anew(settings: Settings) -> No
         def update_incremental(self) -> None:
             raise OSError("a torn entry")
 
-    kept: tables.Kept = {TABLE: Torn()}  # type: ignore[dict-item]
+    kept = cast("tables.Kept", {TABLE: Torn()})
     write_times(settings, TABLE, 0)
     with pytest.raises(OSError, match="torn"):
         tables.position(settings.lake, TABLE, kept)
     found = tables.position(settings.lake, TABLE, kept)
     assert found is not None
     assert found == tables.position(settings.lake, TABLE)
+
+
+def test_a_table_of_many_files_does_not_stay_open(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MOST_KEPT_FILES", 1)
+    kept: tables.Kept = {}
+    for number in range(3):
+        table = write_times(settings, TABLE, number)
+        assert tables.contents(settings.lake, TABLE, kept) == tables.contents(settings.lake, TABLE)
+        assert (TABLE in kept) == (len(table.file_uris()) == 1)
+    table.optimize.compact()
+    assert tables.contents(settings.lake, TABLE, kept) == tables.contents(settings.lake, TABLE)
+    assert TABLE in kept
+
+
+def test_only_tables_that_a_driver_alone_writes_stay_open(settings: Settings) -> None:
+    """Another driver's may be put back from a backup meanwhile: an open table would go on telling what it was."""
+    for table in (Table.PURCHASE_EVENTS, Table.PURCHASES):
+        write_times(settings, table, 0)
+    looking = Looking(settings, dict.fromkeys(topology.writers(Table.PURCHASE_EVENTS), 1))
+    looking.take()
+    assert set(looking.kept) == {Table.PURCHASE_EVENTS}
+    shutil.rmtree(table_path(settings.lake, Table.PURCHASES))
+    write_times(settings, Table.PURCHASES, 1, 2, 3)
+    held = {each.table: each.rows for each in looking.take().report.tables}
+    assert held == {Table.PURCHASE_EVENTS: 1, Table.PURCHASES: 3}

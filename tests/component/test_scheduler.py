@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
 
@@ -29,6 +29,16 @@ from support.streams import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class At(NamedTuple):
+    """An opened table."""
+
+    table: Table
+    number: int
+
+    def version(self) -> int:
+        return self.number
 
 
 class Clock:
@@ -56,7 +66,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return do
 
-    monkeypatch.setattr(deltalog, "newest_version", lambda *_: 0)
+    monkeypatch.setattr(maintenance, "opened", lambda _, table: At(table, 0))
     monkeypatch.setattr(maintenance, "checkpoint_log", lambda *_, **__: False)
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: True)
     monkeypatch.setattr(maintenance, "compact", note("compact", 1))
@@ -101,7 +111,7 @@ def test_a_log_that_is_long_is_shortened_bit_by_bit_and_others_have_their_turn(
         left[table] = left.get(table, 0) - 1
         return max(0, left[table])
 
-    monkeypatch.setattr(maintenance, "checkpoint_log", lambda _, table, **__: table is Table.PURCHASES)
+    monkeypatch.setattr(maintenance, "checkpoint_log", lambda _, table, *__, **___: table is Table.PURCHASES)
     monkeypatch.setattr(maintenance, "needs_compaction", lambda *_: False)
     monkeypatch.setattr(maintenance, "shorten", shorten)
     monkeypatch.setattr(Scheduler, "id_of", lambda *_: "an id")
@@ -115,7 +125,7 @@ def test_a_log_that_is_long_is_shortened_bit_by_bit_and_others_have_their_turn(
 def test_a_table_without_work_costs_no_pause(
     settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "needs_compaction", lambda _, table: table is Table.ACTIVITY)
+    monkeypatch.setattr(maintenance, "needs_compaction", lambda opened: opened.table is Table.ACTIVITY)
     look(Scheduler(settings, all_queries(settings)), clock, scheduler.LOOK_SECONDS)
     assert done == [f"compact {Table.ACTIVITY.label}"]
 
@@ -123,13 +133,14 @@ def test_a_table_without_work_costs_no_pause(
 def test_a_table_that_nobody_has_written_to_is_not_opened_again(
     settings: Settings, clock: Clock, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def opened(_: str, table: Table) -> bool:
+    def opened(_: str, table: Table) -> At:
         done.append(table.label)
-        return False
+        return At(table, versions[table])
 
     versions: Counter[Table] = Counter()
-    monkeypatch.setattr(deltalog, "newest_version", lambda _, table: versions[table])
-    monkeypatch.setattr(maintenance, "needs_compaction", opened)
+    monkeypatch.setattr(deltalog, "is_newest", lambda _, table, version: versions[table] == version)
+    monkeypatch.setattr(maintenance, "opened", opened)
+    monkeypatch.setattr(maintenance, "needs_compaction", lambda _: False)
     keeping = Scheduler(settings, all_queries(settings))
     look(keeping, clock, 3 * scheduler.LOOK_SECONDS)
     assert Counter(done) == Counter(table.label for table in topology.tables())

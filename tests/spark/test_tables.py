@@ -88,9 +88,9 @@ def test_a_compaction_leaves_few_files_and_their_statistics(
         pipeline.run()
     before = ViewClock.of(settings.lake).newest
     table = Table.ACTIVITY_CHANGES
-    assert maintenance.needs_compaction(settings.lake, table)
+    assert maintenance.needs_compaction(maintenance.opened(settings.lake, table))
     assert maintenance.compact(settings.lake, table) is not None
-    assert not maintenance.needs_compaction(settings.lake, table)
+    assert not maintenance.needs_compaction(maintenance.opened(settings.lake, table))
     files = pa.table(DeltaTable(table_path(settings.lake, table)).get_add_actions(flatten=True))
     assert files.num_rows == 1
     assert ViewClock.of(settings.lake).newest == before > 0

@@ -35,7 +35,7 @@ def test_what_is_new_is_written_at_once(happens: Callable[[QueryStatus], None]) 
 
 def test_what_is_not_new_is_written_before_its_driver_counts_as_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(observability.time, "monotonic", lambda: now[0])  # type: ignore[attr-defined]
+    monkeypatch.setattr(observability.time, "time", lambda: now[0])  # type: ignore[attr-defined]
     status, written = QueryStatus("silver", state="running"), Written()
     times = []
     while now[0] < 130:
@@ -44,3 +44,15 @@ def test_what_is_not_new_is_written_before_its_driver_counts_as_silent(monkeypat
         now[0] += 1
     assert times == [100 + observability.QUIET_SECONDS * number for number in range(10)]
     assert observability.QUIET_SECONDS < SILENT_SECONDS / 2
+
+
+@pytest.mark.parametrize("seconds", [120.0, -3600.0], ids=["the machine was asleep", "the clock was set back"])
+def test_a_status_is_due_when_the_clock_of_its_readers_has_jumped(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100_000.0]
+    monkeypatch.setattr(observability.time, "time", lambda: now[0])  # type: ignore[attr-defined]
+    status, written = QueryStatus("silver", state="running"), Written()
+    assert is_due(status, written)
+    now[0] += seconds
+    assert is_due(status, written)

@@ -100,10 +100,13 @@ class QueryStatus:
 
 
 def is_due(status: QueryStatus, written: Written) -> bool:
-    """Whether a status says something new, or was written a while ago; notes that it is written now."""
-    says, now = (status.state, status.last_batch_at, status.progress_at), time.monotonic()
+    """Whether a status says something new, or was written a while ago; notes that it is written now.
+
+    By the clock on the wall, as those who read it: after a machine was asleep it is due at once.
+    """
+    says, now = (status.state, status.last_batch_at, status.progress_at), time.time()
     at, said = written.get(status.query, (now, None))
-    if says == said and now - at < QUIET_SECONDS:
+    if says == said and abs(now - at) < QUIET_SECONDS:
         return False
     written[status.query] = now, says
     return True

@@ -78,8 +78,7 @@ class Report:
 def report(settings: Settings, *, kept: tables.Kept | None = None) -> Report:
     """Look at everything once. What cannot be known is left out, with a note that says why.
 
-    A driver that looks at itself keeps the tables that it opens for the next look. It holds leases before its streams
-    have a status.
+    A driver that looks at itself keeps tables open for the next look. It holds leases before its streams have a status.
     """
     notes: list[str] = []
     by_role = _topics(settings, notes)

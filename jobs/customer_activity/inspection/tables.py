@@ -25,7 +25,9 @@ TIME_COLUMN = {table: "kafka_timestamp" for table in Table if "kafka_timestamp" 
 }
 
 
-Kept = dict[Table, DeltaTable]  # tables that were opened, for the next look
+MOST_KEPT_FILES = 2_000  # of a table that stays open: some kB of memory each
+
+Kept = dict[Table, DeltaTable]  # tables that stay open from one look to the next
 
 
 class Contents(NamedTuple):
@@ -57,18 +59,15 @@ class Waiting(NamedTuple):
 def open_table(lake: str, table: Table, kept: Kept | None = None) -> DeltaTable | None:
     """Open a table at its latest version; None when there is none yet.
 
-    To open a table replays its log. One that is `kept` from before reads only the commits since then: for a driver
-    that looks at its own tables every few seconds, which nobody else makes anew meanwhile.
+    To open a table replays its log. One that is `kept` from before reads only the commits since then.
     """
-    kept = {} if kept is None else kept
-    found = kept.pop(table, None)  # it comes back only when it could be read: else it is opened anew the next time
-    if found is not None:
-        found.update_incremental()
-    else:
+    found = None if kept is None else kept.pop(table, None)  # back only when it could be read: else it is opened anew
+    if kept is None or found is None:
         try:
-            found = DeltaTable(table_path(lake, table))
+            return DeltaTable(table_path(lake, table))
         except TableNotFoundError:
             return None
+    found.update_incremental()
     kept[table] = found
     return found
 
@@ -106,11 +105,18 @@ def _oldest_input(entry: deltalog.Entry, column: str | None) -> datetime | None:
 
 
 def contents(lake: str, table: Table, kept: Kept | None = None) -> Contents | None:
-    """Describe a table's latest version; None when there is no such table yet."""
+    """Describe a table's latest version; None when there is no such table yet.
+
+    With `kept` a table of few files stays open for the next look: what of a large one is in memory would be there for
+    as long as the driver.
+    """
     opened = open_table(lake, table, kept)
     if opened is None:
         return None
     files = _files(opened)
+    if kept is not None:
+        kept.pop(table, None)
+        kept |= {table: opened} if files.num_rows <= MOST_KEPT_FILES else {}
     return Contents(
         table,
         str(opened.metadata().id),

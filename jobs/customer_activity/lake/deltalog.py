@@ -53,6 +53,13 @@ def newest_version(lake: str, table: Table) -> int:
     return max((int(name[:20]) for name in _names(lake, table) if ENTRY.fullmatch(name)), default=-1)
 
 
+def is_newest(lake: str, table: Table, version: int) -> bool:
+    """Whether a version is a table's newest: two names are asked for, however many entries the log has."""
+    files, folder = filesystem(table_path(lake, table))
+    names = [f"{folder}/_delta_log/{at:020}.json" for at in (version, version + 1)]
+    return [found.type for found in files.get_file_info(names)] == [fs.FileType.File, fs.FileType.NotFound]
+
+
 def is_whole(lake: str, table: Table, version: int) -> bool:
     """Whether a log has all that makes a version: each entry since a checkpoint, or since the table's first."""
     names = _names(lake, table)

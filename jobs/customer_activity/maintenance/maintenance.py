@@ -63,15 +63,31 @@ class Vacuumed(NamedTuple):
     behind: list[str]
 
 
-def checkpoint_log(lake: str, table: Table, *, every: int | None = None, promised: timedelta = timedelta(0)) -> bool:
+def opened(lake: str, table: Table) -> DeltaTable:
+    """Open a table, which replays its log: once for all that is asked of a version.
+
+    Raises:
+        TableNotFoundError: there is none.
+    """
+    return DeltaTable(table_path(lake, table))
+
+
+def checkpoint_log(
+    lake: str,
+    table: Table,
+    log: DeltaTable | None = None,
+    *,
+    every: int | None = None,
+    promised: timedelta = timedelta(0),
+) -> bool:
     """Write a checkpoint of a table's log that has grown by so many commits, and shorten the log; say whether it had.
 
-    delta-rs does it in some hundredths of a second, where Spark does it inside a commit.
+    delta-rs does it in some hundredths of a second, where Spark does it inside a commit. `log` is the table where it
+    has been opened.
     """
-    commits = deltalog.newest_version(lake, table) - _last_checkpoint(lake, table)
-    is_due = commits >= (COMMITS_A_CHECKPOINT if every is None else every)
+    log = log or opened(lake, table)
+    is_due = log.version() - _last_checkpoint(lake, table) >= (COMMITS_A_CHECKPOINT if every is None else every)
     if is_due:
-        log = DeltaTable(table_path(lake, table))
         log.create_checkpoint()
         shorten(lake, table, TABLES[table].kept.commits, str(log.metadata().id), promised)
     return is_due
@@ -206,9 +222,9 @@ def _last_checkpoint(lake: str, table: Table) -> int:
         return 0
 
 
-def needs_compaction(lake: str, table: Table) -> bool:
+def needs_compaction(table: DeltaTable) -> bool:
     """Whether a table has SMALL_FILES small files."""
-    sizes = pa.table(DeltaTable(table_path(lake, table)).get_add_actions()).column("size_bytes")
+    sizes = pa.table(table.get_add_actions()).column("size_bytes")
     return bool((pc.sum(pc.less(sizes, SMALL_BYTES)).as_py() or 0) >= SMALL_FILES)
 
 

@@ -69,6 +69,10 @@ class Scheduler:
         self.request: str | None = None
         self.tended: list[Tended] = []
 
+    def is_due(self) -> bool:
+        """Whether the next look may have work that takes a while."""
+        return time.monotonic() >= self.next_look or self.request is not None
+
     def look(self) -> None:
         """Go on with the round over all tables: every one gets its turn, however busy those before it are."""
         self.rewriting.look()
@@ -131,18 +135,19 @@ class Scheduler:
         if table is self.rewriting.table:
             return False
         try:
-            newest = deltalog.newest_version(lake, table)
+            tidied = self.tidied.get(table)
             is_written = has_small = False
-            if newest != self.tidied.get(table):  # else to open it twice is most of what an idle driver does
-                promised = change_feeds.promise(self.settings, table)
-                is_written = maintenance.checkpoint_log(lake, table, promised=promised)
+            # To open tables would be most of what an idle driver does.
+            if tidied is None or not deltalog.is_newest(lake, table, tidied):
+                opened, promised = maintenance.opened(lake, table), change_feeds.promise(self.settings, table)
+                is_written = maintenance.checkpoint_log(lake, table, opened, promised=promised)
                 if is_written:
                     self.due.append(partial(self.shorten, table))
-                has_small = maintenance.needs_compaction(lake, table)
+                has_small = maintenance.needs_compaction(opened)
                 if has_small:
                     self.compact(table, writers)
                 if not (is_written or has_small):
-                    self.tidied[table] = newest
+                    self.tidied[table] = opened.version()
             # Last: nothing else is done to the table from then on until the commit, and then it may be due again.
             is_vacuumed = table in self.unvacuumed and self.vacuum(table)
             return self.rewriting.begin(table, writers) or is_written or has_small or is_vacuumed

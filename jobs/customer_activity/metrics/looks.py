@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import psutil
 
+from customer_activity import topology
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.inspection.status import Report
@@ -84,6 +85,8 @@ class Looking:
         started = time.monotonic()
         process = psutil.Process()
         report, found = driver.look(self.settings, process.pid, self.kept)
+        own = {table for table in self.kept if self.epochs.keys() >= set(topology.writers(table))}
+        self.kept = {table: self.kept[table] for table in own}  # others may be made anew, or put back, meanwhile
         up = time.time() - process.create_time()
         return Look(
             report,

@@ -97,7 +97,7 @@ def look(settings: Settings, own: int | None = None, kept: Kept | None = None) -
     """Look at the driver once, from outside: it is not disturbed.
 
     A driver that looks at itself says its process (`own`), because until its streams run the files are its
-    predecessor's, and keeps the tables that it opens for the next look (`kept`).
+    predecessor's, and keeps tables open for the next look (`kept`).
     """
     report = status.report(settings, kept=kept)
     pid = own or next(iter(running.stream_pids(settings)), None)
