@@ -162,7 +162,7 @@ def test_what_is_behind_the_path_starts_soon_after_it(
         )
 
     monkeypatch.setattr(application.time, "monotonic", lambda: now[0])  # type: ignore[attr-defined]
-    monkeypatch.setattr(application, "Scheduler", lambda *_, **__: SimpleNamespace(look=int, close=int))
+    monkeypatch.setattr(application, "Scheduler", lambda *_, **__: SimpleNamespace(is_due=bool, look=int, close=int))
     monkeypatch.setattr(stopping, "wait", wait)
     slow = settings.model_copy(update={"merge_seconds": merge_seconds})
     application.supervise([stub(Query.SILVER), stub(Query.ACTIVITY)], slow, stopping, available_now=available_now)
