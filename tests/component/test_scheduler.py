@@ -88,7 +88,7 @@ def answered(settings: Settings, request: str) -> list[list[object]] | None:
 
 
 def look(scheduler_: Scheduler, clock: Clock, seconds: float) -> None:
-    """Look twice a second for so long, as the application does."""
+    """Look twice a second for so long."""
     until = clock.now + seconds
     while clock.now < until:
         clock.now += 0.5

@@ -14,9 +14,8 @@ from customer_activity import topology
 from customer_activity.engine.observability import HELD
 from customer_activity.settings import Settings
 
-SILENT_SECONDS = (
-    10.0  # a running application writes its status files every three seconds, and right before what takes longer
-)
+# A running application writes its status files every three seconds, and right before maintenance that may take longer.
+SILENT_SECONDS = 10.0
 
 
 @dataclass

@@ -59,9 +59,10 @@ class Waiting(NamedTuple):
 def open_table(lake: str, table: Table, kept: Kept | None = None) -> DeltaTable | None:
     """Open a table at its latest version; None when there is none yet.
 
-    To open a table replays its log. One that is `kept` from before reads only the commits since then.
+    Opening replays the table's log. A table that is `kept` from the last look reads only the commits since then; one
+    whose update fails is no longer kept.
     """
-    found = None if kept is None else kept.pop(table, None)  # back only when it could be read: else it is opened anew
+    found = None if kept is None else kept.pop(table, None)
     if kept is None or found is None:
         try:
             return DeltaTable(table_path(lake, table))
@@ -107,16 +108,17 @@ def _oldest_input(entry: deltalog.Entry, column: str | None) -> datetime | None:
 def contents(lake: str, table: Table, kept: Kept | None = None) -> Contents | None:
     """Describe a table's latest version; None when there is no such table yet.
 
-    With `kept` a table of few files stays open for the next look: what of a large one is in memory would be there for
-    as long as the driver.
+    With `kept` a table of few files stays open for the next look. One of many does not: their statistics would be in
+    memory for as long as the driver runs.
     """
     opened = open_table(lake, table, kept)
     if opened is None:
         return None
     files = _files(opened)
-    if kept is not None:
+    if kept is not None and files.num_rows > MOST_KEPT_FILES:
         kept.pop(table, None)
-        kept |= {table: opened} if files.num_rows <= MOST_KEPT_FILES else {}
+    elif kept is not None:
+        kept[table] = opened
     return Contents(
         table,
         str(opened.metadata().id),

@@ -137,7 +137,7 @@ class Scheduler:
         try:
             tidied = self.tidied.get(table)
             is_written = has_small = False
-            # To open tables would be most of what an idle driver does.
+            # Opening a table replays its log: that would be most of what an idle driver costs.
             if tidied is None or not deltalog.is_newest(lake, table, tidied):
                 opened, promised = maintenance.opened(lake, table), change_feeds.promise(self.settings, table)
                 is_written = maintenance.checkpoint_log(lake, table, opened, promised=promised)

@@ -85,8 +85,9 @@ class Looking:
         started = time.monotonic()
         process = psutil.Process()
         report, found = driver.look(self.settings, process.pid, self.kept)
+        # A table that another driver writes may be restored from a backup meanwhile: an open one would not notice.
         own = {table for table in self.kept if self.epochs.keys() >= set(topology.writers(table))}
-        self.kept = {table: self.kept[table] for table in own}  # others may be made anew, or put back, meanwhile
+        self.kept = {table: self.kept[table] for table in own}
         up = time.time() - process.create_time()
         return Look(
             report,
