@@ -10,5 +10,5 @@ trap 'rm -rf "$made"' EXIT
 infra/uv.sh export --quiet --frozen --no-dev --no-emit-project --no-hashes --output-file "$made/constraints.txt" >/dev/null
 infra/uv.sh venv --quiet --relocatable --python "$(realpath .venv/bin/python)" "$made/environment"
 infra/uv.sh pip install --quiet --python "$made/environment/bin/python" --constraint "$made/constraints.txt" \
-  msgspec numpy pandas pyarrow
+  confluent-kafka msgspec numpy pandas pyarrow pydantic-settings tenacity
 tar --create --gzip --file "$archive" --directory "$made/environment" .

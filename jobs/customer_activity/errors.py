@@ -36,6 +36,8 @@ EXIT_CHECK_FAILED = 1
 EXIT_TERMINAL = 2
 EXIT_TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 
+FREE_SPACE = "free some, then start again: nothing of a batch at work counts yet, and it is taken again"
+
 
 class ActivityError(Exception):
     """Base of all; carries the exit code that the command line ends with."""

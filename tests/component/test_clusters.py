@@ -106,7 +106,13 @@ def test_a_driver_that_makes_the_release_twice_at_once_has_one(tmp_path: Path) -
 def test_the_release_alone_is_enough_for_executors(tmp_path: Path) -> None:
     """With their libraries, in a Python that knows neither pyspark nor this source tree."""
     python = executors_python.made(tmp_path)
-    more = ("streams.gold.tasks", "streams.routing.choosing", "streams.enrichment.tasks", "streams.alerts.tasks")
+    more = (
+        "streams.gold.tasks",
+        "streams.routing.choosing",
+        "streams.enrichment.tasks",
+        "streams.alerts.tasks",
+        "streams.bronze.shares",
+    )
     imports = "; ".join(f"import customer_activity.{module}" for module in (*TASKS, *more))
     shown = executors_python.run(
         python, clusters.release(tmp_path), f"import customer_activity; print(customer_activity.__file__); {imports}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +16,13 @@ from deltalake import write_deltalake
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.errors import OffsetsLost
 from customer_activity.lake import datafiles
 from customer_activity.lake.datafiles import FileWriter, in_parts
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lake.numbering import Numbering
 from customer_activity.streams.bronze import landing as module
-from customer_activity.streams.bronze.landing import Landing, land_here
+from customer_activity.streams.bronze.landing import Landing
 from support.kafka_batches import LANDED, PROFILES, PURCHASES, kafka_batch, profile, purchase, raw_purchase
 from support.streams import Query
 from support.tables import append
@@ -28,7 +31,7 @@ TABLES = {PROFILES: Table.PROFILE_EVENTS, PURCHASES: Table.PURCHASE_EVENTS}
 
 
 def land(lake: str, *batches: pa.RecordBatch) -> module.Landed:
-    return land_here(batches, Landing(lake, TABLES, "EUR", 7, LANDED))
+    return module.land(batches, Landing(lake, TABLES, "EUR", 7, LANDED))
 
 
 def rows(lake: str, table: Table, landed: module.Landed) -> list[dict[str, Any]]:
@@ -67,6 +70,20 @@ def test_files_end_when_they_are_large(lake: str, monkeypatch: pytest.MonkeyPatc
     assert [row["offset"] for row in rows(lake, Table.PURCHASE_EVENTS, landed)] == list(range(100, 135))
     bounds = [json.loads(file.stats) for file in files]
     assert (bounds[0]["minValues"]["offset"], bounds[-1]["maxValues"]["offset"]) == (100, 134)
+
+
+def test_a_landing_that_ends_early_leaves_no_file(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FILE_BYTES", 1_000_000)
+    monkeypatch.setattr(module, "PARSED_BYTES", 300_000)
+
+    def lost() -> Iterator[pa.RecordBatch]:
+        yield kafka_batch([purchase(note=f'"{"x" * 100_000}"')] * 15)
+        assert list(Path(table_path(lake, Table.PURCHASE_EVENTS)).glob("*.parquet"))
+        raise OffsetsLost("gone")
+
+    with pytest.raises(OffsetsLost):
+        module.land(lost(), Landing(lake, TABLES, "EUR", 7, LANDED))
+    assert list(Path(lake).rglob("*.parquet")) == []
 
 
 def test_row_groups_are_bounded_by_bytes(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,6 +269,24 @@ def test_what_an_added_partition_lost_is_accepted(
     assert cut == OffsetRange([source({0: 5, 1: 6, 2: 4}, {0: 1})], [source({0: 9, 1: 6, 2: 4}, {0: 4})])
 
 
+def test_what_a_first_batch_has_lost_is_found_and_accepted(settings: Settings, broker: dict[str, Any]) -> None:
+    """It was planned and did not land: Spark has noted where it begins, and Kafka has less by now."""
+    checkpoint.set_aside(settings.lake, Query.BRONZE, datetime.now(UTC))
+    begin, end = source({0: 0, 1: 0}, {0: 2}), source({0: 9, 1: 6}, {0: 4})
+    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 0, OffsetRange(None, [end]), begin=begin)
+    assert loss.find(settings, topology.landing()) == []
+    broker["ranges"].update({BOUGHT: {0: (3, 20), 1: (0, 20)}, PEOPLE: {0: (5, 9)}})
+    lost = [Lost(BOUGHT, 0, 0, 2), Lost(PEOPLE, 0, 2, 4)]
+    assert loss.find(settings, topology.landing()) == lost
+
+    assert loss.accept(settings, 6, "retention was too short") == lost
+
+    assert loss.find(settings, topology.landing()) == []
+    assert checkpoint.first(settings.lake, Query.BRONZE) == source({0: 3, 1: 0}, {0: 5})
+    cut = checkpoint.cut(settings.lake, Query.BRONZE, 0)
+    assert cut == OffsetRange(None, [source({0: 9, 1: 6}, {0: 5})])
+
+
 @pytest.mark.parametrize("offsets", [1, 4], ids=["fewer than are lost", "more than are lost"])
 def test_only_what_is_known_to_be_lost_can_be_accepted(
     settings: Settings, broker: dict[str, Any], offsets: int

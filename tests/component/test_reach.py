@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PythonException
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import reach
+from customer_activity.engine import executors, reach
 from customer_activity.errors import ActivityError, EnvironmentFault, LeaseLost, SettingsError, TransientError
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.settings import Settings
@@ -158,3 +158,12 @@ def test_an_executor_tells_what_it_sees(
     assert answer.column("found").to_pylist() == [found]
     marker.take_away(lake)
     marker.take_away(lake)
+
+
+def test_a_python_without_what_tasks_import_is_found_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not by the first large batch, days later."""
+    asked = executors.with_libraries(iter)
+    assert list(asked([])) == []
+    monkeypatch.setattr(executors, "LIBRARIES", ("pyarrow", "of_another_release"))
+    with pytest.raises(ModuleNotFoundError, match="No module named 'of_another_release'"):
+        list(asked([]))

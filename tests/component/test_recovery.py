@@ -128,6 +128,14 @@ def test_a_first_batch_has_no_begin(lake: str) -> None:
     assert checkpoint.cut(lake, Query.BRONZE, 0) == first
 
 
+def test_where_the_first_batch_begins_stays_noted(lake: str) -> None:
+    first, begin = OffsetRange(None, END), '{"purchase-events":{"0":3}}'
+    checkpoint.write(lake, Query.BRONZE, "g-1", 0, first, begin=begin)
+    append(lake, Table.PURCHASE_EVENTS, query=Query.BRONZE, generation="g-1", batch_id=0, cut=first._asdict())
+    recovery.recover(lake, Query.BRONZE, "a test")
+    assert checkpoint.first(lake, Query.BRONZE) == begin
+
+
 def test_a_query_that_wrote_nothing_starts_from_the_beginning(lake: str) -> None:
     write_checkpoint(lake, Query.GOLD, State("g-1", 7, 7))
     assert recovery.recover(lake, Query.GOLD, "a test").batch_id is None

@@ -122,8 +122,8 @@ def test_offsets_that_are_gone_are_an_error(settings: Settings, fetcher: Fetcher
         fetch(fetcher, 0, upto + 1)
 
 
-def test_a_silent_broker_is_given_up(settings: Settings, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "SILENCE_SECONDS", 0.2)
+def test_a_silent_broker_is_given_up(settings: Settings, fetcher: Fetcher) -> None:
+    fetcher.silence_seconds = 0.2
     send(settings, b"0")
     with pytest.raises(BrokerUnavailable, match=f"no record of {settings.purchase_topic}-{PARTITION}"):
         fetch(fetcher, 0, 10)
@@ -135,7 +135,7 @@ def test_a_fetch_that_failed_is_made_anew_from_its_beginning(
     send(settings, b"0", b"1")
     assert values(fetch(fetcher, 0, 1)) == [b"0"]
     with monkeypatch.context() as impatient:
-        impatient.setattr(fetching, "SILENCE_SECONDS", 0.5)
+        impatient.setattr(fetcher, "silence_seconds", 0.5)
         with pytest.raises(BrokerUnavailable):
             fetch(fetcher, 1, 4)
     send(settings, b"2", b"3")

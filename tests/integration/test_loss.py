@@ -25,7 +25,9 @@ from customer_activity.settings import Settings
 from support import tables
 from support.broker import assert_verified, drain, rows, send
 from support.records import profile, purchase
+from support.streams import Query
 from support.waiting import until
+from support.weeks import killed
 
 
 def remove_all(settings: Settings, topic: str) -> None:
@@ -55,6 +57,42 @@ def test_lost_offsets_stop_bronze_until_they_are_accepted(spark: SparkSession, s
     assert_verified(settings)
     (deed,) = (json.loads(path.read_text()) for path in Path(settings.lake, "_audit").iterdir())
     assert deed["lost"] == [part._asdict() for part in lost]
+
+
+def test_what_a_first_batch_has_lost_is_not_passed_over(spark: SparkSession, settings: Settings) -> None:
+    """Its driver was killed before it had landed, and retention goes on."""
+    send(settings, profile("C-1"), purchase("P-1"), purchase("P-2"))
+    settings = settings.model_copy(update={"fail_points": True})
+    killed(settings, "bronze:planned")
+    remove_all(settings, settings.purchase_topic)
+    send(settings, purchase("P-3"))
+    with pytest.raises(OffsetsLost, match=r"no longer has 2 offsets[\s\S]*accept-loss 2"):
+        drain(spark, settings)
+
+    loss.accept(settings, 2, "a test removed them")
+    drain(spark, settings)
+
+    assert {row["purchase_id"] for row in rows(settings, Table.PURCHASES)} == {"P-3"}
+    assert_verified(settings)
+
+
+def test_a_first_batch_begins_where_it_was_planned_to(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention may come between the plan of a batch and its records."""
+    send(settings, profile("C-1"), purchase("P-1"), purchase("P-2"))
+    found = checkpoint.cut
+
+    def late(lake: str, query: str, batch_id: int) -> OffsetRange | None:
+        remove_all(settings, settings.purchase_topic)
+        return found(lake, query, batch_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "cut", late)
+        with pytest.raises(OffsetsLost, match=r"no longer has 2 offsets[\s\S]* 0 to 1"):
+            drain(spark, settings, Query.BRONZE)
+    (lost, *_) = loss.find(settings, topology.landing())
+    assert (lost.topic, lost.first) == (settings.purchase_topic, 0)
 
 
 def test_a_topic_that_was_made_anew_is_refused_even_when_it_is_longer(spark: SparkSession, settings: Settings) -> None:

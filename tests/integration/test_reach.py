@@ -54,6 +54,17 @@ def test_executors_without_the_code_are_refused_at_start(settings: Settings, tmp
 
 
 @pytest.mark.nightly
+def test_executors_without_the_libraries_are_refused_at_start(settings: Settings, tmp_path: Path) -> None:
+    """As with an environment of a release before: small batches would go on until a large one comes."""
+    python = executors_python.made(tmp_path, without="confluent_kafka")
+    send(settings, profile("C-1"), purchase("P-1", "C-1"))
+    with cluster.running(tmp_path, hidden=[PACKAGE.parent]) as found:
+        done = drained(settings, found.address, executor_python=str(python))
+    assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
+    assert "executors cannot run the pipeline's code" in done.stderr
+
+
+@pytest.mark.nightly
 def test_executors_without_the_code_are_sent_it(settings: Settings, tmp_path: Path) -> None:
     """Their folder of the source tree is empty, and their Python knows the libraries alone."""
     python = executors_python.made(tmp_path)

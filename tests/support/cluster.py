@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,7 +33,9 @@ def environment(conf: Path | None = None) -> dict[str, str]:
     """Return an environment with Spark's settings from a folder, as Compose gives them, or with none."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "ACTIVITY_", "AWS_"))}
     given = {} if conf is None else {"SPARK_CONF_DIR": str(conf)}
-    return {**kept, **given, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    ours = sysconfig.get_path("purelib")  # an executor's Python may have other libraries
+    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path and path != ours)}
+    return {**kept, **given, **paths, "SPARK_HOME": f"{ours}/pyspark"}
 
 
 @contextmanager

@@ -12,15 +12,28 @@ import sysconfig
 import tarfile
 from pathlib import Path
 
-LACKING = ["pyspark", "py4j", "deltalake", "duckdb", "pydantic", "yaml"]  # infra/spark/environment.sh packs none
+LACKING = [
+    "pyspark",
+    "py4j",
+    "deltalake",
+    "duckdb",
+    "yaml",
+    "pythonjsonlogger",
+]  # infra/spark/environment.sh packs none
 
 
-def made(folder: Path) -> Path:
-    """Make it in a folder; return its interpreter."""
+def made(folder: Path, without: str | None = None) -> Path:
+    """Make it in a folder, perhaps without one of the libraries; return its interpreter."""
     home = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     (packages,) = home.glob("lib/python3.*/site-packages")
-    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    ours = Path(sysconfig.get_path("purelib"))
+    if without is None:
+        (packages / "libraries.pth").write_text(str(ours), encoding="utf-8")
+    else:
+        for entry in ours.iterdir():
+            if not entry.name.startswith(without) and entry.suffix != ".pth" and not (packages / entry.name).exists():
+                (packages / entry.name).symlink_to(entry)
     return home / "bin" / "python"
 
 

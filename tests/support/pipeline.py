@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.engine.stream import Context, Writer
+from customer_activity.engine.workers import Here
 from customer_activity.kafka.marker import Marker
 from customer_activity.lake import delta, deltalog
 from customer_activity.lake.failpoints import FailPoint, nowhere
@@ -98,6 +99,29 @@ class ViewTopic:
 
 
 @dataclass
+class Fetched:
+    """The records of bronze's batch, in the place of what fetches them from the broker."""
+
+    rows: pa.Table = field(default_factory=lambda: kafka_rows([]))
+
+    def fetch(self, _ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> list[pa.RecordBatch]:
+        """Return them, as often as they are asked for."""
+        found: list[pa.RecordBatch] = self.rows.to_batches()
+        return found
+
+    def ranges(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return where they are."""
+        found: dict[str, dict[int, tuple[int, int]]] = {}
+        places = self.rows.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
+        for row in places.to_pylist():
+            found.setdefault(row["topic"], {})[row["partition"]] = row["offset_min"], row["offset_max"] + 1
+        return found
+
+    def close(self) -> None:
+        """Do nothing: they are asked for again."""
+
+
+@dataclass
 class Pipeline:
     """All queries on one lake."""
 
@@ -109,6 +133,7 @@ class Pipeline:
     batches: dict[str, list[MicroBatch]] = field(default_factory=lambda: {name: [] for name in STREAMS})
     cursors: dict[tuple[str, Table], int] = field(default_factory=dict)
     sent: list[tuple[str, int, int, Record]] = field(default_factory=list)
+    fetched: Fetched = field(default_factory=Fetched)
     last_input: dict[str, DataFrame] = field(default_factory=dict)
     versions: dict[tuple[str, Table], tuple[int, int]] = field(default_factory=dict)
     ids: dict[Table, str] = field(init=False)
@@ -184,17 +209,24 @@ class Pipeline:
     def _write(self, query: str, batch: MicroBatch) -> None:
         frame = self.last_input[query]
         if query in LANDING:
-            self._land(frame, batch)
+            self._land(batch)
         else:
             self.work(query)(frame, batch)
 
     def _numbering(self, query: str) -> Numbering:
         return Numbering(self.settings.lake, topology.spec(query))
 
-    def _land(self, frame: DataFrame, batch: MicroBatch, fetcher: Any = None) -> None:
-        stream, numbering = LANDING[batch.query], self._numbering(batch.query)
+    def _land(self, batch: MicroBatch) -> None:
+        stream, numbering, fetched = LANDING[batch.query], self._numbering(batch.query), self.fetched
+        batch.ranges = fetched.ranges()
         steps = stream.step(
-            frame, batch, settings=self.settings, guard=self.guard, numbering=numbering, fetcher=fetcher
+            batch,
+            settings=self.settings,
+            guard=self.guard,
+            numbering=numbering,
+            fetcher=fetched,  # type: ignore[arg-type]
+            workers=Here(),  # there is no broker that executors could read from
+            opens=lambda _: fetched,  # type: ignore[arg-type,return-value]
         )
         Writer(stream.spec, self.spark, self.settings.lake).make_all(steps, batch)
 
@@ -207,7 +239,8 @@ class Pipeline:
 
     def _input(self, query: str) -> DataFrame:
         if query in LANDING:
-            return self.spark.createDataFrame(self._arrived(query))
+            self.fetched.rows = self._arrived(query)
+            return self.spark.range(0)
         parts = [self.changes(query, table).select("_commit_version") for table in SOURCES[query]]
         together = parts[0]
         for part in parts[1:]:

@@ -8,6 +8,9 @@ line a source ("-" for one that has no offset yet):
     Delta   {"reservoirId": …, "reservoirVersion": 12, "index": -1, …}            version 12 is the next to read
             {"reservoirId": …, "reservoirVersion": 12, "index": 0, …}             version 12 is read
 
+`sources/0/0` says where the first batch of a Kafka source begins, which is noted once: a zero byte, a version line, and
+such an offset.
+
 The second Delta form follows a commit with change files. Such a commit is admitted to a batch whole or not at all
 (delta-io/delta, DeltaSourceCDCSupport.scala), so an index in it means that all of it was read.
 """
@@ -32,6 +35,8 @@ VERSION = "v1"
 COMMIT = f'{VERSION}\n{{"nextBatchWatermarkMs":0}}'
 NO_OFFSET = "-"
 TIME = "%Y%m%dT%H%M%SZ"
+FIRST = "sources/0/0"
+BEFORE_FIRST = f"\0{VERSION}\n"
 SET_ASIDE = re.compile(r"\.until-(\d{8}T\d{6}Z)$")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 
@@ -148,12 +153,39 @@ def cut(lake: str, query: str, batch_id: int) -> OffsetRange | None:
         return None
 
 
+def first(lake: str, query: str) -> Source | None:
+    """Return where the first batch of a query that reads Kafka begins; None where that is not noted.
+
+    Raises:
+        CheckpointMismatch: the note is not as Spark writes it.
+    """
+    files, root = filesystem(catalog.checkpoint_path(lake, query))
+    path = f"{root}/{FIRST}"
+    try:
+        text = _text(files, path).removeprefix(BEFORE_FIRST)
+        _positions([text])
+    except FileNotFoundError:
+        return None
+    except UNREADABLE as error:
+        raise _torn(query, path, error) from error
+    return text
+
+
 def write(
-    lake: str, query: str, generation: str, batch_id: int, batch: OffsetRange, *, is_committed: bool = False
+    lake: str,
+    query: str,
+    generation: str,
+    batch_id: int,
+    batch: OffsetRange,
+    *,
+    is_committed: bool = False,
+    begin: Source | None = None,
 ) -> None:
     """Write the checkpoint of a query that has planned a batch and not noted its end: Spark begins with that batch.
 
-    There must be no checkpoint. With `is_committed` the batch's end is noted, and Spark begins with the next one.
+    There must be no checkpoint. With `is_committed` the batch's end is noted, and Spark begins with the next one. Where
+    the batch is the first, `begin` is where it begins, as `first` returns it: without one Spark would begin again with
+    what Kafka has by now.
     """
     files, root = filesystem(catalog.checkpoint_path(lake, query))
     contents = {"metadata": json.dumps({"id": generation}), f"offsets/{batch_id}": _offsets(batch.end)}
@@ -162,7 +194,9 @@ def write(
         contents[f"commits/{batch_id - 1}"] = COMMIT
     if is_committed:
         contents[f"commits/{batch_id}"] = COMMIT
-    for folder in ("offsets", "commits"):
+    if begin is not None:
+        contents[FIRST] = f"{BEFORE_FIRST}{begin}"
+    for folder in ("offsets", "commits", FIRST.rpartition("/")[0]):
         files.create_dir(f"{root}/{folder}", recursive=True)
     for name, text in contents.items():
         with files.open_output_stream(f"{root}/{name}") as stream:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,10 @@ PLANS = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }
+
+
+# What tasks import besides pyarrow and numpy; an executor's Python may be of another release.
+LIBRARIES = ("confluent_kafka", "msgspec", "pandas", "pydantic_settings", "tenacity")
 
 
 class InputGone(Exception):
@@ -156,6 +161,17 @@ def unpacked(batches: Iterable[pa.RecordBatch]) -> dict[int, pa.Table]:
         for kind, rows in zip(batch.column("kind").to_pylist(), batch.column("rows"), strict=True):
             found.setdefault(kind, []).append(pa.ipc.open_stream(rows.as_buffer()).read_all())
     return {kind: pa.concat_tables(tables) for kind, tables in found.items()}
+
+
+def with_libraries(task: Task) -> Task:
+    """Have a task fail first where its Python lacks what any task imports."""
+
+    def equipped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for library in LIBRARIES:
+            import_module(library)
+        yield from task(batches)
+
+    return equipped
 
 
 def numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:

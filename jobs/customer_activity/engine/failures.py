@@ -8,6 +8,7 @@ from customer_activity import topology, unforeseen
 from customer_activity.engine import loss
 from customer_activity.engine.logs import log
 from customer_activity.errors import (
+    FREE_SPACE,
     ActivityError,
     ChangeFeedLost,
     Corrected,
@@ -152,7 +153,4 @@ def offsets_lost(query: str, text: str, settings: Settings) -> ActivityError:
 
 def disk_full(settings: Settings) -> DiskFull:
     """Say that there is no space left for the lake."""
-    return DiskFull(
-        f"no space left on the disk of {settings.lake}",
-        remedy="free some, then start again: nothing of a batch at work counts yet, and it is taken again",
-    )
+    return DiskFull(f"no space left on the disk of {settings.lake}", remedy=FREE_SPACE)

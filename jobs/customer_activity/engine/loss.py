@@ -81,13 +81,15 @@ def find(settings: Settings, stream: Spec) -> list[Lost]:
 
 
 def _next(settings: Settings, stream: Spec) -> dict[str, dict[int, int]]:
-    """Return the next offset to read by topic and partition; a first batch begins wherever Kafka begins."""
+    """Return the next offset to read by topic and partition; nothing before the first batch is planned."""
     state = checkpoint.state(settings.lake, stream.name)
     if state is None or state.planned is None:
         return {}
     cut = checkpoint.cut(settings.lake, stream.name, state.planned)
-    sources = None if cut is None else cut.end if state.committed == state.planned else cut.begin
-    return {} if sources is None else checkpoint.topic_offsets(sources)
+    if cut is None:
+        return {}
+    first = [checkpoint.first(settings.lake, stream.name)]
+    return checkpoint.topic_offsets(cut.end if state.committed == state.planned else cut.begin or first)
 
 
 def _noted_ids(lake: str, landing: Spec) -> dict[str, str]:
@@ -149,10 +151,12 @@ def _accept(lake: str, landing: str, lost: list[Lost], reason: str) -> None:
         least.setdefault(part.topic, {})[part.partition] = part.last + 1
     begin = None if cut.begin is None else checkpoint.raised(cut.begin, least)
     moved = checkpoint.OffsetRange(begin, checkpoint.raised(cut.end, least))
+    first = checkpoint.first(lake, landing)
+    (begins,) = (None,) if first is None else checkpoint.raised([first], least)
     now = datetime.now(UTC)
     aside = checkpoint.set_aside(lake, landing, now)
     is_committed = state.committed == state.planned
-    checkpoint.write(lake, landing, state.generation, state.planned, moved, is_committed=is_committed)
+    checkpoint.write(lake, landing, state.generation, state.planned, moved, is_committed=is_committed, begin=begins)
     ranges = [part._asdict() for part in lost]
     offsets = sum(part.offsets for part in lost)
     audit.append(lake, now, "accept-loss", landing, reason, lost=ranges, offsets=offsets, set_aside=aside)

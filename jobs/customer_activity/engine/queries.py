@@ -111,10 +111,10 @@ class RunningQuery:
             if cut is not None:
                 batch.cut = cut._asdict()
                 if self.spec.topics:
-                    batch.ranges = cut.ranges(partial(_begins, self.settings))
+                    batch.ranges = cut.ranges(partial(_begins, self.settings, self.query))
                 else:
                     batch.versions = cut.versions(stream.begins)
-            elif not self.spec.topics:
+            else:
                 self.failure = CheckpointMismatch(
                     f"checkpoint of {self.query}: the offsets of batch {batch_id} cannot be read",
                     remedy=f"`activity recover {self.query} --reason …` writes it again from what its tables say",
@@ -208,6 +208,8 @@ def paused(queries: Sequence[RunningQuery]) -> Iterator[bool]:
         yield True
 
 
-def _begins(settings: Settings, topic: str) -> dict[int, int]:
-    """Return the first offset that Kafka has, by partition: where a query's first batch begins."""
+def _begins(settings: Settings, query: str, topic: str) -> dict[int, int]:
+    """Return where a query's first batch begins, by partition: where Spark has noted, else where Kafka begins."""
+    if noted := checkpoint.topic_offsets([checkpoint.first(settings.lake, query)]).get(topic):
+        return noted
     return {partition: low for partition, (low, _) in clients.offset_range(settings, topic).items()}

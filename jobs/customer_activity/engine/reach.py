@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.engine.executors import with_libraries
 from customer_activity.engine.logs import log
 from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
 from customer_activity.lake import jvm
@@ -121,7 +122,8 @@ def _ask(spark: SparkSession, lake: str, name: str) -> list[dict[str, Any]]:
     answers: list[dict[str, Any]] = []
     for _ in range(ROUNDS):
         tasks = max(spark.sparkContext.defaultParallelism, jvm.executors(spark))
-        looked = spark.range(0, tasks, 1, tasks).mapInArrow(partial(marker.look, lake, name), marker.ANSWER_DDL)
+        look = with_libraries(partial(marker.look, lake, name))
+        looked = spark.range(0, tasks, 1, tasks).mapInArrow(look, marker.ANSWER_DDL)
         answers += looked.toArrow().to_pylist()
         if len({answer["executor"] for answer in answers}) >= jvm.executors(spark):
             return answers

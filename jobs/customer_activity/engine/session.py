@@ -38,12 +38,11 @@ STREAMING = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # no watermarks here, so an empty batch has no work
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.stopTimeout": "30s",
-    # Until a batch is known to be large, plans are interpreted: see streams/bronze/collecting.py.
+    # Plans are of a few rows, and compiling one costs more than interpreting it; executors' have settings of their own.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # With any other limit of bytes Spark asks an Arrow batch for its size at every row, which walks all rows of a
-    # nested column (headers). The limit of rows bounds it: bronze lowers it for a batch of larger records.
+    # With any other limit of bytes Spark asks an Arrow batch for its size at every row.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.scheduler.mode": "FAIR",  # a small stream's job does not wait behind a large one

@@ -64,6 +64,10 @@ class Clients(NamedTuple):
     java: dict[str, str]
     librdkafka: dict[str, str]
 
+    def __repr__(self) -> str:
+        """Show no value: passwords are among them."""
+        return f"Clients of {len(self.java)} and {len(self.librdkafka)} properties"
+
 
 def read(path: Path) -> dict[str, str]:
     """Read the file.

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
@@ -49,12 +50,22 @@ AGAIN = Retrying(
 )
 
 
+_brought: dict[Path | None, client_properties.Clients] = {}  # what files say that are on the driver's machine
+
+
+def bring(settings: Settings, security: client_properties.Clients) -> None:
+    """Have clients of this process be told what a properties file says, which need not be on this machine."""
+    _brought[settings.kafka_config] = security
+
+
 def security(settings: Settings) -> client_properties.Clients:
     """Read the properties file: what each client is told.
 
     Raises:
         SettingsError: the file cannot be read, or says what cannot be.
     """
+    if settings.kafka_config in _brought:
+        return _brought[settings.kafka_config]
     if settings.kafka_config is None:
         return client_properties.Clients({}, {})
     return client_properties.of_both(client_properties.read(settings.kafka_config), settings.kafka_bootstrap_servers)
@@ -263,8 +274,12 @@ def find_leaders(consumer: Consumer, settings: Settings, topics: Iterable[str]) 
         BrokerUnavailable: Kafka does not answer.
     """
     with explained(settings):
-        for topic in topics:
-            AGAIN(consumer.list_topics, topic, timeout=METADATA_TIMEOUT_SECONDS)
+        try:
+            for topic in topics:
+                AGAIN(consumer.list_topics, topic, timeout=METADATA_TIMEOUT_SECONDS)
+        except KafkaException:
+            consumer.poll(0)  # has it say what it was told
+            raise
 
 
 def ranges_seen_by(consumer: Consumer, settings: Settings, topic: str) -> dict[int, tuple[int, int]]:

@@ -135,6 +135,15 @@ class FileWriter:
         }
         return DataFile(self.path, size, self.rows, json.dumps(stats, ensure_ascii=False))
 
+    def abandon(self) -> None:
+        """Remove what there is of the file; what cannot be removed is left to VACUUM."""
+        if self.writer is None:
+            return
+        with suppress(Exception):  # where a disk is full its end cannot be written
+            self.writer.close()
+        with suppress(OSError):
+            self.files.delete_file(f"{self.folder}/{self.path}")
+
 
 def _stat(value: Any, *, is_max: bool = False) -> Any:
     """Return a bound as Delta's statistics have it: times as text, cut to milliseconds (readers allow for the rest).

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject, JVMView
     from pyspark import SparkConf
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 def jvm(spark: SparkSession) -> JVMView:
@@ -95,11 +95,6 @@ def hadoop_settings(spark: SparkSession) -> JavaObject:
 def open_file(spark: SparkSession, path: Path) -> JavaObject:
     """Open a file for reading and writing; it is the JVM that has it open."""
     return jvm(spark).java.io.RandomAccessFile(str(path), "rw")
-
-
-def planned_bytes(frame: DataFrame) -> int:
-    """Return how many bytes Spark takes a frame to have; a very large number where it cannot tell."""
-    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001
 
 
 def forget_logs(spark: SparkSession) -> None:

@@ -116,16 +116,26 @@ def _recover(lake: str, query: str, reason: str, fencing_epoch: Callable[[str], 
             remedy="restore the checkpoint, or move the lake away to build another one from Kafka",
         )
     now = datetime.now(UTC)
+    first = None if written is None else _first(lake, query, written.generation)
     aside = checkpoint.set_aside(lake, query, now)
     if topology.spec(query) in topology.following() and written is not None and not _reaches(lake, query, written):
         made = current_rows.make(lake, query, fencing_epoch(query))
         audit.append(lake, now, "recover", query, reason, made_anew=made.label, set_aside=aside)
         return Recovered(query, None, aside, made)
     if written is not None and written.cut is not None:
-        checkpoint.write(lake, query, written.generation, written.batch_id, written.cut)
+        checkpoint.write(lake, query, written.generation, written.batch_id, written.cut, begin=first)
     done = Recovered(query, written.batch_id if written else None, aside)
     audit.append(lake, now, "recover", query, reason, batch_id=done.batch_id, set_aside=aside)
     return done
+
+
+def _first(lake: str, query: str, generation: str) -> str | None:
+    """Return where a query's first batch begins, where its checkpoint tells, and is not another one's."""
+    try:
+        state = checkpoint.state(lake, query)
+        return checkpoint.first(lake, query) if state is not None and state.generation == generation else None
+    except CheckpointMismatch:
+        return None
 
 
 def _goes_on(lake: str, table: Table, since: int) -> bool:

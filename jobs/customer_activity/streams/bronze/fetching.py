@@ -1,8 +1,9 @@
-"""Fetch a batch's records with a client that stands at the end of the topics and mostly has them already.
+"""Fetch a batch's records with a client of librdkafka's, at the offsets that Spark has planned and noted.
 
-Spark plans which offsets a batch has, and notes them. For a few hundred records its own way to them, a job with a task
-and a consumer for each partition, takes ten times as long as the records do, and a cold start waits for it longest.
-Large records come this way, too, however many: they are handed out in parts of a few megabytes.
+The driver's client stands at the end of the topics and mostly has a small batch's records already: Spark's own way to
+them, a job with a task and a consumer for each partition, takes ten times as long as a few hundred records do. A share
+of a large batch is fetched the same way by a task (`shares.py`). Whatever the size of records, they are handed out in
+parts of a few megabytes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -23,19 +24,16 @@ from customer_activity.settings import Settings
 
 POLL_SECONDS = 0.005  # the client waits for so many messages or so long, whatever it has by then
 MESSAGES_A_POLL = 2_000
-SILENCE_SECONDS = 120.0  # as Spark's own consumer waits: a broker that was restarted has answered by then
+SILENCE_SECONDS = 120.0  # a broker that was restarted has answered by then
 PART_BYTES = 16 << 20  # of keys and values: handed out when it is reached
 EXPECTED_BYTES = PART_BYTES  # of a message, before one has come: it is taken alone, and from then on as many as fit
 PART_RECORDS = 50_000
 AHEAD_BYTES = 16 << 20  # of records beyond a batch that came too early; with more, a later batch asks for them again
-SAMPLED_AT = (0.0, 0.5, 0.95)  # of each partition's part of a batch
-SAMPLE_SECONDS = 2.0
-# A broker answers one request of a client after the other, and one for the end of a partition only after half a second.
-SAMPLE_WAIT_MS = 10
 
 # A fetch is unpacked whole, and what is packed well has a hundred times its size: partitions are asked for a little at
 # a time, and not asked while enough waits. After that the client would pause for a second by default.
-BOUNDS = {"queued_max_messages_kbytes": 16_384, "fetch_message_max_bytes": 131_072, "fetch_queue_backoff_ms": 10}
+BOUNDS = {"queued_max_messages_kbytes": 16_384, "fetch_queue_backoff_ms": 10}
+FETCH_BYTES = 128 << 10
 
 # As Spark's Kafka source names them; its timestamps are in microseconds, which do not hold all that Kafka allows.
 RECORDS = pa.schema(
@@ -54,26 +52,36 @@ Place = tuple[str, int]  # topic and partition
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]  # first offset and end (exclusive) by topic and partition
 
 
-class Sizes(NamedTuple):
-    """Bytes of key and value that records have: on average, and the largest."""
-
-    mean: int
-    largest: int
-
-
 class Fetcher:
     """A consumer of every partition that a batch names, standing where the last batch ended."""
 
-    def __init__(self, settings: Settings, topics: Sequence[str], **config: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        topics: Sequence[str],
+        *,
+        silence_seconds: float = SILENCE_SECONDS,
+        fetch_bytes: int = FETCH_BYTES,
+    ) -> None:
         """Open the client; it knows who leads the partitions, and asks for no record yet.
+
+        Args:
+            settings: which broker.
+            topics: that it may be asked for.
+            silence_seconds: how long nothing may come.
+            fetch_bytes: that a partition is asked for at a time.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
         """
         self.settings = settings
-        self.topics = topics
-        self.consumer: Consumer = clients.reader(settings, **BOUNDS, **config)
-        clients.find_leaders(self.consumer, settings, topics)
+        self.silence_seconds = silence_seconds
+        self.consumer: Consumer = clients.reader(settings, fetch_message_max_bytes=fetch_bytes, **BOUNDS)
+        try:
+            clients.find_leaders(self.consumer, settings, topics)
+        except BaseException:
+            self.consumer.close()
+            raise
         self.headers = HeaderReader(settings)
         self.next: dict[Place, int] = {}
         self.waiting: dict[Place, deque[Any]] = {}  # messages that came before their batch
@@ -93,7 +101,7 @@ class Fetcher:
         Raises:
             OffsetsLost: Kafka no longer has some of them.
             RecordsUnreadable: some are damaged, or written in a way that the client does not know.
-            BrokerUnavailable: nothing comes for SILENCE_SECONDS.
+            BrokerUnavailable: nothing comes for too long.
         """
         begins = {(topic, partition): low for topic, of in ranges.items() for partition, (low, _) in of.items()}
         ends = {(topic, partition): high for topic, of in ranges.items() for partition, (_, high) in of.items()}
@@ -103,15 +111,15 @@ class Fetcher:
         taken: list[Any] = []
         unread = {place for place, end in ends.items() if begins[place] < end}
         taken_bytes = self._take(unread, ends, taken)
-        silent_until = time.monotonic() + SILENCE_SECONDS
+        silent_until = time.monotonic() + self.silence_seconds
         is_next_known = True
         while unread:
             if taken_bytes >= PART_BYTES or len(taken) >= PART_RECORDS:
                 yield self._as_batch(taken)
                 taken, taken_bytes = [], 0
-                silent_until = time.monotonic() + SILENCE_SECONDS  # what was done with that part is no silence
+                silent_until = time.monotonic() + self.silence_seconds  # what was done with that part is no silence
             if self._poll():
-                silent_until = time.monotonic() + SILENCE_SECONDS
+                silent_until = time.monotonic() + self.silence_seconds
                 taken_bytes += self._take(unread, ends, taken)
                 if self.waiting_bytes > AHEAD_BYTES:
                     self._leave(ends.keys() - unread)
@@ -119,7 +127,7 @@ class Fetcher:
             elif time.monotonic() > silent_until:
                 raise BrokerUnavailable(
                     f"no record of {', '.join(f'{topic}-{partition}' for topic, partition in sorted(unread))} for "
-                    f"{SILENCE_SECONDS:.0f} s",
+                    f"{self.silence_seconds:.0f} s",
                     remedy="`activity broker status` shows whether Kafka is up; then start again",
                 )
         if is_next_known:
@@ -127,41 +135,13 @@ class Fetcher:
         if taken:
             yield self._as_batch(taken)
 
-    def sample(self, ranges: Ranges) -> Sizes:
-        """Return how large a batch's records are, from some of them; what does not come in time is left out.
-
-        Raises:
-            BrokerUnavailable, RecordsUnreadable, OffsetsLost: as `fetch`.
-        """
-        beside = Fetcher(self.settings, self.topics, fetch_wait_max_ms=SAMPLE_WAIT_MS)
-        try:
-            return beside._sizes(ranges)
-        finally:
-            beside.close()
-
-    def _sizes(self, ranges: Ranges) -> Sizes:
-        sizes: list[int] = []
-        for share in SAMPLED_AT:
-            places = {
-                (topic, partition): low + int((high - low) * share)
-                for topic, of in ranges.items()
-                for partition, (low, high) in of.items()
-                if low < high
-            }
-            self._stand_at(places)
-            unheard, until = set(places), time.monotonic() + SAMPLE_SECONDS
-            while unheard and time.monotonic() < until:
-                unheard -= self._poll()
-            sizes += [_size(message) for of in self.waiting.values() for message in of]
-        return Sizes(sum(sizes) // len(sizes), max(sizes)) if sizes else Sizes(0, 0)
-
     def close(self) -> None:
         """Close the client."""
         self.consumer.close()
         self.headers.close()
 
     def _stand_at(self, begins: dict[Place, int]) -> None:
-        """Begin afresh: at the first batch, after a large one, which Spark read, and after one that failed."""
+        """Begin afresh: at the first batch, after a large one, which tasks have read, and after one that failed."""
         self.waiting = {place: deque() for place in begins}
         self.waiting_bytes = 0
         self.seen_end = {}

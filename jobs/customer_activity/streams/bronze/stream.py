@@ -22,24 +22,23 @@ import pyarrow as pa
 
 from customer_activity.catalog import PROFILES_ROLE, PURCHASES_ROLE, Table
 from customer_activity.engine import placement, reach
-from customer_activity.engine.logs import log
+from customer_activity.engine.executors import InputGone
 from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
+from customer_activity.engine.workers import Executors, Workers
+from customer_activity.errors import BadShareExceeded, TransientError
 from customer_activity.kafka import clients
 from customer_activity.lake import microbatch
-from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, MicroBatch, Place, Placement
+from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, MicroBatch, Place
 from customer_activity.lake.numbering import Numbering
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
-from customer_activity.streams.bronze.collecting import collected
-from customer_activity.streams.bronze.fetching import Fetcher, Sizes
-from customer_activity.streams.bronze.landing import Landed, Landing, NotForWorkers, land_here, land_in_workers
+from customer_activity.streams.bronze.fetching import Fetcher
+from customer_activity.streams.bronze.landing import Landed, Landing, land
+from customer_activity.streams.bronze.shares import Opens, land_shares, opener
 from customer_activity.topology import Reads, Spec, Topic, Writes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# Of larger records a few come at a time, to this process: Spark's workers and its consumers hold many of them each.
-LARGE_RECORD_BYTES = 8_192
 
 COORDINATES = ("topic", "partition", "offset")
 
@@ -85,11 +84,13 @@ class Lands:
             numbering=numbering,
             topic_ids=clients.topic_ids(settings, topics),
             fetcher=fetcher,
+            workers=Executors(context.spark),
+            opens=opener(settings),
         )
         writer = Writer(self.spec, context.spark, settings.lake)
 
-        def work(records: DataFrame, batch: MicroBatch) -> None:
-            writer.make_all(prepared(records, batch), batch)
+        def work(_planned: DataFrame, batch: MicroBatch) -> None:
+            writer.make_all(prepared(batch), batch)
 
         return Opened(self.spec, partial(read, context.spark, settings, topics), work, refresh=numbering.refresh)
 
@@ -99,26 +100,26 @@ class Lands:
 
     def step(
         self,
-        records: DataFrame,
         batch: MicroBatch,
         *,
         settings: Settings,
         guard: BadShareGuard,
         numbering: Numbering,
+        fetcher: Fetcher,
+        workers: Workers,
+        opens: Opens,
         topic_ids: Mapping[str, str] | None = None,
-        fetcher: Fetcher | None = None,
     ) -> Steps:
         """Land one batch: parse and write files, judge the share of bad records, commit.
 
-        With `topic_ids` each commit tells which topics these are: one that was deleted and created begins at offset 0
-        again. With a `fetcher` a small batch's records come from it, and one's of large records; `records` is only a
-        plan then that is never run.
+        A small batch's records come from the `fetcher`, and a large one's from clients that `workers` open. With
+        `topic_ids` each commit tells which topics these are: one that was deleted and created begins at offset 0 again.
         """
         if topic_ids:
             batch.extra["topic_ids"] = topic_ids
         landing = numbering.of(batch)
         how = Landing(settings.lake, self.topics(settings), settings.currency, landing.number, landing.landed_at)
-        landed = _landed(records, batch, how, fetcher, settings)
+        landed = _landed(batch, how, fetcher, workers, opens, settings)
         for (topic, reason), count in landed.outcomes.items():
             batch.count(topic, READ, count)
             batch.tally.read[topic] += count
@@ -128,7 +129,11 @@ class Lands:
         for (_, reason), count in landed.outcomes.items():
             if reason is not None:
                 reasons[reason] += count
-        batch.extra |= guard.judge(landed.outcomes, (batch.generation, batch.batch_id))
+        try:
+            batch.extra |= guard.judge(landed.outcomes, (batch.generation, batch.batch_id))
+        except BadShareExceeded:
+            landed.discard(settings.lake)
+            raise
         # Without a record (transactions leave offsets that hold none) the entry carries the batch alone: table and
         # checkpoint are compared at every start, so each batch leaves one.
         order = [Table.QUARANTINE, *self.tables.values()]
@@ -137,67 +142,54 @@ class Lands:
 
 
 def read(spark: SparkSession, settings: Settings, topics: Iterable[str]) -> DataFrame:
-    """Stream topics as one source: raw key, value and headers with their coordinates."""
+    """Stream topics as one source: it plans which offsets a batch has, and notes them; nothing is read by it."""
     return (
         spark.readStream.format("kafka")
         .options(**clients.spark_options(settings))
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
         .option("kafka.isolation.level", "read_committed")
-        # A broker with nothing new keeps a fetch for half a second by default, and a batch waits for every partition.
-        .option("kafka.fetch.max.wait.ms", "20")
-        # A damaged record is an error, and never read as if it were none.
-        .option("kafka.check.crcs", "true")
         .option("maxOffsetsPerTrigger", settings.max_offsets_per_trigger)
         .load()
     )
 
 
 def _landed(
-    records: DataFrame, batch: MicroBatch, landing: Landing, fetcher: Fetcher | None, settings: Settings
+    batch: MicroBatch, landing: Landing, fetcher: Fetcher, workers: Workers, opens: Opens, settings: Settings
 ) -> Landed:
-    """Land a batch's records the way that suits their number and size."""
-    sizes = Sizes(0, 0)
-    if fetcher is not None and batch.records is not None:
-        is_small = batch.records <= microbatch.SMALL_BATCH_ROWS
-        batch.placement = placement.decide(
-            settings,
-            batch.records,
-            partial(placement.executors_of, records.sparkSession),
-            is_small=is_small,
-            uses_threads=True,
-        )
-        if batch.placement.place is Place.EXECUTORS:
-            with batch.phase("read"):
-                sizes = fetcher.sample(batch.ranges)
-            if sizes.mean > LARGE_RECORD_BYTES:
-                batch.placement = Placement(Place.DRIVER, f"records have {sizes.mean:,} bytes on average")
-        if batch.placement.place is Place.DRIVER:
-            return _land_here(fetcher.fetch(batch.ranges), batch, landing)
-    with batch.phase("read"):
-        few = collected(records, batch.records, is_sure=settings.placement == "executors")
-    if few is not None:
-        return _land_here(few.to_batches(), batch, landing)
-    try:
-        with batch.phase("compute"):
-            landed = land_in_workers(records, landing, sizes.largest)
-            reach.require_here(settings, landed.files)
-            return landed
-    except NotForWorkers as reason:
-        if fetcher is None or batch.records is None:
-            raise
-        batch.placement = Placement(Place.DRIVER, str(reason))
-        extra = {"query": batch.query, "batch": batch.batch_id}
-        log.info("%s batch %d comes to the driver: %s", batch.query, batch.batch_id, reason, extra=extra)
+    """Land a batch's records where their number says."""
+    records = sum(end - begin for of in batch.ranges.values() for begin, end in of.values())
+    batch.placement = placement.decide(
+        settings,
+        records,
+        workers.are_there,
+        is_small=records <= microbatch.SMALL_BATCH_ROWS,
+        uses_threads=True,
+    )
+    if batch.placement.place is Place.DRIVER:
         return _land_here(fetcher.fetch(batch.ranges), batch, landing)
+    with batch.phase("compute"):
+        try:
+            landed = land_shares(batch.ranges, landing, workers, opens, batch.progress)
+        except InputGone as error:
+            raise reach.blind() if settings.is_on_cluster else _gone(settings) from error
+        try:
+            reach.require_here(settings, landed.files)
+        except BaseException:
+            landed.discard(landing.lake)
+            raise
+    return landed
+
+
+def _gone(settings: Settings) -> TransientError:
+    return TransientError(f"a folder of the lake {settings.lake} is gone", remedy="see that it is mounted; start again")
 
 
 def _land_here(records: Iterable[pa.RecordBatch], batch: MicroBatch, landing: Landing) -> Landed:
     """Land a batch in this process; reading it and writing it take turns, part after part."""
     started, read_before = time.perf_counter(), batch.phases["read"]
-    landed = land_here(_read(records, batch), landing)
+    landed = land(_read(records, batch), landing)
     elapsed = (time.perf_counter() - started) * 1000
     batch.phases["compute"] += elapsed - (batch.phases["read"] - read_before)
     return landed
