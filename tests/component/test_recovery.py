@@ -136,6 +136,23 @@ def test_where_the_first_batch_begins_stays_noted(lake: str) -> None:
     assert checkpoint.first(lake, Query.BRONZE) == begin
 
 
+def test_where_the_first_batch_begins_outlasts_torn_offsets(lake: str) -> None:
+    first, begin = OffsetRange(None, END), '{"purchase-events":{"0":3}}'
+    checkpoint.write(lake, Query.BRONZE, "g-1", 0, first, begin=begin)
+    append(lake, Table.PURCHASE_EVENTS, query=Query.BRONZE, generation="g-1", batch_id=0, cut=first._asdict())
+    Path(checkpoint_path(lake, Query.BRONZE), "offsets", "0").write_text("v1")
+    recovery.recover(lake, Query.BRONZE, "a test")
+    assert checkpoint.first(lake, Query.BRONZE) == begin
+
+
+def test_where_another_checkpoints_first_batch_begins_is_not_kept(lake: str) -> None:
+    first = OffsetRange(None, END)
+    checkpoint.write(lake, Query.BRONZE, "g-2", 0, first, begin='{"purchase-events":{"0":3}}')
+    append(lake, Table.PURCHASE_EVENTS, query=Query.BRONZE, generation="g-1", batch_id=0, cut=first._asdict())
+    recovery.recover(lake, Query.BRONZE, "a test")
+    assert checkpoint.first(lake, Query.BRONZE) is None
+
+
 def test_a_query_that_wrote_nothing_starts_from_the_beginning(lake: str) -> None:
     write_checkpoint(lake, Query.GOLD, State("g-1", 7, 7))
     assert recovery.recover(lake, Query.GOLD, "a test").batch_id is None

@@ -129,6 +129,17 @@ def test_a_silent_broker_is_given_up(settings: Settings, fetcher: Fetcher) -> No
         fetch(fetcher, 0, 10)
 
 
+def test_what_comes_slowly_is_handed_out_as_it_comes(
+    settings: Settings, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "PART_SECONDS", 0.2)
+    send(settings, b"0", b"1")
+    parts = fetcher.fetch({settings.purchase_topic: {PARTITION: (0, 3)}})
+    assert values(pa.Table.from_batches([next(parts)])) == [b"0", b"1"]  # the third is not there yet
+    send(settings, b"2")
+    assert [part.num_rows for part in parts] == [1]
+
+
 def test_a_fetch_that_failed_is_made_anew_from_its_beginning(
     settings: Settings, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -148,11 +150,12 @@ def compare(settings: Settings, table: Table, keys: list[str], right: pd.DataFra
     pd.testing.assert_frame_equal(there, wanted, check_dtype=False, check_index_type=False)
 
 
-def _midnight(index: pd.MultiIndex, days: int) -> pd.DatetimeIndex:
+def _midnight(index: pd.Index[Any], days: int) -> pd.DatetimeIndex:
     """Return the moments at which windows of days end."""
-    return (index.get_level_values("first") + pd.Timedelta(days=days)).tz_localize(BERLIN).tz_convert("UTC")
+    first = pd.DatetimeIndex(index.get_level_values("first"))
+    return (first + pd.Timedelta(days=days)).tz_localize(BERLIN).tz_convert("UTC")
 
 
-def _millis(lines: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _millis(lines: pa.Table) -> npt.NDArray[np.int64]:
     """Return the times of lines, which are of no zone, as UTC in milliseconds since 1970."""
-    return lines[TIME].cast(pa.timestamp("ms")).cast(pa.int64()).to_numpy()
+    return np.asarray(lines[TIME].cast(pa.timestamp("ms")).cast(pa.int64()))

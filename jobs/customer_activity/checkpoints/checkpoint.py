@@ -153,6 +153,15 @@ def cut(lake: str, query: str, batch_id: int) -> OffsetRange | None:
         return None
 
 
+def generation(lake: str, query: str) -> str | None:
+    """Return a checkpoint's id; None where it has none that can be read."""
+    files, root = filesystem(catalog.checkpoint_path(lake, query))
+    try:
+        return str(json.loads(_text(files, f"{root}/metadata"))["id"])
+    except UNREADABLE:
+        return None
+
+
 def first(lake: str, query: str) -> Source | None:
     """Return where the first batch of a query that reads Kafka begins; None where that is not noted.
 
@@ -188,14 +197,13 @@ def write(
     what Kafka has by now.
     """
     files, root = filesystem(catalog.checkpoint_path(lake, query))
-    contents = {"metadata": json.dumps({"id": generation}), f"offsets/{batch_id}": _offsets(batch.end)}
+    contents = {} if begin is None else {FIRST: f"{BEFORE_FIRST}{begin}"}
+    contents |= {"metadata": json.dumps({"id": generation}), f"offsets/{batch_id}": _offsets(batch.end)}
     if batch.begin is not None:
         contents[f"offsets/{batch_id - 1}"] = _offsets(batch.begin)
         contents[f"commits/{batch_id - 1}"] = COMMIT
     if is_committed:
         contents[f"commits/{batch_id}"] = COMMIT
-    if begin is not None:
-        contents[FIRST] = f"{BEFORE_FIRST}{begin}"
     for folder in ("offsets", "commits", FIRST.rpartition("/")[0]):
         files.create_dir(f"{root}/{folder}", recursive=True)
     for name, text in contents.items():

@@ -88,8 +88,9 @@ def _next(settings: Settings, stream: Spec) -> dict[str, dict[int, int]]:
     cut = checkpoint.cut(settings.lake, stream.name, state.planned)
     if cut is None:
         return {}
-    first = [checkpoint.first(settings.lake, stream.name)]
-    return checkpoint.topic_offsets(cut.end if state.committed == state.planned else cut.begin or first)
+    if state.committed == state.planned:
+        return checkpoint.topic_offsets(cut.end)
+    return checkpoint.topic_offsets(cut.begin or [checkpoint.first(settings.lake, stream.name)])
 
 
 def _noted_ids(lake: str, landing: Spec) -> dict[str, str]:
@@ -151,7 +152,7 @@ def _accept(lake: str, landing: str, lost: list[Lost], reason: str) -> None:
         least.setdefault(part.topic, {})[part.partition] = part.last + 1
     begin = None if cut.begin is None else checkpoint.raised(cut.begin, least)
     moved = checkpoint.OffsetRange(begin, checkpoint.raised(cut.end, least))
-    first = checkpoint.first(lake, landing)
+    first = checkpoint.first(lake, landing) if cut.begin is None else None
     (begins,) = (None,) if first is None else checkpoint.raised([first], least)
     now = datetime.now(UTC)
     aside = checkpoint.set_aside(lake, landing, now)

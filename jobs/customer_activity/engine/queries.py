@@ -107,22 +107,10 @@ class RunningQuery:
                 progress=self.status.moved,
             )
             batch.failpoint(FailPoint.PLANNED)
-            cut = checkpoint.cut(self.settings.lake, self.query, batch_id)
-            if cut is not None:
-                batch.cut = cut._asdict()
-                if self.spec.topics:
-                    batch.ranges = cut.ranges(partial(_begins, self.settings, self.query))
-                else:
-                    batch.versions = cut.versions(stream.begins)
-            else:
-                self.failure = CheckpointMismatch(
-                    f"checkpoint of {self.query}: the offsets of batch {batch_id} cannot be read",
-                    remedy=f"`activity recover {self.query} --reason …` writes it again from what its tables say",
-                )
-                raise self.failure
             started = time.monotonic()
             before, self.began, self.began_at = self.began, started, time.time()
             try:
+                self._read_cut(batch, stream)
                 stream.work(frame, batch)
                 batch.failpoint(FailPoint.WRITTEN)
             except BaseException as error:  # kept as it is: Spark would hand back only its text
@@ -140,6 +128,25 @@ class RunningQuery:
             self._wait(pace.period(self.settings, self.query, seconds, batch.rows, started - before))
             waited = round((time.monotonic() - ended) * 1000, 1)
             self.status.phases = {**self.status.phases, "turn": waited}
+
+    def _read_cut(self, batch: MicroBatch, stream: Opened) -> None:
+        """Take from the checkpoint what a batch reads.
+
+        Raises:
+            CheckpointMismatch: it does not tell.
+            BrokerUnavailable: Kafka does not answer.
+        """
+        cut = checkpoint.cut(self.settings.lake, self.query, batch.batch_id)
+        if cut is None:
+            raise CheckpointMismatch(
+                f"checkpoint of {self.query}: the offsets of batch {batch.batch_id} cannot be read",
+                remedy=f"`activity recover {self.query} --reason …` writes it again from what its tables say",
+            )
+        batch.cut = cut._asdict()
+        if self.spec.topics:
+            batch.ranges = cut.ranges(partial(_begins, self.settings, self.query))
+        else:
+            batch.versions = cut.versions(stream.begins)
 
     def _wait(self, period: float) -> None:
         """Wait until so long after the batch's begin: the next one then takes more with it."""

@@ -137,11 +137,10 @@ class FileWriter:
 
     def abandon(self) -> None:
         """Remove what there is of the file; what cannot be removed is left to VACUUM."""
-        if self.writer is None:
-            return
         with suppress(Exception):  # where a disk is full its end cannot be written
-            self.writer.close()
-        with suppress(OSError):
+            if self.writer is not None:
+                self.writer.close()
+        with suppress(OSError):  # it is there without a writer, too, where not even its begin could be written
             self.files.delete_file(f"{self.folder}/{self.path}")
 
 

@@ -132,8 +132,7 @@ def _recover(lake: str, query: str, reason: str, fencing_epoch: Callable[[str], 
 def _first(lake: str, query: str, generation: str) -> str | None:
     """Return where a query's first batch begins, where its checkpoint tells, and is not another one's."""
     try:
-        state = checkpoint.state(lake, query)
-        return checkpoint.first(lake, query) if state is not None and state.generation == generation else None
+        return checkpoint.first(lake, query) if checkpoint.generation(lake, query) in (None, generation) else None
     except CheckpointMismatch:
         return None
 

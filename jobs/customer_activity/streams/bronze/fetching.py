@@ -28,6 +28,7 @@ SILENCE_SECONDS = 120.0  # a broker that was restarted has answered by then
 PART_BYTES = 16 << 20  # of keys and values: handed out when it is reached
 EXPECTED_BYTES = PART_BYTES  # of a message, before one has come: it is taken alone, and from then on as many as fit
 PART_RECORDS = 50_000
+PART_SECONDS = 5.0  # a slow broker's records are handed out as they come: somebody waits for a sign of life
 AHEAD_BYTES = 16 << 20  # of records beyond a batch that came too early; with more, a later batch asks for them again
 
 # A fetch is unpacked whole, and what is packed well has a hundred times its size: partitions are asked for a little at
@@ -90,7 +91,7 @@ class Fetcher:
         self.seen_end: dict[Place, int] = {}  # where a partition was found to end, everything before being handed out
 
     def fetch(self, ranges: Ranges) -> Iterator[pa.RecordBatch]:
-        """Yield the committed records of a batch, in parts of PART_BYTES or a little more.
+        """Yield the committed records of a batch, in parts of PART_BYTES or a little more, or of PART_SECONDS.
 
         Args:
             ranges: first offset and end (exclusive) by topic and partition.
@@ -112,11 +113,14 @@ class Fetcher:
         unread = {place for place, end in ends.items() if begins[place] < end}
         taken_bytes = self._take(unread, ends, taken)
         silent_until = time.monotonic() + self.silence_seconds
+        part_until = time.monotonic() + PART_SECONDS
         is_next_known = True
         while unread:
-            if taken_bytes >= PART_BYTES or len(taken) >= PART_RECORDS:
+            is_due = bool(taken) and time.monotonic() >= part_until
+            if taken_bytes >= PART_BYTES or len(taken) >= PART_RECORDS or is_due:
                 yield self._as_batch(taken)
                 taken, taken_bytes = [], 0
+                part_until = time.monotonic() + PART_SECONDS
                 silent_until = time.monotonic() + self.silence_seconds  # what was done with that part is no silence
             if self._poll():
                 silent_until = time.monotonic() + self.silence_seconds

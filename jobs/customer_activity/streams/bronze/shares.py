@@ -22,7 +22,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
 
 from customer_activity import errors
 from customer_activity.engine import executors
@@ -51,7 +51,7 @@ TURNS = 4  # of tasks in a job: where one cannot land its share, the others of i
 # that was restarted answers while a client is opened; one that is about to end may turn a client away.
 OPENING_SECONDS, AGAIN_SECONDS = 20.0, 1.0
 LANDING_SECONDS = 30.0  # then a task leaves the rest of its share to another one
-SILENCE_SECONDS = 60.0
+SILENCE_SECONDS = 40.0
 FETCH_BYTES = 512 << 10  # at a time, and mostly of one partition
 
 Opens = Callable[[Sequence[str]], Fetcher]  # a client for some topics
@@ -78,14 +78,13 @@ def land_shares(ranges: Ranges, landing: Landing, workers: Workers, opens: Opens
 
     Raises:
         ActivityError: of the kind that a task has met that could not land its share; nothing of the batch stays. One
-            that trying again does not help goes first.
+            that trying again does not help goes first. Of a job that ends by anything else VACUUM removes the files.
         InputGone: an executor does not see the lake.
     """
-    at_once = workers.at_once()
-    left = deque(cut(ranges, at_once))
+    left = deque(cut(ranges, workers.at_once()))
     landed = Landed({}, {})
     while left:
-        shares = [left.popleft() for _ in range(min(len(left), TURNS * at_once))]
+        shares = [left.popleft() for _ in range(min(len(left), TURNS * workers.at_once()))]
         try:
             reports = workers.run(len(shares), partial(_land, shares=shares, landing=landing, opens=opens), progress)
         except BaseException:
@@ -176,7 +175,7 @@ def _open(settings: Settings, security: Clients, topics: Sequence[str]) -> Fetch
     clients.bring(settings, security)
     attempts = Retrying(
         retry=retry_if_exception_type((BrokerUnavailable, KafkaRefused)),
-        stop=stop_after_delay(OPENING_SECONDS),
+        stop=stop_before_delay(OPENING_SECONDS),
         wait=wait_fixed(AGAIN_SECONDS),
         reraise=True,
     )
