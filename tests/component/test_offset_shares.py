@@ -17,6 +17,7 @@ from customer_activity.engine.executors import OnProgress, Reports, Task
 from customer_activity.engine.workers import Here, Workers
 from customer_activity.errors import (
     ActivityError,
+    BadShareExceeded,
     BrokerUnavailable,
     DiskFull,
     KafkaRefused,
@@ -27,9 +28,14 @@ from customer_activity.errors import (
 from customer_activity.kafka import clients
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze import shares
+from customer_activity.streams.bronze.bad_share import BadShareGuard
 from customer_activity.streams.bronze.fetching import Ranges
 from customer_activity.streams.bronze.landing import Landing
+from support import records
 from support.kafka_batches import LANDED, PROFILES, PURCHASES, kafka_batch, profile, purchase, raw_purchase
+from support.quick_pipeline import QuickPipeline
+from support.streams import Query
+from support.without_jvm import NoSpark
 
 TABLES = {PROFILES: Table.PROFILE_EVENTS, PURCHASES: Table.PURCHASE_EVENTS}
 PARTITIONS = st.dictionaries(st.integers(0, 40), st.tuples(st.integers(0, 10**7), st.integers(0, 1_200_000)))
@@ -162,6 +168,18 @@ def test_a_full_disk_is_told_as_such(lake: str, monkeypatch: pytest.MonkeyPatch)
     full = OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(DiskFull, match="no space left on the disk of"):
         land(lake, {PROFILES: Client(PEOPLE), PURCHASES: Client(BOUGHT, full)}, monkeypatch)
+    assert files(lake) == []
+
+
+@pytest.mark.parametrize("placement", ["driver", "executors"])
+def test_a_batch_that_is_refused_leaves_no_file(nobody: NoSpark, lake: str, settings: Settings, placement: str) -> None:
+    """A bad deploy upstream is met again by every restart."""
+    placed = settings.model_copy(update={"placement": placement})
+    pipeline = QuickPipeline(nobody, placed, guard=BadShareGuard(0.05))  # type: ignore[arg-type]
+    pipeline.send(*(records.purchase(f"P-{number}") for number in range(80)))
+    pipeline.send(*(records.Record(PURCHASES, b"P", b"{") for _ in range(20)))
+    with pytest.raises(BadShareExceeded, match="not_json 20"):
+        pipeline.hop(Query.BRONZE)
     assert files(lake) == []
 
 
