@@ -204,7 +204,7 @@ def write(
         contents[f"commits/{batch_id - 1}"] = COMMIT
     if is_committed:
         contents[f"commits/{batch_id}"] = COMMIT
-    for folder in ("offsets", "commits", FIRST.rpartition("/")[0]):
+    for folder in {"offsets", "commits", *(name.rpartition("/")[0] for name in contents)}:
         files.create_dir(f"{root}/{folder}", recursive=True)
     for name, text in contents.items():
         with files.open_output_stream(f"{root}/{name}") as stream:

@@ -28,7 +28,7 @@ SILENCE_SECONDS = 120.0  # a broker that was restarted has answered by then
 PART_BYTES = 16 << 20  # of keys and values: handed out when it is reached
 EXPECTED_BYTES = PART_BYTES  # of a message, before one has come: it is taken alone, and from then on as many as fit
 PART_RECORDS = 50_000
-PART_SECONDS = 5.0  # a slow broker's records are handed out as they come: somebody waits for a sign of life
+PART_SECONDS = 5.0  # what a slow broker sends is handed out after so long, so that progress is seen
 AHEAD_BYTES = 16 << 20  # of records beyond a batch that came too early; with more, a later batch asks for them again
 
 # A fetch is unpacked whole, and what is packed well has a hundred times its size: partitions are asked for a little at

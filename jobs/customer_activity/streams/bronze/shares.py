@@ -5,7 +5,7 @@ time, whatever their size. So no record passes through the JVM, which would conv
 comes as Kafka has it. Spark has planned the offsets and noted them before; its own plan to read them is never run.
 
 A task that ends has landed its share, or as much of it as half a minute allows (the rest is another task's), or tells
-why it cannot. What it has written belongs to nobody before the driver commits it.
+why it cannot. The files that it has written are in no table until the driver commits them.
 
 Executors import this module, and with it the Kafka client and the settings.
 """

@@ -159,7 +159,7 @@ def _landed(
     batch: MicroBatch, landing: Landing, fetcher: Fetcher, workers: Workers, opens: Opens, settings: Settings
 ) -> Landed:
     """Land a batch's records where their number says."""
-    records = sum(end - begin for of in batch.ranges.values() for begin, end in of.values())
+    records = batch.records or 0
     batch.placement = placement.decide(
         settings,
         records,
