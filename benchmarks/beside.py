@@ -165,7 +165,11 @@ def main(
 
 def variables(streams: str, told: bool) -> dict[str, dict[str, str]]:
     """Return what the runs of both have in their environment besides."""
-    found = {"this": {"ACTIVITY_STREAMS": streams} | SUSPICIOUS, "other": {"ACTIVITY_STREAMS": ""}}
+    # The other may be from before there were such streams, and refuse a setting that it does not know.
+    found: dict[str, dict[str, str]] = {
+        "this": {"ACTIVITY_STREAMS": streams} | SUSPICIOUS if streams else {},
+        "other": {},
+    }
     if told:
         on = {"ACTIVITY_METRICS": "true", "ACTIVITY_LOG_FORMAT": "json", "ACTIVITY_LINEAGE": "true", load.TRACED: "1"}
         off = {"ACTIVITY_METRICS": "false", "ACTIVITY_LOG_FORMAT": "text", "ACTIVITY_LINEAGE": "false", load.TRACED: ""}
@@ -184,7 +188,7 @@ def measured(tree: Path, name: str, folder: Path, more: Mapping[str, str]) -> Fi
         child = subprocess.run(
             (tree / ".venv/bin/python", Path(__file__).resolve(), "--measure", name, folder),
             cwd=tree,
-            env={**os.environ, **more},
+            env={name: value for name, value in os.environ.items() if name != "ACTIVITY_STREAMS"} | dict(more),
             stdout=subprocess.PIPE,
             stderr=log,
             check=True,
