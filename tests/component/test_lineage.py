@@ -24,6 +24,7 @@ from customer_activity.engine.observability import QueryStatus
 from customer_activity.errors import TransientError
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lineage import datasets, origins, recording, sending
+from customer_activity.lineage.events_file import events_file, keep_short
 from customer_activity.lineage.recording import Telling
 from customer_activity.lineage.sending import Sender
 from customer_activity.lineage.told import Moment, Told, Verdict, new_run, now
@@ -159,7 +160,7 @@ def told_by(settings: Settings, *, error: Exception | None = None, clock: Any = 
             if error is not None:
                 status["gold"].state, status["gold"].message = "failed", "gold: \x1b[31mfiles are gone"
                 raise error
-    return lineage_events.read(sending.events_file(settings))
+    return lineage_events.read(events_file(settings))
 
 
 def of(events: list[dict[str, Any]], job: str, kind: str) -> dict[str, Any]:
@@ -238,7 +239,7 @@ def test_quality_tells_what_came_of_its_rules(settings: Settings) -> None:
     ]
     with recording.judging(settings) as tell:
         tell({"silver.purchases": 7}, verdicts)
-    start, end = lineage_events.read(sending.events_file(settings))
+    start, end = lineage_events.read(events_file(settings))
     assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
     judged = dataset(end, "silver/purchases")
     assert judged["facets"]["version"]["datasetVersion"] == "7"
@@ -255,23 +256,23 @@ def test_off_it_tells_nothing(settings: Settings) -> None:
         recorder.take(batch("silver"))
     with recording.judging(off) as tell:
         tell({}, [])
-    assert not sending.events_file(off).exists()
+    assert not events_file(off).exists()
 
 
 def test_no_event_has_a_secret_of_kafka(settings: Settings, tmp_path: Path) -> None:
     secrets = tmp_path / "kafka.properties"
     secrets.write_text("sasl.jaas.config=hush", encoding="utf-8")
     told_by(settings.model_copy(update={"kafka_config": secrets}))
-    said = sending.events_file(settings).read_text(encoding="utf-8")
+    said = events_file(settings).read_text(encoding="utf-8")
     assert "hush" not in said
     assert str(secrets) not in said
 
 
 def test_a_file_of_events_is_rotated(tmp_path: Path) -> None:
     file = tmp_path / "lineage" / "events.jsonl"
-    sending.keep_short(file, 5)
+    keep_short(file, 5)
     file.write_text("123456", encoding="utf-8")
-    sending.keep_short(file, 5)
+    keep_short(file, 5)
     assert (file.exists(), (tmp_path / "lineage" / "events.jsonl.1").read_text(encoding="utf-8")) == (False, "123456")
 
 
@@ -301,7 +302,7 @@ def test_a_backend_that_is_down_costs_events_alone(
         recorder.begin(SPECS["silver"], QueryStatus("silver"))
     assert sender.dropped == 4
     assert "hush" not in caplog.text
-    assert not sending.events_file(settings).exists()
+    assert not events_file(settings).exists()
 
 
 @pytest.fixture
@@ -336,14 +337,14 @@ def test_openlineage_s_own_variables_say_where_events_go(
     events = [json.loads(body) for body in taken]
     assert [event["eventType"] for event in events] == ["START", "START", "COMPLETE", "COMPLETE"]
     assert [fault for event in events for fault in lineage_events.faults(event)] == []
-    assert not sending.events_file(settings).exists()
+    assert not events_file(settings).exists()
 
 
 def test_a_variable_that_is_empty_says_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENLINEAGE_URL", "")
     with Telling(settings, Sender(sending.opening(settings))):
         pass
-    assert len(lineage_events.read(sending.events_file(settings))) == 2
+    assert len(lineage_events.read(events_file(settings))) == 2
 
 
 def test_a_configuration_that_is_wrong_stops_nothing(settings: Settings, tmp_path: Path) -> None:

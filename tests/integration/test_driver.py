@@ -13,7 +13,7 @@ from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.inspection import status
 from customer_activity.kafka import clients
-from customer_activity.lineage import sending
+from customer_activity.lineage.events_file import events_file
 from customer_activity.maintenance import on_demand, replays
 from customer_activity.metrics.listed import METRICS
 from customer_activity.quarantine import contents
@@ -115,7 +115,7 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
     assert [row["purchase_count"] for row in rows(settings, Table.ACTIVITY)] == [4], "it stopped gracefully"
     until(lambda: not processes.family(process.pid))  # its JVM ends a moment later
     assert driver.stop(settings, 1) is None
-    told = [event["eventType"] for event in lineage_events.read(sending.events_file(settings))]
+    told = [event["eventType"] for event in lineage_events.read(events_file(settings))]
     both = 2 * (1 + len(topology.names()))  # the first one had no time to tell of its end
     assert (told.count("START"), told.count("COMPLETE")) == (both, both // 2)
     assert_verified(settings)

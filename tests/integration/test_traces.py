@@ -22,7 +22,8 @@ from customer_activity import application
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.lake import failpoints
 from customer_activity.lake.failpoints import FailPoint
-from customer_activity.lineage import recording, sending
+from customer_activity.lineage import recording
+from customer_activity.lineage.events_file import events_file
 from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input
@@ -82,7 +83,7 @@ def assert_each_leads_to_its_cause(settings: Settings) -> None:
 
 def assert_lineage_is_told(settings: Settings) -> None:
     """Each run of each stream is told from start to end, and where bronze stopped the next one went on."""
-    events = lineage_events.read(sending.events_file(settings))
+    events = lineage_events.read(events_file(settings))
     runs = Counter(event["run"]["runId"] for event in events)
     assert len(runs) == 4 * (1 + len(Query))  # four drivers, each with its streams
     assert {event["eventType"] for event in events} == {"START", "COMPLETE"}

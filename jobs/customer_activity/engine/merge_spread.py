@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from customer_activity.catalog import Table
 from customer_activity.engine import executors, merge_tasks, reach
-from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.executors import ByLane, InputGone, Reports
+from customer_activity.engine.merge_rules import MergeRules
 from customer_activity.engine.merge_tasks import MOST_LANES, Work
 from customer_activity.engine.stream import Append, Rewrite, Steps
 from customer_activity.errors import TransientError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LEAST_ROWS = 10_000  # of changes and the table that a task is worth: each writes a file
 
 
-def steps(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Steps:
+def steps(stream: MergeRules, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Steps:
     """Merge a part."""
     yield from kept(rewrite(stream, part, batch, spark=spark, settings=settings), settings.lake)
 
@@ -51,7 +51,7 @@ def kept(write: Append | Rewrite, lake: str) -> Steps:
             discard(lake, write.table, filter(None, files))
 
 
-def rewrite(stream: CurrentRows, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Rewrite:
+def rewrite(stream: MergeRules, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Rewrite:
     """Fold a part's changes into all rows of the table; return what is to be committed.
 
     Of a part that is in the table already nothing is read: its commit finds it there.
@@ -131,7 +131,7 @@ def replacing(settings: Settings, table: Table, version: int, held: Sequence[Add
     return Rewrite(table, version, held, files, changed, changes)
 
 
-def _is_there(stream: CurrentRows, batch: MicroBatch, lake: str) -> bool:
+def _is_there(stream: MergeRules, batch: MicroBatch, lake: str) -> bool:
     """Whether the table has the batch already."""
     sources = stream.spec.sources_of(stream.target)
     _, number = batch.transaction(stream.target, sources)

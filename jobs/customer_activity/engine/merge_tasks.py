@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
-from customer_activity.engine.current_rows import CurrentRows
+from customer_activity.engine.merge_rules import MergeRules
 from customer_activity.lake import folding, pieces
 from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileWriter, in_parts
 from customer_activity.lake.folding import Folded
@@ -48,7 +48,7 @@ class Work(NamedTuple):
     """
 
     lake: str
-    stream: CurrentRows
+    stream: MergeRules
     shares: Sequence[Sequence[Piece]]
     lanes: Sequence[int]
     has_rows: bool

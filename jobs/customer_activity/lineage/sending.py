@@ -9,20 +9,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from customer_activity.engine.logs import log
-from customer_activity.lineage.told import Told
+from customer_activity.lineage.told import Emit, Told
 from customer_activity.settings import Settings
-from customer_activity.storage.filesystem import PRIVATE
 
 WAITING_EVENTS = 1_000
 CLOSE_SECONDS = 5.0
 COMPLAIN_SECONDS = 60.0
-FILE_BYTES = 32 << 20  # of events in a file: a day of all streams
-FOLDER, FILE = "lineage", "events.jsonl"
-
-Emit = Callable[[Told], None]
 
 
 class Sender:
@@ -96,15 +90,3 @@ def opening(settings: Settings) -> Callable[[], Emit]:
         return transport.emitter(settings)
 
     return open_transport
-
-
-def events_file(settings: Settings) -> Path:
-    """Return the file of events, one a line."""
-    return settings.run_dir / FOLDER / FILE
-
-
-def keep_short(file: Path, most: int = FILE_BYTES) -> None:
-    """Rotate a file of events that has grown large: what was in it is in `<name>.1` then."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-    if file.exists() and file.stat().st_size >= most:
-        file.replace(file.with_name(f"{file.name}.1"))

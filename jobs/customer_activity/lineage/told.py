@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -91,6 +91,9 @@ class Told(NamedTuple):
     error: str = ""
     versions: Mapping[Table, int] = {}
     verdicts: Sequence[Verdict] = ()
+
+
+Emit = Callable[[Told], None]  # sends one
 
 
 @dataclass

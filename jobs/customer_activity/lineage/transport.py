@@ -8,10 +8,9 @@ from pathlib import Path
 from openlineage.client import OpenLineageClient
 from openlineage.client.transport.file import FileConfig, FileTransport
 
-from customer_activity.lineage import sending
 from customer_activity.lineage.events import event
-from customer_activity.lineage.sending import Emit
-from customer_activity.lineage.told import Told
+from customer_activity.lineage.events_file import events_file, keep_short
+from customer_activity.lineage.told import Emit, Told
 from customer_activity.settings import Settings
 
 
@@ -21,12 +20,12 @@ def emitter(settings: Settings) -> Emit:
     Raises:
         ValueError: OpenLineage's configuration is not as it should be.
     """
-    file = sending.events_file(settings)
+    file = events_file(settings)
     client, is_ours = _client(file)
 
     def emit(told: Told) -> None:
         if is_ours:
-            sending.keep_short(file)
+            keep_short(file)
         client.emit(event(settings, told))
 
     return emit

@@ -12,65 +12,34 @@ It is the view's publisher once more (`transaction.py`), with an identity of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from customer_activity.catalog import PROGRESS_ROLE, Table
+from customer_activity.catalog import Table
 from customer_activity.engine.changes import changes_of
 from customer_activity.engine.stream import Context, Opened, Record, Resynced, Send, Steps, Writer
 from customer_activity.errors import TerminalError
-from customer_activity.kafka import marker as markers
-from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, Outlet
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.lake import delta, deltalog
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import changed, outdated, parts
 from customer_activity.streams.publish.changed import Changed
+from customer_activity.streams.publish.publication import Publication
 from customer_activity.streams.publish.resyncing import resynced
 from customer_activity.streams.publish.too_large import TooLarge, keep, position
 from customer_activity.streams.publish.transaction import Publisher
-from customer_activity.topology import Spec, Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
-class Published:
-    """A stream that publishes a table.
-
-    Attributes:
-        spec: what it is: one table is read, and its topics are written beside the progress topic.
-        key: the columns that tell the table's rows apart; one where records stand by themselves.
-        records: makes records of some of the rows, each with the number of its row among them.
-    """
-
-    spec: Spec
-    key: tuple[str, ...]
-    records: Callable[[Changed, Settings], Iterator[tuple[int, Record]]]
-
-    @property
-    def table(self) -> Table:
-        """The table that is published."""
-        (table,) = self.spec.sources
-        return table
-
-    @property
-    def outdated(self) -> Table | None:
-        """The table of records that stay though the published table no longer has them so.
-
-        None where a record takes the place of the one before it of the same key.
-        """
-        return next((write.outdated for write in self.spec.writes if write.outdated), None)
-
-    def outlet(self, settings: Settings) -> Outlet:
-        """Return where it publishes."""
-        roles = [write.target.role for write in self.spec.writes if isinstance(write.target, Topic)]
-        topics = [settings.topics[role] for role in roles if role != PROGRESS_ROLE]
-        return markers.of_stream(settings, self.spec.name, topics)
+class Published(Publication):
+    """A stream that publishes a table."""
 
     def open(self, context: Context) -> Opened:
         """Open it for a driver: fence the publisher before this one, and read the marker.

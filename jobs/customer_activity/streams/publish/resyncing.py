@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
@@ -26,14 +26,12 @@ from customer_activity.lake.replacing import replace
 from customer_activity.lease import lease
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import changed, outdated
+from customer_activity.streams.publish.publication import Publication
 from customer_activity.streams.publish.resync import send
 from customer_activity.streams.publish.transaction import Publisher
 
-if TYPE_CHECKING:
-    from customer_activity.streams.publish.published import Published
 
-
-def resynced(stream: Published, settings: Settings, reason: str) -> Resynced:
+def resynced(stream: Publication, settings: Settings, reason: str) -> Resynced:
     """Send what differs, then a marker at the table's newest version; the stream goes on after that.
 
     It can be interrupted, and run again: what is out by then does not differ any more. It takes over from any former
@@ -88,7 +86,7 @@ class Compared(NamedTuple):
     outdated: pa.Table = pa.table({})
 
 
-def compared(stream: Published, settings: Settings, publisher: Publisher, version: int) -> Compared:
+def compared(stream: Publication, settings: Settings, publisher: Publisher, version: int) -> Compared:
     """Return what differs on topics where the last record of a key counts."""
     on_topic = {topic: publisher.on_topic(topic) for topic in publisher.outlet.topics}
     going: list[Record] = []
@@ -105,7 +103,9 @@ def compared(stream: Published, settings: Settings, publisher: Publisher, versio
     return Compared(going, unchanged, too_large)
 
 
-def compared_once(stream: Published, table: Table, settings: Settings, publisher: Publisher, version: int) -> Compared:
+def compared_once(
+    stream: Publication, table: Table, settings: Settings, publisher: Publisher, version: int
+) -> Compared:
     """Return what differs on a topic whose records stand by themselves: none is sent twice, and none is taken back.
 
     One that is missing goes out as it was sent, where it was. One that is on the topic and not in the published table,
@@ -150,7 +150,7 @@ def _named(value: bytes, name: str, schema: pa.Schema) -> str:
 
 
 def wanted(
-    stream: Published, settings: Settings, publisher: Publisher, version: int
+    stream: Publication, settings: Settings, publisher: Publisher, version: int
 ) -> Iterator[tuple[bytes, bytes | None, str]]:
     """Yield all records that a table's rows make at a version."""
     first = publisher.outlet.topics[0]
