@@ -37,6 +37,11 @@ ANSWERS = re.compile(
     r"|AccessDenied|ExpiredToken|InvalidAccessKeyId|NoSuchBucket|NoSuchKey|SignatureDoesNotMatch|SlowDown"
     r"|No such file or directory|Permission denied|error sending request"
 )
+# How Spark says that tasks failed, of closed forms too; the last one is what `without_words` leaves of an error.
+TASKS_FAILED = re.compile(
+    r"ExecutorLostFailure \(executor \w+ exited|Python worker exited unexpectedly|java\.lang\.OutOfMemoryError"
+    r"|bigger than spark\.driver\.maxResultSize|(?<=RuntimeError: )\w+ in \w+\.py, line \d+"
+)
 JAVA_CLASS = re.compile(r"(?:Caused by: |: |^)((?:[a-z]\w*\.)+[\w$]+)(?=:|$)")
 JAVA_FRAME = re.compile(r"\s+at [\w.$/<>@]+\([\w.$: ]+\)$")
 JAVA_FRAMES = 5  # of each exception
@@ -56,7 +61,8 @@ def kind(error: BaseException) -> str:
     """Say which kind of error it is, and where in our code it came up."""
     places = [frame for frame in traceback.extract_tb(error.__traceback__) if PACKAGE in frame.filename]
     where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
-    return f"{_condition(error) or type(error).__name__}{where}"
+    failed = TASKS_FAILED.search(_of_java(error))
+    return f"{_condition(error) or type(error).__name__}{where}{f' ({failed[0]})' if failed else ''}"
 
 
 def without_words(work: Work) -> Work:
@@ -124,12 +130,8 @@ def _condition(error: BaseException) -> str:
 
 def _java(error: BaseException) -> Iterator[str]:
     """Yield which exceptions of Java an error stands for, and where they came up."""
-    text = ""
-    with suppress(Exception):  # likewise
-        if type(error).__module__.startswith(("py4j.", "pyspark.")):
-            text = str(getattr(error, "_stackTrace", "") or error)
     frames = JAVA_FRAMES
-    for number, line in enumerate(text.splitlines()):
+    for number, line in enumerate(_of_java(error).splitlines()):
         found = JAVA_CLASS.match(line) if number <= 1 or line.startswith("Caused by: ") else None
         if found is not None:
             frames = 0
@@ -137,3 +139,11 @@ def _java(error: BaseException) -> Iterator[str]:
         elif frames < JAVA_FRAMES and JAVA_FRAME.match(line):
             frames += 1
             yield f"    {line.strip()}"
+
+
+def _of_java(error: BaseException) -> str:
+    """Return Java's stack trace of an error; empty where it is none of Java's."""
+    with suppress(Exception):  # likewise
+        if type(error).__module__.startswith(("py4j.", "pyspark.")):
+            return str(getattr(error, "_stackTrace", "") or error)
+    return ""

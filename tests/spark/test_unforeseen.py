@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
+import signal
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
@@ -67,3 +70,16 @@ def test_an_executor_tells_the_driver_and_its_own_log_the_kind_alone(spark: Spar
     with pytest.raises(Exception, match=r"RuntimeError: ArrowInvalid") as raised:
         by_an_executor(spark)
     assert "Secretname" not in str(raised.value)
+    assert re.fullmatch(
+        r"\w+ in executors\.py, line \d+ \(ArrowInvalid in \w+\.py, line \d+\)", unforeseen.kind(raised.value)
+    )
+
+
+def test_a_python_worker_that_was_killed_is_told_as_such(spark: SparkSession) -> None:
+    def end(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield executors.report({})
+
+    with pytest.raises(Exception, match="Python worker exited") as raised:
+        executors.run(spark, 1, end, lambda *_: None)
+    assert unforeseen.kind(raised.value).endswith("(Python worker exited unexpectedly)")
