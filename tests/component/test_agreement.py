@@ -13,8 +13,8 @@ from pyarrow import fs
 
 from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path, table_path
-from customer_activity.checkpoints import agreement, checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints import agreement, checkpoint, offsets
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import CheckpointMismatch
 from customer_activity.lake import delta, deltalog, history
@@ -54,7 +54,7 @@ class Lake:
         """Let a query take what there is."""
         sources = topology.spec(query).sources
         opened = {source: tables.opened(self.path, source) for source in sources}
-        end = [checkpoint.after(str(log.metadata().id), log.version()) for log in opened.values()] or [KAFKA[self.days]]
+        end = [offsets.after(str(log.metadata().id), log.version()) for log in opened.values()] or [KAFKA[self.days]]
         read = {
             source: deltalog.position(self.path, source, str(log.metadata().id), log.version())
             for source, log in opened.items()

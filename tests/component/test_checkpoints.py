@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import pytest
 
 from customer_activity.catalog import Table
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints.offsets import OffsetRange
+from customer_activity.errors import StorageUnavailable
 from customer_activity.lake import delta
+from customer_activity.storage import s3
+from support import addresses
+from support.streams import Query
 from support.tables import entry
 
 FIRST, SECOND = Table.PURCHASE_EVENTS, Table.PROFILE_EVENTS
@@ -83,3 +88,21 @@ def test_a_query_begins_with_the_table_as_it_is_where_its_log_was_shortened(lake
     assert delta.begins(lake, [FIRST, SECOND]) == WHOLE_LOG
     entry(lake, FIRST, 0).unlink()
     assert delta.begins(lake, [FIRST, SECOND]) == {FIRST: None, SECOND: 0}
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        pytest.param(lambda lake: checkpoint.cut(lake, Query.GOLD, 3), id="what a batch reads"),
+        pytest.param(lambda lake: checkpoint.generation(lake, Query.GOLD), id="whose it is"),
+        pytest.param(lambda lake: checkpoint.first(lake, Query.BRONZE), id="where the first batch begins"),
+    ],
+)
+def test_a_checkpoint_is_not_damaged_where_its_storage_does_not_answer(
+    reads: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "us", "AWS_SECRET_ACCESS_KEY": "ours"}
+    for name, value in {**s3.environment(f"http://{addresses.free()}", None, "lake", path_style=True), **keys}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StorageUnavailable, match="cannot be read now"):
+        reads("s3://lake/activity")

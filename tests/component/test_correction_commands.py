@@ -11,8 +11,8 @@ import pytest
 
 from customer_activity import topology
 from customer_activity.catalog import Table
-from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints import checkpoint, offsets
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.commands import rebuild as command
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import EXIT_OK, EXIT_TERMINAL, EXIT_TRY_AGAIN, LeaseLost
@@ -183,7 +183,7 @@ def test_what_a_stream_has_to_read_is_not_dropped(
         if is_late and read is None:
             continue
         upto = [None if at is None else version + at for at in ((read, planned) if is_late else (1, None))]
-        places = [checkpoint.after(delta.table_id(lake, table), at) for at in upto if at is not None]
+        places = [offsets.after(delta.table_id(lake, table), at) for at in upto if at is not None]
         batch = OffsetRange(places[:1] if len(places) > 1 else None, places[-1:])
         checkpoint.write(lake, query, "g-1", len(places) - 1, batch, is_committed=len(places) == 1)
     assert call("rebuild", "--drop", run) == (EXIT_TRY_AGAIN if needs_it else EXIT_OK)

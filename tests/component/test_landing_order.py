@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from customer_activity import topology
 from customer_activity.catalog import Table, lease_id
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.contracts import RULES
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import EXIT_OK, LeaseLost, TerminalError

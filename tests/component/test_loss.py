@@ -13,7 +13,7 @@ import pytest
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.engine import loss, regrown
 from customer_activity.engine.loss import Lost
 from customer_activity.engine.regrown import Known

@@ -16,7 +16,7 @@ import pytest
 from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.errors import EXIT_CHECK_FAILED, QueryAlreadyRunning, SettingsError, TransientError
 from customer_activity.lease.lease import newest_epoch
 from customer_activity.maintenance import maintenance, on_demand, tending

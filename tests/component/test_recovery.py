@@ -9,7 +9,8 @@ import pytest
 
 from customer_activity.catalog import Table, checkpoint_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange, State
+from customer_activity.checkpoints.checkpoint import State
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.errors import CheckpointMismatch, SettingsError
 from customer_activity.operations import recovery
 from support.streams import Query

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.engine import loss
 from customer_activity.errors import OffsetsLost
 from customer_activity.kafka import clients, topics

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from customer_activity.catalog import Table, checkpoint_path, table_path
-from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints import checkpoint, offsets
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.lake import commits, delta
 from customer_activity.lake.datafiles import FileWriter
@@ -137,11 +137,11 @@ def test_a_checkpoint_goes_on_with_either_source(reader: Reader, who_is_first: s
     first, second = (reader.deltas, reader.source) if who_is_first == "Delta" else (reader.source, reader.deltas)
     reader.write()
     assert reader.drain(first()) == [(-1, 1)]
-    assert reader.offset() == json.loads(checkpoint.after(reader.table_id, 1))
+    assert reader.offset() == json.loads(offsets.after(reader.table_id, 1))
     assert reader.drain(second()) == []
     reader.write()
     assert reader.drain(second()) == [(1, 2)]
-    assert reader.offset() == json.loads(checkpoint.after(reader.table_id, 2))
+    assert reader.offset() == json.loads(offsets.after(reader.table_id, 2))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_what_deltas_source_has_noted_is_read_as_it_was_meant(
         reader.write()
     source = {"sourceVersion": 1, "reservoirId": reader.table_id, "isStartingVersion": False, **noted}
     end = json.dumps(source, separators=(",", ":"))
-    checkpoint.write(reader.lake, QUERY, GENERATION, 1, checkpoint.OffsetRange([end], [end]), is_committed=True)
+    checkpoint.write(reader.lake, QUERY, GENERATION, 1, offsets.OffsetRange([end], [end]), is_committed=True)
 
     assert reader.drain() == ([(next_one - 1, 3)] if next_one <= 3 else [])
     assert reader.drain() == []
@@ -228,8 +228,8 @@ def test_a_log_without_its_beginning_is_read_from_its_newest_version(reader: Rea
 
 def test_another_table_in_its_place_is_refused(reader: Reader) -> None:
     reader.drain()
-    end = checkpoint.after("another-id", 0)
+    end = offsets.after("another-id", 0)
     checkpoint.set_aside(reader.lake, QUERY, datetime.now(UTC))
-    checkpoint.write(reader.lake, QUERY, GENERATION, 1, checkpoint.OffsetRange([end], [end]), is_committed=True)
+    checkpoint.write(reader.lake, QUERY, GENERATION, 1, offsets.OffsetRange([end], [end]), is_committed=True)
     with pytest.raises(StreamingQueryException, match="the checkpoint is of another table"):
         reader.drain()

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.lake import delta, jvm
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch, metadata_of

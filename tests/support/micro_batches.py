@@ -16,8 +16,8 @@ from unittest.mock import patch
 from uuid import uuid4
 
 from customer_activity.catalog import Table
-from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints import checkpoint, offsets
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.engine import session
 from customer_activity.lake import delta, deltalog
 from customer_activity.lease.epochs import ProcessLock
@@ -119,7 +119,7 @@ class Query:
                 yield generation, last, planned
             begin = planned.end
         end = [
-            checkpoint.after(table_id, deltalog.newest_version(lake, table))
+            offsets.after(table_id, deltalog.newest_version(lake, table))
             for table, table_id in self.sources.tables.items()
         ]
         if end != begin:

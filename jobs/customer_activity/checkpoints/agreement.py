@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
-from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints import checkpoint, offsets
 from customer_activity.checkpoints.checkpoint import State
 from customer_activity.lake import deltalog, history
 from customer_activity.lake.deltalog import Position
@@ -195,14 +195,14 @@ def _planned(lake: str, query: str, state: State | None) -> dict[Table, Position
     return {} if cut is None else by_id(query, cut.end)
 
 
-def by_id(query: str, offsets: Iterable[str | None]) -> dict[Table, Position]:
+def by_id(query: str, noted: Iterable[str | None]) -> dict[Table, Position]:
     """Return the positions that a checkpoint's offsets tell, which are in the order of the sources.
 
     An offset inside a version counts as the one before.
     """
     found = {}
-    for table, offset in zip(topology.spec(query).sources, offsets, strict=False):
-        for table_id, version in checkpoint.table_versions([offset]).items():
+    for table, offset in zip(topology.spec(query).sources, noted, strict=False):
+        for table_id, version in offsets.table_versions([offset]).items():
             found[table] = Position(table_id, version, "")
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from customer_activity.catalog import Table
-from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints import offsets
 from customer_activity.errors import TransientError
 from customer_activity.lake import deltalog, history
 
@@ -66,5 +66,5 @@ def read_by(note: Mapping[str, Any], ids: Mapping[Table, str]) -> dict[Table, in
     if positions := deltalog.noted(note):
         return {table: at.version for table, at in positions.items() if ids.get(table) == at.table_id}
     # A commit of the release before tells the offsets of its batch alone.
-    versions = checkpoint.table_versions(note.get("cut", {}).get("end", ()))
+    versions = offsets.table_versions(note.get("cut", {}).get("end", ()))
     return {table: versions[table_id] for table, table_id in ids.items() if table_id in versions}

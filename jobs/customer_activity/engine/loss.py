@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from customer_activity import topology
-from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints import checkpoint, offsets
 from customer_activity.engine import regrown
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.kafka import clients
@@ -89,8 +89,8 @@ def _next(settings: Settings, stream: Spec) -> dict[str, dict[int, int]]:
     if cut is None:
         return {}
     if state.committed == state.planned:
-        return checkpoint.topic_offsets(cut.end)
-    return checkpoint.topic_offsets(cut.begin or [checkpoint.first(settings.lake, stream.name)])
+        return offsets.topic_offsets(cut.end)
+    return offsets.topic_offsets(cut.begin or [checkpoint.first(settings.lake, stream.name)])
 
 
 def _noted_ids(lake: str, landing: Spec) -> dict[str, str]:
@@ -150,14 +150,14 @@ def _accept(lake: str, landing: str, lost: list[Lost], reason: str) -> None:
     least: dict[str, dict[int, int]] = {}
     for part in lost:
         least.setdefault(part.topic, {})[part.partition] = part.last + 1
-    begin = None if cut.begin is None else checkpoint.raised(cut.begin, least)
-    moved = checkpoint.OffsetRange(begin, checkpoint.raised(cut.end, least))
+    begin = None if cut.begin is None else offsets.raised(cut.begin, least)
+    moved = offsets.OffsetRange(begin, offsets.raised(cut.end, least))
     first = checkpoint.first(lake, landing) if cut.begin is None else None
-    (begins,) = (None,) if first is None else checkpoint.raised([first], least)
+    (begins,) = (None,) if first is None else offsets.raised([first], least)
     now = datetime.now(UTC)
     aside = checkpoint.set_aside(lake, landing, now)
     is_committed = state.committed == state.planned
     checkpoint.write(lake, landing, state.generation, state.planned, moved, is_committed=is_committed, begin=begins)
     ranges = [part._asdict() for part in lost]
-    offsets = sum(part.offsets for part in lost)
-    audit.append(lake, now, "accept-loss", landing, reason, lost=ranges, offsets=offsets, set_aside=aside)
+    gone = sum(part.offsets for part in lost)
+    audit.append(lake, now, "accept-loss", landing, reason, lost=ranges, offsets=gone, set_aside=aside)

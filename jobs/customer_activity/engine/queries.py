@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from customer_activity import topology
 from customer_activity.catalog import checkpoint_path
-from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints import checkpoint, offsets
 from customer_activity.engine import batch_events, gate, pace
 from customer_activity.engine.failures import explain
 from customer_activity.engine.logs import log
@@ -217,6 +217,6 @@ def paused(queries: Sequence[RunningQuery]) -> Iterator[bool]:
 
 def _begins(settings: Settings, query: str, topic: str) -> dict[int, int]:
     """Return where a query's first batch begins, by partition: where Spark has noted, else where Kafka begins."""
-    if noted := checkpoint.topic_offsets([checkpoint.first(settings.lake, query)]).get(topic):
+    if noted := offsets.topic_offsets([checkpoint.first(settings.lake, query)]).get(topic):
         return noted
     return {partition: low for partition, (low, _) in clients.offset_range(settings, topic).items()}

@@ -19,7 +19,7 @@ from customer_activity.catalog import VIEW_ROLE, Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import gate
 from customer_activity.engine.observability import HELD
-from customer_activity.errors import ActivityError, BrokerUnavailable, CheckpointMismatch
+from customer_activity.errors import ActivityError, BrokerUnavailable, CheckpointMismatch, StorageUnavailable
 from customer_activity.inspection import query_status, switched_off, tables, topics
 from customer_activity.inspection.query_status import QueryReport
 from customer_activity.lake import corrections
@@ -187,7 +187,7 @@ def _query(
     found = query_status.read(settings, spec.name)
     try:
         progress = _progress(settings, found)
-    except (CheckpointMismatch, OSError) as error:
+    except (CheckpointMismatch, StorageUnavailable, OSError) as error:
         notes.append(f"{spec.name}: its lag is unknown: {unforeseen.brief(error)}")
         return found
     if progress is not None and found.batch is None:

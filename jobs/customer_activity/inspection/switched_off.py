@@ -17,7 +17,7 @@ from pyarrow import fs
 from customer_activity import topology
 from customer_activity.catalog import PROGRESS_ROLE, Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
-from customer_activity.errors import CheckpointMismatch, QueryAlreadyRunning
+from customer_activity.errors import CheckpointMismatch, QueryAlreadyRunning, StorageUnavailable
 from customer_activity.inspection import tables
 from customer_activity.lease import lease
 from customer_activity.settings import PREFIX, Settings
@@ -134,7 +134,7 @@ def _written_at(lake: str, table: Table) -> datetime | None:
 
 
 def _sent_at(lake: str, query: str) -> datetime | None:
-    with suppress(CheckpointMismatch, OSError):
+    with suppress(CheckpointMismatch, StorageUnavailable, OSError):
         progress = checkpoint.progress(lake, query)
         return None if progress is None else progress.noted_at
     return None

@@ -41,7 +41,7 @@ PRIVATE_FOLDERS = ("_index", "_state", "_checkpoints", "_history", "_audit", "_c
 VERSIONS = "customeractivity.ChangeFeedVersions"  # compiled by set-up: infra/spark
 
 # A stream that was away, or that is behind a faster one, takes what waits in batches of a few minutes at most, of
-# whole versions. A checkpoint of an earlier release may end inside one (checkpoint.OffsetRange.versions).
+# whole versions. A checkpoint of an earlier release may end inside one (offsets.OffsetRange.versions).
 MOST_BYTES_A_BATCH = 512 << 20  # of Parquet: some eight million purchases
 MOST_FILES_A_BATCH = 8_192  # of small commits, worked on in parts: before it begins, Spark reads each of them twice
 

@@ -30,7 +30,7 @@ from pyarrow import fs
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
-from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints import checkpoint, offsets
 from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import ActivityError
 from customer_activity.lake import change_feeds, deltalog, footers, history, holds
@@ -197,7 +197,7 @@ def needed_from(lake: str, table: Table, table_id: str | None = None) -> dict[st
     for query in topology.readers(table):
         progress = checkpoint.progress(lake, query)
         last = None if progress is None else checkpoint.cut(lake, query, progress.batch_id)
-        read = None if last is None or last.begin is None else checkpoint.table_versions(last.begin).get(table_id)
+        read = None if last is None or last.begin is None else offsets.table_versions(last.begin).get(table_id)
         needed[query] = read
     return needed | {f"the local state of {stream}": first for stream, first in holds.held(lake, table).items()}
 

@@ -16,8 +16,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 
 from customer_activity import topology
 from customer_activity.catalog import Table, lease_id, table_path
-from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints import checkpoint, offsets
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.derived import Computed, Derived, Joined
 from customer_activity.errors import ChangeFeedLost
@@ -126,7 +126,7 @@ def as_read(lake: str, query: str, generation: str, sources: Mapping[Table, Delt
     """
     ids = {table: str(found.metadata().id) for table, found in sources.items()}
     versions = {table: found.version() for table, found in sources.items()}
-    end = [checkpoint.after(ids[table], versions[table]) for table in sources]
+    end = [offsets.after(ids[table], versions[table]) for table in sources]
     batch = MicroBatch(query, generation, FIRST, cut=OffsetRange(end, end)._asdict())
     read = {table: deltalog.position(lake, table, ids[table], versions[table]) for table in sources}
     batch.extra |= {deltalog.READ: deltalog.as_note(read)} | {table.label: at for table, at in versions.items()}

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path
 from customer_activity.checkpoints import agreement, checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.errors import ChangeFeedLost, CheckpointMismatch, ForeignCommit
 from customer_activity.lake import audit, delta, deltalog, feeds, history
 from customer_activity.lease import lease

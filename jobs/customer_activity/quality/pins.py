@@ -15,7 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
-from customer_activity.checkpoints import checkpoint
+from customer_activity.checkpoints import checkpoint, offsets
 from customer_activity.checkpoints.resumption import read_by, refuse_snapshot
 from customer_activity.errors import SettingsError
 from customer_activity.lake import deltalog, history
@@ -135,4 +135,4 @@ def _landed(
     ]
     oldest = min(notes, key=lambda note: note.get("batch_id", -1))
     begin = oldest.get("cut", {}).get("begin")
-    return {} if begin is None else checkpoint.topic_offsets(begin)
+    return {} if begin is None else offsets.topic_offsets(begin)

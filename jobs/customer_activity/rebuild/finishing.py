@@ -16,7 +16,7 @@ import pyarrow as pa
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
-from customer_activity.checkpoints.checkpoint import OffsetRange
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import LeaseLost
 from customer_activity.lake import audit, corrections, deltalog
