@@ -3,10 +3,12 @@
     .venv/bin/python benchmarks/cluster.py [--purchases 1000000 --purchases 2000000 --purchases 4000000]
         [--workers 2 --workers 1] [--hot 0.3] [--query bronze --query silver --query gold] [--runs 1] [--out DIR]
 
-One command measures batches of several sizes, and the largest with one worker and with a hot key, and the smallest in
-the driver. For each: a fresh broker and lake, a backlog, and each stream in a driver of its own that takes it as one
-batch. At the end the figures are compared with what they must be; exit 1 where one is not met. Executors and driver
-share this machine's cores: processor seconds compare, wall seconds only between runs of one machine.
+One command measures batches of several sizes, and the largest with one worker, with a hot key, and in the driver. For
+each: a fresh broker and lake, a backlog, and each stream in a driver of its own that takes it as one batch; then a
+small batch, because a driver takes a large one's keys into its local state when the next one comes. Executors write
+them into sorted runs at once, and no local state is kept with them. At the end the figures are compared with what they
+must be; exit 1 where one is not met. Executors and driver share this machine's cores: processor seconds compare, wall
+seconds only between runs of one machine.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ from support import cluster
 CUSTOMERS = 20_000
 SIZES = (1_000_000, 2_000_000, 4_000_000)
 QUERIES = ("bronze", "silver", "gold")
+NEXT_PURCHASES = 500
 SHOWN = (
     "batch_seconds",
     "driver_cpu",
     "executors_cpu",
     "busier_cpu",
+    "next_cpu",
     "driver_mb",
     "executors_mb",
     "tasks",
@@ -93,13 +97,21 @@ def measure(case: Case, queries: Sequence[str], out: Path) -> dict[str, dict[str
             "spark_master": found.address,
             "placement": case.placement,
             "max_offsets_per_trigger": 2 * (case.purchases + CUSTOMERS),  # as Spark divides it, one batch
+            "local_state_gb": 0.0 if case.placement == spread.EXECUTORS else opened.local_state_gb,
         }
         settings = opened.model_copy(update=update)
         load.backlog(settings, CUSTOMERS, case.purchases, hot=case.hot)
         before = QUERIES[: QUERIES.index(queries[0])] if queries[0] in QUERIES else QUERIES
         for query in before:
             drain(settings, [query], settings.run_dir.parent, found.workers)
-        return {query: drain(settings, [query], settings.run_dir.parent, found.workers) for query in queries}
+        large = {query: drain(settings, [query], settings.run_dir.parent, found.workers) for query in queries}
+        load.backlog(settings, CUSTOMERS, NEXT_PURCHASES, "next", profiles=False)
+        small = settings.model_copy(update={"placement": "auto"})
+        for query in dict.fromkeys([*before, *queries]):
+            after = drain(small, [query], settings.run_dir.parent, found.workers)
+            if query in large:
+                large[query]["next_cpu"] = round(after["driver_cpu"] + after["executors_cpu"], 2)
+        return large
 
 
 def as_table(measured: Measured, cases: Sequence[Case]) -> Grid:

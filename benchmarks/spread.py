@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,16 +54,16 @@ class Verdict(NamedTuple):
 def cases(purchases: Sequence[int], workers: Sequence[int], hot: float) -> list[Case]:
     """Return what one command measures: batches of several sizes, and the largest in other ways.
 
-    The first number of workers is for all of it, each other one for the largest batch alone; the smallest batch is also
-    measured in the driver.
+    The first number of workers is for all of it, each other one for the largest batch alone, which is also measured in
+    the driver.
     """
     usual, *others = workers
-    smallest, largest = min(purchases), max(purchases)
+    largest = max(purchases)
     return [
         *(Case(number, usual) for number in sorted(purchases)),
         *(Case(largest, number) for number in others),
         *([Case(largest, usual, hot)] if hot else []),
-        Case(smallest, usual, placement=DRIVER),
+        Case(largest, usual, placement=DRIVER),
     ]
 
 
@@ -84,6 +85,11 @@ def medians(runs: Iterable[tuple[Case, str, Mapping[str, object]]]) -> Measured:
 def total(figures: Figures) -> float:
     """Return the processor seconds of driver and executors during the batches."""
     return figures["driver_cpu"] + figures["executors_cpu"]
+
+
+def with_next(figures: Figures) -> float:
+    """Return those of a batch and of the small one after it, which keeps what the large one has left for later."""
+    return total(figures) + figures["next_cpu"]
 
 
 def share_of_executors(smaller: Figures, larger: Figures) -> float:
@@ -123,17 +129,18 @@ def _of_sizes(query: str, by_size: Sequence[Figures]) -> Iterator[Verdict]:
 
 
 def _of_ways(query: str, by_size: Sequence[Figures], found: Sequence[tuple[Case, Figures]]) -> Iterator[Verdict]:
-    smallest, largest = by_size[0], by_size[-1]
+    largest = by_size[-1]
     for case, figures in found:
         if case.placement == DRIVER:
-            yield _ratio("processor time, executors to driver", query, total, (smallest, figures), 1.3)
+            yield _ratio("processor time, executors to driver", query, with_next, (largest, figures), 1.3)
+            yield _ratio("the same without the batch after it (not judged)", query, total, (largest, figures), math.inf)
         elif case.hot:
             yield _ratio("processor time, hot key to none", query, total, (figures, largest), 1.5)
             yield _ratio("seconds, hot key to none", query, _seconds, (figures, largest), 1.5)
         elif case.workers == 1:
             yield _ratio("busier worker's processor time, two workers to one", query, _busier, (largest, figures), 0.55)
             yield _ratio("processor time, two workers to one", query, total, (largest, figures), 1.15)
-            yield _ratio("seconds, two workers to one (not judged)", query, _seconds, (largest, figures), float("inf"))
+            yield _ratio("seconds, two workers to one (not judged)", query, _seconds, (largest, figures), math.inf)
 
 
 def _busier(figures: Figures) -> float:

@@ -15,14 +15,14 @@ ALONE, HOT, HERE = CASES[2:]
 
 
 def figures(driver: float, executors: float, **more: float) -> dict[str, float]:
-    usual = {"busier_cpu": executors / 2, "batch_seconds": 1.0, "driver_mb": 900.0}
+    usual = {"busier_cpu": executors / 2, "batch_seconds": 1.0, "driver_mb": 900.0, "next_cpu": 1.0}
     sizes = {"result_bytes": 20_000, "reported_bytes": 5_000, "files": 10}
     return {"driver_cpu": driver, "executors_cpu": executors, **usual, **sizes, **more}
 
 
 def test_one_command_measures_sizes_and_the_largest_in_other_ways() -> None:
     alone, hot = Case(4_000_000, workers=1), Case(4_000_000, hot=0.3)
-    assert CASES == [SMALL, LARGE, alone, hot, Case(1_000_000, placement=DRIVER)]  # noqa: SIM300
+    assert CASES == [SMALL, LARGE, alone, hot, Case(4_000_000, placement=DRIVER)]  # noqa: SIM300
     assert spread.cases([5], [2], 0.0) == [Case(5), Case(5, placement=DRIVER)]
 
 
@@ -43,7 +43,7 @@ MEASURED: Measured = {
     (LARGE, "silver"): figures(3.0, 40.0),
     (ALONE, "silver"): figures(3.0, 39.0, busier_cpu=39.0),
     (HOT, "silver"): figures(3.0, 44.0),
-    (HERE, "silver"): figures(10.0, 0.0),
+    (HERE, "silver"): figures(14.0, 0.0, next_cpu=26.0),
 }
 
 
@@ -88,7 +88,14 @@ MEASURED: Measured = {
         pytest.param(
             {(HOT, "silver"): figures(3.0, 70.0)}, "processor time, hot key to none", 1.698, False, id="a dear hot key"
         ),
-        pytest.param({}, "processor time, executors to driver", 1.2, True, id="executors"),
+        pytest.param({}, "processor time, executors to driver", 1.1, True, id="executors"),
+        pytest.param(
+            {(HERE, "silver"): figures(14.0, 0.0)},
+            "processor time, executors to driver",
+            2.933,
+            False,
+            id="a driver that has left nothing for later",
+        ),
     ],
 )
 def test_figures_are_compared_with_what_they_must_be(
