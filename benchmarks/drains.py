@@ -171,6 +171,7 @@ def drain(
         "executors_cpu_with_start": round(sum(_cpu(sampler, started_ms, ended_ms) for sampler in there), 1),
         "driver_mb": driver.usage.peaks()["total_megabytes"],
         "executors_mb": round(sum(sampler.peaks()["total_megabytes"] for sampler in there)),
+        "own_mb": round(sum(sampler.peaks()["own_megabytes"] for sampler in (driver.usage, *there))),
         "tasks": told.ended,
         "result_bytes": told.result_bytes,
         "reported_bytes": told.reported_bytes,

@@ -30,10 +30,10 @@ import numpy as np
 import psutil
 import typer
 from rich.console import Console
-from rich.table import Table as Grid
 
-from benchmarks import drains, environment, held_tables, lag, load, reading, spread
+from benchmarks import drains, environment, held_tables, lag, load, reading
 from benchmarks.drains import drain
+from benchmarks.held_figures import BURST, as_table
 from benchmarks.held_tables import Held
 from benchmarks.pipelines import Command, Pipeline
 from benchmarks.trial import attempt, say
@@ -44,7 +44,6 @@ from support import cluster
 SIZES = (1_000_000, 100_000_000)
 IDS_A_CUSTOMER = 10
 STARTS = 3
-BURST = 500
 WARM_UP = 5  # bursts that do not count
 IN_VIEW_SECONDS = 600.0
 LOOK_SECONDS = 0.05
@@ -186,7 +185,9 @@ def streams(world: World, name: str) -> Iterator[tuple[Pipeline, dict[str, Any]]
         used: dict[str, Any] = {}
         yield pipeline, used
         pipeline.stop()
-        used["peak_mb"] = sum(sampler.peaks()["total_megabytes"] for sampler in (pipeline.usage, *samplers))
+        peaks = [sampler.peaks() for sampler in (pipeline.usage, *samplers)]
+        used["peak_mb"] = sum(peak["total_megabytes"] for peak in peaks)
+        used["own_mb"] = sum(peak["own_megabytes"] for peak in peaks)
 
 
 def start_and_stop(world: World, view: reading.ViewReader, number: int) -> dict[str, Any]:
@@ -249,51 +250,6 @@ def large_batch(world: World, purchases: int) -> dict[str, Any]:
     load.backlog(world.settings, world.drawn, purchases, f"large{time.time_ns() // 1_000_000}", profiles=False)
     drain(world.settings, ["bronze"], world.folder, world.workers)
     return {query: drain(world.settings, [query], world.folder, world.workers) for query in ("silver", "gold")}
-
-
-def peak_mb(figures: Mapping[str, Any]) -> float:
-    """Return the most memory that all processes together had in any of the measurements, at most."""
-    drained = [*figures["catch_up"].values(), *figures["large"].values(), figures["behind"]]
-    running = [*figures["starts"], figures["small"]]
-    peaks = [each["driver_mb"] + each["executors_mb"] for each in drained] + [each["peak_mb"] for each in running]
-    return float(max(peaks))
-
-
-def compared(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures of one size that are compared with those of another."""
-    large = figures["large"]
-    return {
-        "start to the first record in the view, s": statistics.median(start["seconds"] for start in figures["starts"]),
-        f"{BURST} purchases to the view, s": figures["small"]["in_view_seconds"],
-        **{f"{BURST} purchases, {query}, s": figures["small"][f"{query}_seconds"] for query in ("silver", "gold")},
-        **{f"large batch, {query}, s": of["batch_seconds"] for query, of in large.items()},
-        "large batch, s": sum(of["batch_seconds"] for of in large.values()),
-        "large batch, processor s": sum(spread.total(of) for of in large.values()),
-        **{f"past made, {query}, s": of["batch_seconds"] for query, of in figures["catch_up"].items()},
-        "current rows merged, s": figures["behind"]["batch_seconds"],
-        "peak memory, MB": peak_mb(figures),
-        "sorted runs, MB": figures["sorted_runs_mb"],
-        "local state, MB": figures["local_state_mb"],
-    }
-
-
-LIMITS = {
-    "start to the first record in the view, s": 1.5,
-    f"{BURST} purchases to the view, s": 1.2,
-    "large batch, s": 1.5,
-}
-
-
-def as_table(name: str, of_way: Mapping[str, Mapping[str, Any]]) -> Grid:
-    """Lay out the figures of each size, and the ratio of the largest to the smallest beside what it may be."""
-    right = {size: compared(figures) for size, figures in of_way.items() if figures["status"] == "ok"}
-    grid = Grid("figure", *(f"{int(size):,} ids" for size in right), "ratio", "must", title=name)
-    for figure in next(iter(right.values()), {}):
-        values = [figures[figure] for figures in right.values()]
-        ratio = values[-1] / values[0] if values[0] else float("nan")
-        limit = f"≤ {LIMITS[figure]}" if figure in LIMITS else "≤ 4,000" if figure.startswith("peak") else ""
-        grid.add_row(figure, *(f"{value:,.2f}" for value in values), f"{ratio:.2f}", limit)
-    return grid
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ class Sample(NamedTuple):
         at_ms: epoch milliseconds.
         jvm_memory: resident bytes of the Java processes.
         python_memory: resident bytes of the others, shared pages counted in each.
+        mapped: of both, bytes of files (programs, archives, sorted runs): the system takes them back as it needs them.
         jvm_seconds: processor seconds since the start, of Java.
         python_seconds: processor seconds since the start, of the others.
         written_bytes: bytes sent to disk since the start.
@@ -28,6 +29,7 @@ class Sample(NamedTuple):
     at_ms: float
     jvm_memory: int
     python_memory: int
+    mapped: int
     jvm_seconds: float
     python_seconds: float
     written_bytes: int
@@ -40,7 +42,7 @@ class Sampler:
         """Start watching, with so many seconds between two samples."""
         self.pid = pid
         self.every = every
-        self.samples = [Sample(time.time() * 1000, 0, 0, 0.0, 0.0, 0)]  # so that a start's own work is counted
+        self.samples = [Sample(time.time() * 1000, 0, 0, 0, 0.0, 0.0, 0)]  # so that a start's own work is counted
         self._cpu: dict[tuple[int, str], float] = {}
         self._written: dict[int, int] = {}
         self._stopping = threading.Event()
@@ -64,12 +66,14 @@ class Sampler:
                 return
 
     def _sample(self, processes: list[psutil.Process]) -> None:
-        memory = {JVM: 0, PYTHON: 0}
+        memory, mapped = {JVM: 0, PYTHON: 0}, 0
         for process in processes:
             try:
                 with process.oneshot():
                     kind = JVM if process.name() == JVM else PYTHON
-                    memory[kind] += process.memory_info().rss
+                    held = process.memory_info()
+                    memory[kind] += held.rss
+                    mapped += held.shared
                     times = process.cpu_times()
                     self._cpu[process.pid, kind] = times.user + times.system
                     self._written[process.pid] = process.io_counters().write_bytes
@@ -78,7 +82,8 @@ class Sampler:
         seconds = {kind: sum(used for (_, k), used in self._cpu.items() if k == kind) for kind in (JVM, PYTHON)}
         written = sum(self._written.values())
         now_ms = time.time() * 1000
-        self.samples.append(Sample(now_ms, memory[JVM], memory[PYTHON], seconds[JVM], seconds[PYTHON], written))
+        used = seconds[JVM], seconds[PYTHON]
+        self.samples.append(Sample(now_ms, memory[JVM], memory[PYTHON], mapped, *used, written))
 
     def between(self, start_ms: float, end_ms: float) -> dict[str, float]:
         """Return processor seconds and bytes written in a window; zeros where there are fewer than two samples."""
@@ -94,11 +99,15 @@ class Sampler:
         }
 
     def peaks(self) -> dict[str, float]:
-        """Return the highest resident memory in megabytes: of Java, of the rest, and of both at one moment."""
+        """Return the highest resident memory in megabytes: of Java, of the rest, of both at one moment.
+
+        `own_megabytes` is that of both without pages of files.
+        """
         return {
             "jvm_megabytes": round(max(s.jvm_memory for s in self.samples) / MEGABYTE),
             "python_megabytes": round(max(s.python_memory for s in self.samples) / MEGABYTE),
             "total_megabytes": round(max(s.jvm_memory + s.python_memory for s in self.samples) / MEGABYTE),
+            "own_megabytes": round(max(s.jvm_memory + s.python_memory - s.mapped for s in self.samples) / MEGABYTE),
         }
 
     def series(self, every: int = 10) -> list[dict[str, Any]]:
