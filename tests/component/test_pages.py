@@ -12,13 +12,14 @@ from customer_activity import cli
 from customer_activity.catalog import Reason, Table
 from customer_activity.contracts import pages, schema
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.inspection import settings_page
+from customer_activity.inspection import settings_page, tables_page
 from customer_activity.settings import PREFIX, SECRETS, Settings
 
 DECIMAL = "decimal128(18, 2)"
 PROJECT = Path(__file__).parents[2]
 CONTRACTS = (PROJECT / "docs" / "CONTRACTS.md").read_text(encoding="utf-8")
 SETTINGS = (PROJECT / "docs" / "SETTINGS.md").read_text(encoding="utf-8")
+TABLES_PAGE = (PROJECT / "docs" / "TABLES.md").read_text(encoding="utf-8")
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 
 
@@ -51,6 +52,18 @@ def test_a_table_has_the_columns_of_its_contract(contract: schema.Contract, tabl
 
 def test_the_settings_page_has_the_settings_as_they_are() -> None:
     assert settings_page.rewritten(SETTINGS) == SETTINGS, settings_page.__doc__
+
+
+def test_the_tables_page_has_the_tables_as_they_are_declared() -> None:
+    assert tables_page.rewritten(TABLES_PAGE) == TABLES_PAGE, tables_page.__doc__
+
+
+def test_a_table_tells_its_grain_who_writes_it_and_what_its_columns_mean() -> None:
+    found = TABLES_PAGE.partition("### silver.unpaid_purchases\n")[2].partition("###")[0]
+    assert found.startswith("One row per purchase that was not paid in time;")
+    assert "Current rows: merged by the optional `payments`." in found
+    assert "| `amount` | decimal(18,2) | Money paid for the line, at most 16 integer digits and 2 decimals. |" in found
+    assert "| `due_at` | timestamp | Until when it was to be paid. |" in found
 
 
 def test_a_setting_tells_its_default_its_values_and_whether_it_names_secrets() -> None:

@@ -44,6 +44,7 @@ class Declaration(NamedTuple):
     statistics: tuple[str, ...]
     kept: Kept = HOT
     is_current: bool = False  # whether it has current rows, which a stream behind the hot path merges
+    grain: str = ""  # what one row stands for
 
 
 def _column_type(sql_type: str) -> pa.DataType:

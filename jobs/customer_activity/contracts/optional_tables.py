@@ -28,7 +28,7 @@ from customer_activity.contracts.columns import (
 from customer_activity.contracts.schema import FRAUD_ALERT
 
 
-def _windows(first_day: str) -> Declaration:
+def _windows(first_day: str, grain: str) -> Declaration:
     """Declare a table of a customer's purchases by windows of whole days, which are named by their first one."""
     fields = columns(
         customer_id=pa.string(),
@@ -41,22 +41,24 @@ def _windows(first_day: str) -> Declaration:
         last_purchase_at=UTC_MICROS,
         is_final=pa.bool_(),
     )
-    return Declaration(pa.schema(fields), ("customer_id", first_day, "window_end"), LOOKED_BACK_IN, is_current=True)
+    statistics = ("customer_id", first_day, "window_end")
+    return Declaration(pa.schema(fields), statistics, LOOKED_BACK_IN, is_current=True, grain=grain)
 
 
 OPTIONAL_TABLES: dict[Table, Declaration] = {
-    # One row a customer, as in gold.customer_activity, without name, e-mail and address.
     Table.ACTIVITY_MASKED: Declaration(
-        pa.schema(MASKED_FIELDS), ("customer_id", "view_version", "as_of"), LOOKED_BACK_IN, is_current=True
+        pa.schema(MASKED_FIELDS),
+        ("customer_id", "view_version", "as_of"),
+        LOOKED_BACK_IN,
+        is_current=True,
+        grain="one row per customer with a profile, as in `gold.customer_activity`, without name, e-mail and address",
     ),
-    # One row a landing that moved the watermark: where each partition had come, and which held nothing back.
     Table.WATERMARKS: Declaration(
         pa.schema(columns(landing=pa.int64(), watermark=UTC_MICROS, decided_at=UTC_MICROS, positions=POSITIONS)),
         ("landing", "watermark"),
         LOOKED_BACK_IN,
+        grain="one row per landing that moved the watermark",
     ),
-    # One row a purchase that counts. `partition_time`: the latest event time before it in its partition; `watermark`
-    # and `next_watermark`: before and after its landing.
     Table.TIMED_PURCHASES: Declaration(
         pa.schema(
             [
@@ -65,8 +67,8 @@ OPTIONAL_TABLES: dict[Table, Declaration] = {
             ]
         ),
         ("kafka_timestamp", "occurred_at"),
+        grain="one row per purchase that counts",
     ),
-    # One row a purchase and table of windows that leaves it out; without a table all of them do.
     Table.LATE_EVENTS: Declaration(
         pa.schema(
             columns(
@@ -86,18 +88,18 @@ OPTIONAL_TABLES: dict[Table, Declaration] = {
         ),
         ("occurred_at",),
         LOOKED_BACK_IN,
+        grain="one row per late purchase and table of windows that leaves it out; one alone where all of them do",
     ),
-    # One row a late purchase that was taken in afterwards, on purpose: windows count it whatever its stamps.
     Table.REPROCESSED: Declaration(
         pa.schema(
             columns(purchase_id=pa.string(), day=pa.date32(), reprocessed_at=UTC_MICROS, reason=pa.string()),
         ),
         ("day",),
         LOOKED_BACK_IN,
+        grain="one row per late purchase that `activity reprocess` has included: windows count it, however late it is",
     ),
-    Table.DAILY: _windows("day"),
-    Table.WEEKLY: _windows("first_day"),
-    # One row a customer's session. `window_end`: the gap after its last purchase, when it can close.
+    Table.DAILY: _windows("day", "one row per customer and day, in the configured time zone, with a purchase"),
+    Table.WEEKLY: _windows("first_day", "one row per customer and seven days, of which one begins each day"),
     Table.SESSIONS: Declaration(
         pa.schema(
             columns(
@@ -113,16 +115,21 @@ OPTIONAL_TABLES: dict[Table, Declaration] = {
         ("customer_id", "session_start", "window_end"),
         LOOKED_BACK_IN,
         is_current=True,
+        grain="one row per customer and session: purchases that follow each other within the session gap",
     ),
-    # One row an alert, with the place of the purchase that made it.
     Table.FRAUD_ALERTS: Declaration(
-        pa.schema([*columns_of(FRAUD_ALERT), *POSITION]), ("occurred_at", "kafka_timestamp")
+        pa.schema([*columns_of(FRAUD_ALERT), *POSITION]),
+        ("occurred_at", "kafka_timestamp"),
+        grain="one row per rule and window or session whose limit was exceeded, with the coordinates of the purchase "
+        "that first exceeded it",
     ),
-    # One row an alert that was told and is in gold.fraud_alerts no longer, or otherwise: as it was told.
     Table.OUTDATED_ALERTS: Declaration(
-        pa.schema([*columns_of(FRAUD_ALERT), *columns(noted_at=UTC_MICROS)]), ("occurred_at",), LOOKED_BACK_IN
+        pa.schema([*columns_of(FRAUD_ALERT), *columns(noted_at=UTC_MICROS)]),
+        ("occurred_at",),
+        LOOKED_BACK_IN,
+        grain="one row per published alert whose row in `gold.fraud_alerts` has since been changed or removed, as it "
+        "was published",
     ),
-    # One row a product and version of the catalogue that changed it; `is_gone`: from that version on it is not in it.
     Table.PRODUCTS: Declaration(
         pa.schema(
             [
@@ -133,27 +140,27 @@ OPTIONAL_TABLES: dict[Table, Declaration] = {
         ),
         ("version",),
         LOOKED_BACK_IN,
+        grain="one row per product and version of the catalogue that changed it",
     ),
-    # Which version of the catalogue was in force for the landings after those of the row before, up to this one.
     Table.CATALOGUE_VERSIONS: Declaration(
         pa.schema(columns(landing=pa.int64(), catalogue_version=pa.int64(), decided_at=UTC_MICROS)),
         ("landing",),
         LOOKED_BACK_IN,
+        grain="one row per range of landings, up to this one, and the version of the catalogue that applied to them",
     ),
-    # One row a purchase that counts, with the profile and the product as they were known when it landed.
     Table.ENRICHED: Declaration(
         pa.schema([*COUNTED, *OF_PROFILE, *PRODUCT_FIELDS, *columns(catalogue_version=pa.int64())]),
         ("kafka_timestamp", "occurred_at"),
+        grain="one row per purchase that counts, with profile and product as they were known when it landed",
     ),
-    # Which routing rules were in force for the landings after those of the row before, up to this one.
     Table.ROUTING_RULES: Declaration(
         pa.schema(
             columns(landing=pa.int64(), rules_version=pa.string(), rules=pa.string(), decided_at=UTC_MICROS),
         ),
         ("landing",),
         LOOKED_BACK_IN,
+        grain="one row per range of landings, up to this one, and the routing rules that applied to them",
     ),
-    # An outbox: one row a purchase, with the route that it takes and the rule that chose it.
     Table.ROUTED: Declaration(
         pa.schema(
             [
@@ -163,11 +170,13 @@ OPTIONAL_TABLES: dict[Table, Declaration] = {
             ]
         ),
         ("kafka_timestamp", "occurred_at"),
+        grain="one row per purchase that counts, with its route and the rule that chose it: an outbox",
     ),
     Table.PAYMENT_EVENTS: Declaration(
-        pa.schema([*PAYMENT_FIELDS, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING]), BY_PLACE
+        pa.schema([*PAYMENT_FIELDS, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING]),
+        BY_PLACE,
+        grain="one row per record of the payment topic that keeps the contract, as it landed",
     ),
-    # One row a purchase that is paid, with the payment that counts.
     Table.PAID: Declaration(
         pa.schema(
             [
@@ -184,19 +193,20 @@ OPTIONAL_TABLES: dict[Table, Declaration] = {
         ),
         ("purchase_id", "occurred_at", "kafka_timestamp"),
         LOOKED_BACK_IN,
+        grain="one row per purchase that is paid, with the payment that counts",
     ),
-    # One row a purchase that is not; it goes when a payment comes after all.
     Table.UNPAID: Declaration(
         pa.schema([*OWED, *columns(due_at=UTC_MICROS)]),
         ("purchase_id", "occurred_at", "due_at"),
         LOOKED_BACK_IN,
         is_current=True,
+        grain="one row per purchase that was not paid in time; removed when a payment comes after all",
     ),
-    # One row a payment that makes no purchase paid. `differs_in`: the columns in which it is not as its purchase is.
     Table.UNMATCHED_PAYMENTS: Declaration(
         pa.schema([*PAYMENT_FIELDS, *POSITION, *columns(reason=pa.string(), differs_in=pa.string())]),
         ("purchase_id", "confirmed_at", "landing"),
         LOOKED_BACK_IN,
         is_current=True,
+        grain="one row per payment that makes no purchase paid, with the reason",
     ),
 }

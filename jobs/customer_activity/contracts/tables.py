@@ -32,13 +32,16 @@ from customer_activity.contracts.optional_tables import OPTIONAL_TABLES
 
 TABLES: dict[Table, Declaration] = {
     Table.PURCHASE_EVENTS: Declaration(
-        pa.schema([*PURCHASE_FIELDS, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING, *TRACE]), BY_PLACE
+        pa.schema([*PURCHASE_FIELDS, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING, *TRACE]),
+        BY_PLACE,
+        grain="one row per record of the purchase topic that keeps the contract, as it landed",
     ),
     Table.PROFILE_EVENTS: Declaration(
         pa.schema(
             [*PROFILE_FIELDS, *IS_TOMBSTONE, *RAW, *COORDINATES, *columns(ingested_at=UTC_MICROS), *LANDING, *TRACE]
         ),
         BY_PLACE,
+        grain="one row per record of the profile topic that keeps the contract, as it landed; tombstones, too",
     ),
     Table.QUARANTINE: Declaration(
         pa.schema(
@@ -52,11 +55,17 @@ TABLES: dict[Table, Declaration] = {
         ),
         BY_PLACE,
         LOOKED_BACK_IN,
+        grain="one row per record that was refused, or row that could not be published, with the reason",
     ),
-    Table.PURCHASES: Declaration(pa.schema([*COUNTED, *TRACE]), ("kafka_timestamp",)),
-    # One row a change, in the order of records; a tombstone ends the profile.
+    Table.PURCHASES: Declaration(
+        pa.schema([*COUNTED, *TRACE]),
+        ("kafka_timestamp",),
+        grain="one row per purchase: the first valid record of its id",
+    ),
     Table.PROFILE_CHANGES: Declaration(
-        pa.schema([*PROFILE_FIELDS, *POSITION, *IS_TOMBSTONE, *TRACE]), ("kafka_timestamp",)
+        pa.schema([*PROFILE_FIELDS, *POSITION, *IS_TOMBSTONE, *TRACE]),
+        ("kafka_timestamp",),
+        grain="one row per change of a customer's profile, in the order of records; a tombstone ends the profile",
     ),
     Table.SUMMARIES: Declaration(
         pa.schema(
@@ -70,17 +79,26 @@ TABLES: dict[Table, Declaration] = {
         ("customer_id", "last_kafka_timestamp"),
         LOOKED_BACK_IN,
         is_current=True,
+        grain="one row per customer who has bought",
     ),
     Table.PROFILES: Declaration(
-        pa.schema([*PROFILE_FIELDS, *POSITION]), ("customer_id", "kafka_timestamp"), LOOKED_BACK_IN, is_current=True
+        pa.schema([*PROFILE_FIELDS, *POSITION]),
+        ("customer_id", "kafka_timestamp"),
+        LOOKED_BACK_IN,
+        is_current=True,
+        grain="one row per customer with a profile",
     ),
-    # One row a change, in the order of commits; `existed`: the row was there before, `is_gone`: it is not there after.
     Table.ACTIVITY_CHANGES: Declaration(
         pa.schema([*ACTIVITY_FIELDS, *columns(existed=pa.bool_(), is_gone=pa.bool_()), *TRACE]),
         ("view_version", "as_of"),
+        grain="one row per change of a customer's row, in the order of commits",
     ),
     Table.ACTIVITY: Declaration(
-        pa.schema(ACTIVITY_FIELDS), ("customer_id", "view_version", "as_of"), LOOKED_BACK_IN, is_current=True
+        pa.schema(ACTIVITY_FIELDS),
+        ("customer_id", "view_version", "as_of"),
+        LOOKED_BACK_IN,
+        is_current=True,
+        grain="one row per customer with a profile",
     ),
     **OPTIONAL_TABLES,
 }
