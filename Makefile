@@ -40,7 +40,7 @@ check: .venv/.ready .venv-airflow/.ready ## lock file, format, lint, types, laye
 	.venv/bin/lint-imports
 
 # BENCH takes options: make bench BENCH="--only freshness --repeat 1"
-bench: setup ## measure freshness, rate, backlog, growth, recovery and half an hour of load, beside the peers (hours)
+bench: setup ## measure freshness, rate, backlog, growth, recovery and half an hour of load, beside the peers (hours; needs Maven)
 	mvn --quiet --file benchmarks/peers/kafka_streams/pom.xml package
 	.venv/bin/python benchmarks/bench.py --page docs/PERFORMANCE.md $(BENCH)
 
@@ -71,18 +71,18 @@ preflight:
 
 # Compiled once here: every command and each of Spark's Python workers starts in half the time.
 .venv/.runs: pyproject.toml uv.lock | preflight
-	@echo "Installing the Python packages that a run needs into .venv (2 GB, once) …"
+	@echo "Installing the Python packages that a run needs into .venv (1.5 GB, once) …"
 	@UV_COMPILE_BYTECODE=1 infra/uv.sh sync --frozen --quiet --inexact --no-default-groups --group run
 	@touch $@
 
 .venv/.ready: .venv/.runs
-	@echo "Installing those that tests and checks need …"
+	@echo "Installing those that tests and checks need (0.5 GB, once) …"
 	@UV_COMPILE_BYTECODE=1 infra/uv.sh sync --frozen --quiet
 	@touch $@
 
 # Airflow's own environment: its Spark provider writes into the same import package as pyspark.
 .venv-airflow/.ready: pyproject.toml uv.lock | preflight
-	@echo "Installing Airflow into .venv-airflow (0.5 GB, once) …"
+	@echo "Installing Airflow into .venv-airflow (0.6 GB, once) …"
 	@UV_PROJECT_ENVIRONMENT=.venv-airflow infra/uv.sh sync --frozen --quiet --only-group airflow-dev
 	@touch $@
 

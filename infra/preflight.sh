@@ -3,7 +3,7 @@
 # `preflight.sh --python` prints the Python that fits instead.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-disk_mb=4096 # both environments and the jars take 2 GB; tables, Kafka's log and checkpoints of the real data the rest
+disk_mb=4096 # both environments and the jars take 2.4 GB; tables, Kafka's log and checkpoints of the real data the rest
 missing=0
 need() { echo "error: $1" >&2; missing=1; }
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 from typer.main import get_group
 
-from customer_activity import cli
+from customer_activity import cli, topology
 from customer_activity.catalog import Reason, Table
 from customer_activity.contracts import pages, schema
 from customer_activity.contracts.tables import arrow_schema
@@ -75,6 +75,16 @@ def test_a_setting_tells_its_default_its_values_and_whether_it_names_secrets() -
     assert "| `.jars` in the project | path |" in rows["ACTIVITY_JARS_DIR"]
     assert "| not set | text, matches `^https?://[^/]+$` |" in rows["ACTIVITY_S3_ENDPOINT"]
     assert {name for name, row in rows.items() if "secrets" in row} == {f"{PREFIX}{n.upper()}" for n in SECRETS}
+
+
+def test_a_setting_of_a_closed_list_tells_each_of_its_values() -> None:
+    rows = {row.split("`")[1]: row for row in settings_page.markdown_table().splitlines()[2:]}
+    assert "| `auto` | `auto`, `driver` or `executors` |" in rows["ACTIVITY_PLACEMENT"]
+    assert "| `text` | `text` or `json` |" in rows["ACTIVITY_LOG_FORMAT"]
+    default, values = (cell.strip() for cell in rows["ACTIVITY_STREAMS"].split("|")[2:4])
+    assert default == "empty"
+    assert values.startswith("any of `masked`, ")
+    assert values.split("`")[1::2] == [spec.name for spec in topology.optional()]
 
 
 def test_every_command_has_help_and_the_main_ones_are_in_the_readme() -> None:

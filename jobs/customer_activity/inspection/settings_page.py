@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from customer_activity import topology
 from customer_activity.settings import PREFIX, PROJECT, SECRETS, Settings
 from customer_activity.settings.optional import OptionalStreams
 from customer_activity.settings.pipeline import Pipeline
 
 BEGIN, END = "<!-- settings:begin -->\n", "<!-- settings:end -->"
 HEAD = ("variable", "default", "values", "meaning")
+STREAMS = "streams"  # the setting that takes names of optional streams, which no schema has
 TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true` or `false`"}
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
 
@@ -23,7 +25,7 @@ def markdown_table() -> str:
     """Tabulate the settings in Markdown, one row a setting, those of optional streams after the others."""
     properties = Settings.model_json_schema()["properties"]
     rows = [
-        (f"`{PREFIX}{name.upper()}`", _default(name), _values(properties[name]), _meaning(name))
+        (f"`{PREFIX}{name.upper()}`", _default(name), _values(name, properties[name]), _meaning(name))
         for name in sorted(Settings.model_fields, key=_is_of_optional_streams)
     ]
     lines = [HEAD, ("---",) * len(HEAD), *rows]
@@ -52,12 +54,17 @@ def _default(name: str) -> str:
     if isinstance(default, Path):
         inside = default.is_relative_to(PROJECT)
         return f"`{default.relative_to(PROJECT)}` in the project" if inside else f"`./{default}`"
-    return f"`{default}`"
+    return f"`{default}`" if default != "" else "empty"
 
 
-def _values(described: dict[str, Any]) -> str:
-    """Say what a setting may be, from its JSON Schema."""
+def _values(name: str, described: dict[str, Any]) -> str:
+    """Say what a setting may be, from its JSON Schema; optional streams by their names, from the topology."""
+    if name == STREAMS:
+        return f"any of {', '.join(f'`{spec.name}`' for spec in topology.optional())}"
     schema = next((one for one in described.get("anyOf", ()) if one["type"] != "null"), described)
+    if "enum" in schema:
+        *others, last = (f"`{value}`" for value in schema["enum"])
+        return f"{', '.join(others)} or {last}"
     kind = "path" if schema.get("format") == "path" else TYPES[schema["type"]]
     limits = [f"{sign} {schema[limit]}" for limit, sign in LIMITS.items() if limit in schema]
     pattern = [f"matches `{schema['pattern']}`"] if "pattern" in schema else []

@@ -21,7 +21,6 @@ BEGIN, END = "<!-- tables:begin -->\n", "<!-- tables:end -->"
 HEAD = ("column", "type", "meaning")
 COMMANDS = {Table.PRODUCTS: "`activity catalogue load`", Table.REPROCESSED: "`activity reprocess`"}
 MOST_NAMED = 3
-LAYERS = ("bronze", "silver", "gold", "ops", "reference")
 SQL = {
     "string": "string",
     "int32": "int",
@@ -34,7 +33,9 @@ SQL = {
 
 def markdown() -> str:
     """Tabulate all tables in Markdown, layer by layer."""
-    of_layer = {layer: [table for table in TABLES if table.label.startswith(f"{layer}.")] for layer in LAYERS}
+    of_layer: dict[str, list[Table]] = {}
+    for table in TABLES:
+        of_layer.setdefault(table.label.partition(".")[0], []).append(table)
     return "\n".join(f"## {layer}\n\n" + "\n".join(map(_section, tables)) for layer, tables in of_layer.items())
 
 

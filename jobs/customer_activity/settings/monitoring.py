@@ -25,23 +25,23 @@ class Monitoring(Pipeline):
         9464,
         ge=0,
         le=65535,
-        description="Port that they are served at; 0: any that is free. Where it is taken, any that is free, and the "
-        "driver's log says which. `metrics.json` in `ACTIVITY_RUN_DIR` names it, as Prometheus discovers targets.",
+        description="Port that they are served at; 0 picks a free port. If the port is taken, a free one is used and "
+        "logged. `metrics.json` in `ACTIVITY_RUN_DIR` names it, in the form in which Prometheus discovers targets.",
     )
     ready_lag_records: int = Field(
-        100_000, ge=0, description="Records on a topic that a stream may not have read yet, and be ready all the same."
+        100_000, ge=0, description="A stream is ready while at most this many records of its topics are unread."
     )
     ready_lag_seconds: float = Field(
         300.0,
         gt=0,
-        description="Seconds that a commit of a table may wait for a stream that is ready; one behind the hot path has "
-        "its own pace on top.",
+        description="A stream is ready while no commit has been waiting for it for more seconds than this; for a "
+        "stream behind the hot path its pace is added.",
     )
     ready_batch_seconds: float = Field(
         120.0,
         gt=0,
-        description="Seconds without a finished batch, or a sign of one at work, of a stream that is ready and has "
-        "something to read; one behind the hot path has its own pace on top.",
+        description="A stream that has something to read is ready while it has finished a batch, or shown progress in "
+        "one, within this many seconds; for a stream behind the hot path its pace is added.",
     )
 
     @field_validator("metrics_address")
