@@ -149,6 +149,8 @@ def test_tables_of_a_release_before_are_mended(
         pytest.param("ü" * 33, id="of two bytes each"),
         pytest.param("\U00020000", id="of four bytes"),  # which some readers take for others in JSON's escapes
         pytest.param("\U0010fffe" * 40, id="nearly the last of all characters"),
+        pytest.param("Q" * 32 + "\U0010ffff" + "x", id="the last of all characters where it is cut"),
+        pytest.param("Q" * 32 + "\U0010ffff" * 3, id="nothing but these behind the cut"),
     ],
 )
 def test_rows_that_only_come_are_found_by_their_texts(settings: Settings, name: str) -> None:

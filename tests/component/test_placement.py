@@ -5,6 +5,7 @@ What executors do is done here by their own tasks, one after the other; tests/sp
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from itertools import cycle
@@ -289,3 +290,38 @@ def test_a_file_that_is_gone_is_data_loss(pipeline: Pipeline) -> None:
         file.unlink()
     with pytest.raises(ChangeFeedLost, match=r"bronze.purchase_events: files that versions \d+ to \d+ added are gone"):
         pipeline.hop(Query.SILVER)
+
+
+def test_a_file_that_is_gone_of_what_was_read_before_is_named(pipeline: Pipeline) -> None:
+    """Not a lake that executors do not see: it is gone for everybody."""
+    placed(pipeline, "executors")
+    pipeline.send(*HISTORY[0])
+    pipeline.run()
+    shutil.rmtree(Path(pipeline.settings.lake) / "_state")
+    for file in Path(table_path(pipeline.settings.lake, Table.PURCHASES)).glob("*.parquet"):
+        file.unlink()
+    pipeline.send(*HISTORY[1])
+    pipeline.hop(Query.BRONZE)
+    with pytest.raises(ChangeFeedLost, match=r"silver.purchases: files of rows that were read before are gone"):
+        pipeline.hop(Query.SILVER)
+
+
+@pytest.mark.parametrize("table", [Table.PURCHASES, Table.PROFILE_CHANGES], ids=lambda table: table.label)
+def test_commits_without_a_file_bring_runs_on_before_the_log_is_shortened(
+    pipeline: Pipeline, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of records that change nothing any more: otherwise all of the table is read each time its log is shortened."""
+    monkeypatch.setattr(catalogue, "DUE_VERSIONS", 2)
+    lake, again = pipeline.settings.lake, [profile("C-1"), purchase("P-1", "C-1", "1.00")]
+    placed(pipeline, "executors")
+    pipeline.send(*again)
+    pipeline.run()
+    monkeypatch.setattr(catalogue, "DUE_FILES", 32)
+    placed(pipeline, "runs")
+    for _ in range(6):
+        pipeline.send(*again)
+        pipeline.run()
+    noted = max((Path(lake) / "_state" / table.label).glob("*.json"))
+    (_, version, _), *_ = json.loads(noted.read_text(encoding="utf-8"))["positions"].values()
+    assert version >= deltalog.newest_version(lake, table) - 2
+    assert len(pipeline.rows(table)) == 1

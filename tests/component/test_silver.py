@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
@@ -164,3 +168,62 @@ def test_profile_verdicts_and_changes(
     judged, changed = profiles.judge(updates, held)
     assert judged == verdicts.split()
     assert [updates[number].offset for number in changed] == changes
+
+
+def said(number: int, name: str | None, updated: int, **more: Any) -> dict[str, Any]:
+    """A profile record, or a tombstone where it has no name."""
+    return gone(number, **more) if name is None else update(number, updated, name, **more)
+
+
+HISTORIES = st.lists(
+    st.tuples(
+        st.sampled_from(["C-1", "C-2"]),
+        st.sampled_from(["Ann", "Ann", "Ann", "Bob", None]),
+        st.integers(10, 11),
+        st.integers(0, 1),  # partition
+        st.integers(1, 2),  # landing
+        st.sampled_from([1, 1, 1, 2]),  # offsets to the next one of the partition
+        st.integers(0, 2),  # which file it is in
+    ),
+    max_size=30,
+)
+
+
+@given(history=HISTORIES)
+def test_repeats_that_are_counted_beforehand_change_neither_verdicts_nor_changes(
+    history: list[tuple[str, str | None, int, int, int, int, int]],
+) -> None:
+    files: dict[int, list[dict[str, Any]]] = {}
+    next_offset = {0: 0, 1: 0}
+    for customer, name, updated, partition, landing, step, file in sorted(history, key=itemgetter(4)):
+        row = said(next_offset[partition], name, updated, partition=partition, landing=landing)
+        files.setdefault(file, []).append({**row, "customer_id": customer})
+        next_offset[partition] += step
+    schema = arrow_schema(Table.PROFILE_CHANGES)
+    whole = order.in_order(pa.Table.from_pylist([row for rows in files.values() for row in rows], schema))
+    left = [profiles.without_repeats(pa.Table.from_pylist(rows, schema)) for rows in (*files.values(), [])]
+    rest = order.in_order(pa.concat_tables(left))
+    verdicts, numbers = profiles.judge(records(whole), {})
+    of_rest, numbers_of_rest = profiles.judge(records(rest), {})
+    assert profiles.counted(of_rest, rest.column(profiles.REPEATS).to_pylist()) == Counter(verdicts)
+    changed, changed_by_rest = pa.array(numbers, pa.int64()), pa.array(numbers_of_rest, pa.int64())
+    assert rest.take(changed_by_rest).select(schema.names) == whole.take(changed)
+
+
+@pytest.mark.parametrize(
+    ("events", "repeats"),
+    [
+        pytest.param([update(number, 10) for number in range(1_000)], [999], id="a producer that loops"),
+        pytest.param([update(0, 10), update(2, 10)], [0, 0], id="one that is elsewhere may say something else"),
+        pytest.param([update(0, 10), update(1, 10, partition=1)], [0, 0], id="another partition"),
+        pytest.param([update(0, 10, landing=1), update(1, 10, landing=2)], [0, 0], id="another landing"),
+        pytest.param([update(0, 10), update(1, 11)], [0, 0], id="another time"),
+        pytest.param([gone(0), gone(1)], [0, 0], id="tombstones"),
+        pytest.param([update(0, 10), gone(1), update(2, 10)], [0, 0, 0], id="an end in between"),
+        pytest.param([update(0, 10, landing=None), update(1, 10, landing=None)], [1], id="not numbered"),
+        pytest.param([], [], id="none"),
+    ],
+)
+def test_which_records_repeat_the_one_before(events: list[dict[str, Any]], repeats: list[int]) -> None:
+    found = profiles.without_repeats(pa.Table.from_pylist(events, schema=arrow_schema(Table.PROFILE_CHANGES)))
+    assert found.column(profiles.REPEATS).to_pylist() == repeats

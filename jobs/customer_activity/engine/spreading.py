@@ -13,7 +13,8 @@ from customer_activity.catalog import Table
 from customer_activity.engine import reach
 from customer_activity.engine.executors import InputGone, Reports
 from customer_activity.engine.workers import Here, Workers
-from customer_activity.errors import TransientError
+from customer_activity.errors import ChangeFeedLost, TransientError
+from customer_activity.lake import feeds
 from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Feed, rows_told
 from customer_activity.lake.microbatch import MicroBatch, Place, Placement
@@ -53,7 +54,7 @@ def with_past(
         work: is done with it, by executors or in this process.
 
     Raises:
-        ChangeFeedLost: files of the part are gone, or it cannot be told what was in the tables before it.
+        ChangeFeedLost: files of the part or of what was before it are gone, or it cannot be told what that was.
         SettingsError: an executor does not see what the driver sees.
         TransientError: it takes executors, and there are none.
     """
@@ -65,6 +66,9 @@ def with_past(
             for table in part.added:
                 if part.is_gone(table):
                     raise part.lost(table) from None
+    for table, files in past.files.items():  # as the log has them: nobody sees one that is not there
+        if feeds.are_gone(part.lake, table, files):
+            raise ChangeFeedLost(f"{table.label}: files of rows that were read before are gone", remedy=feeds.LOST)
     raise reach.blind()
 
 

@@ -147,13 +147,19 @@ class FileWriter:
 def _stat(value: Any, *, is_max: bool = False) -> Any:
     """Return a bound as Delta's statistics have it: times as text, cut to milliseconds (readers allow for the rest).
 
-    A long text is cut, too; a greatest one gets the last of all characters in the place of what was cut off.
+    A long text is cut, too.
     """
     if isinstance(value, str):
-        return value if len(value) <= TEXT_BOUND else value[:TEXT_BOUND] + (LAST_CHARACTER if is_max else "")
+        return value if len(value) <= TEXT_BOUND else _above(value) if is_max else value[:TEXT_BOUND]
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
     return value.isoformat() if isinstance(value, date) else value
+
+
+def _above(text: str) -> str:
+    """Return a short text that is greater: cut before a character which the last of all characters can replace."""
+    rest = text[TEXT_BOUND:].lstrip(LAST_CHARACTER)
+    return f"{text.removesuffix(rest)}{LAST_CHARACTER}" if rest else text
 
 
 def discard(lake: str, table: Table, files: Iterable[DataFile]) -> None:

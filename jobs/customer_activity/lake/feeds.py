@@ -149,7 +149,9 @@ class Feed:
         paths = [f"{folder}/{file.path}" for file in self.added[table]]
         schema = pa.schema([arrow_schema(table).field(name) for name in columns])
         try:
-            if self.is_small or not paths:
+            # A file that has many rows of the same texts is short, and has gigabytes when it is read whole.
+            has_few = self.is_small and sum(file.rows for file in self.added[table]) <= microbatch.SMALL_BATCH_ROWS
+            if has_few or not paths:
                 for path in paths:
                     yield from pq.read_table(path, schema=schema, filesystem=files).to_batches()
                 return

@@ -19,7 +19,7 @@ from customer_activity.storage.filesystem import filesystem
 
 TASK_ROWS = 4 * ROW_GROUP_ROWS  # that a task reads
 ROW_BYTES = 64  # of Parquet, as a purchase has: of a file that does not tell how many rows it has
-LANE_ROWS, LANE_BYTES = 100_000, 32 << 20  # of Parquet, that come together in a task; it holds all of them
+LANE_ROWS, LANE_BYTES = 250_000, 32 << 20  # of Parquet, that come together in a task; it holds all of them
 
 
 class File(Protocol):

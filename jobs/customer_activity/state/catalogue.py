@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.contracts.columns import HOT
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import feeds
 from customer_activity.lake.deltalog import Position
@@ -34,6 +35,7 @@ KEPT_SECONDS = 3_600.0  # so long a file stays that no kept catalogue names: a t
 # time it is some files a bucket; with more than NEAR_ROWS or NEAR_FILES it is no work for one process any more.
 DUE_ROWS, DUE_FILES = 25_000, 32
 NEAR_ROWS, NEAR_FILES = 2 * DUE_ROWS, 2 * DUE_FILES
+DUE_VERSIONS = HOT.commits // 2  # commits without a file count, too: behind a log that was shortened no run is of use
 
 log = logging.getLogger("customer_activity")
 
@@ -49,10 +51,12 @@ class Past(NamedTuple):
     Attributes:
         runs: by bucket.
         files: of the tables, with rows that no run has.
+        versions: of a table since the runs were brought on, at most; 0 where there are none.
     """
 
     runs: Runs
     files: Mapping[Table, Sequence[Added]]
+    versions: int = 0
 
     @property
     def since(self) -> list[Added]:
@@ -66,8 +70,8 @@ class Past(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """Whether so much is in no run that a small batch, too, adds it."""
-        return not _is_within(self.since, DUE_ROWS, DUE_FILES)
+        """Whether so much is in no run, or so many commits ago, that a small batch, too, brings the runs on."""
+        return self.versions >= DUE_VERSIONS or not _is_within(self.since, DUE_ROWS, DUE_FILES)
 
 
 def _is_within(files: Sequence[Added], rows: int, count: int) -> bool:
@@ -100,7 +104,7 @@ def past(lake: str, stream: str, made_by: str, to: Positions, *, without_runs: b
             except ChangeFeedLost:  # by a correction, for one: what is in the runs is no longer so
                 break
             if all(_are_there(lake, table, files) for table, files in since.items()):
-                return Past(runs, since)
+                return Past(runs, since, max(to[table].version - at[table].version for table in to))
             break  # compacted meanwhile, and removed
     files = {
         table: feeds.snapshot(lake, table, place.version) if place.version > 0 else [] for table, place in to.items()

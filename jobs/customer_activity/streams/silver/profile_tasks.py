@@ -8,7 +8,6 @@ Executors import this module and need little for it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
@@ -31,13 +30,16 @@ from customer_activity.streams.silver.tasks import Work
 COLUMNS = arrow_schema(Table.PROFILE_CHANGES)
 FORMAT = sorted_runs.made_by(COLUMNS, profile_records.SEED)
 NEW, PAST = range(2)  # kinds of parcels
+NONE = {NEW: profiles.without_repeats(COLUMNS.empty_table()), PAST: COLUMNS.empty_table()}
+AT_A_TIME = 50_000  # records that are objects of Python's
 
 
 def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pass records on, each to its customer's bucket."""
     lanes = np.array(work.lanes, np.int32)
     for piece in chain.from_iterable(work.shares[number] for number in executors.numbers(batches)):
-        for _, rows in pieces.read(work.lake, piece, COLUMNS.names):
+        for _, read in pieces.read(work.lake, piece, COLUMNS.names):
+            rows = read if piece.is_past else profiles.without_repeats(read)
             high, _ = sorted_runs.fingerprints(rows.column("customer_id"))
             lane_of = lanes[sorted_runs.buckets(high) * len(lanes) // BUCKETS]
             yield executors.parcels(lane_of, rows, PAST if piece.is_past else NEW)
@@ -48,19 +50,21 @@ def judge(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     given = executors.unpacked(batches)
     if not given:
         return
-    updates, past = (in_order(given.get(kind, COLUMNS.empty_table())) for kind in (NEW, PAST))
+    updates, past = (in_order(given.get(kind, NONE[kind])) for kind in (NEW, PAST))
     customers = pc.unique(pa.chunked_array([*updates["customer_id"].chunks, *past["customer_id"].chunks], pa.string()))
     last = profile_records.newest(pa.concat_tables([*_held(work, customers), past]))
     current: Mapping[str, Profile] = {
         record.customer_id: record for record in profile_records.records(last) if not record.is_tombstone
     }
-    verdicts, numbers = profiles.judge(profile_records.records(updates), current)
-    changes = updates.take(pa.array(numbers, pa.int64()))
+    slices = (updates.slice(start, AT_A_TIME) for start in range(0, updates.num_rows, AT_A_TIME))
+    verdicts, numbers = profiles.judge(chain.from_iterable(map(profile_records.records, slices)), current)
+    changes = updates.take(pa.array(numbers, pa.int64())).select(COLUMNS.names)
+    judged = profiles.counted(verdicts, updates.column(profiles.REPEATS).to_pylist())
     writer = FileWriter(work.lake, Table.PROFILE_CHANGES)
     writer.write(changes)
     known = profile_records.newest(pa.concat_tables([last, changes]))
     runs = _runs(work, known) if work.adds else {}
-    yield executors.report({"verdicts": Counter(verdicts), "file": writer.close(), "runs": runs})
+    yield executors.report({"verdicts": judged, "file": writer.close(), "runs": runs})
 
 
 def _held(work: Work, customers: pa.Array) -> Iterator[pa.Table]:

@@ -6,8 +6,15 @@ start a new one. Within a life the greatest `updated_at` wins, and of equal ones
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity.contracts.columns import PROFILE_FIELDS, names
 from customer_activity.lake.microbatch import ACCEPTED, DUPLICATE, STALE
 from customer_activity.state.profile_records import Profile
 
@@ -49,3 +56,52 @@ def judge(updates: Iterable[Profile], current: Mapping[str, Profile]) -> tuple[l
 
 def _is_older(update: Profile, held: Profile) -> bool:
     return (update.updated_at or 0) < (held.updated_at or 0)
+
+
+REPEATS = "repeats"  # of a record: how many follow it that say the same
+NO = pa.scalar(value=False)
+_RUN = "run"  # the same for records of a partition between which there are no others than those at hand
+_SAME = (*names(PROFILE_FIELDS), "landing", "partition", _RUN)
+_PLACE = [("landing", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+
+
+def without_repeats(rows: pa.Table) -> pa.Table:
+    """Leave out updates that say what the customer's record right before them says, and count them in REPEATS.
+
+    Such an update is a duplicate, or as stale as the one before it. A producer that loops sends millions, which take
+    next to nothing in a file and would take gigabytes here. Only records are compared between which all offsets are
+    at hand: what is elsewhere may lie between others.
+
+    Args:
+        rows: records, in any order.
+    """
+    if not rows.num_rows:
+        return rows.append_column(REPEATS, pa.array([], pa.int64()))
+    rows = rows.take(pc.sort_indices(rows, _PLACE))
+    run = rows.column("offset").to_numpy() - np.arange(rows.num_rows)
+    rows = rows.append_column(_RUN, pa.array(run))
+    rows = rows.take(pc.sort_indices(rows, [("customer_id", "ascending"), *_PLACE]))
+    is_repeat = np.ones(rows.num_rows - 1, bool)
+    for name in _SAME:
+        is_repeat &= _equal(rows.column(name))
+    is_update = pc.invert(rows.column("is_tombstone")).to_numpy()  # a tombstone is accepted, however many there are
+    first = np.flatnonzero(np.append(True, ~(is_repeat & is_update[1:])))
+    repeats = np.diff(np.append(first, rows.num_rows)) - 1
+    return rows.drop_columns(_RUN).take(pa.array(first)).append_column(REPEATS, pa.array(repeats, pa.int64()))
+
+
+def _equal(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return of each value but the first whether it is the one before it; nulls are equal."""
+    before, after = values.slice(0, len(values) - 1), values.slice(1)
+    both_null = pc.and_(pc.is_null(before), pc.is_null(after))
+    found: npt.NDArray[np.bool_] = pc.or_kleene(both_null, pc.equal(before, after)).fill_null(NO).to_numpy()
+    return found
+
+
+def counted(verdicts: Sequence[str], repeats: Sequence[int]) -> Counter[str]:
+    """Count verdicts, those on repeats included: each is as stale as the record before it, or a duplicate."""
+    found = Counter(verdicts)
+    for verdict, number in zip(verdicts, repeats, strict=True):
+        if number:
+            found[STALE if verdict == STALE else DUPLICATE] += number
+    return found

@@ -67,9 +67,10 @@ def step(part: Feed, batch: MicroBatch, *, executors: Workers, settings: Setting
             conflicts = sum(file.rows for file in judged.refused)
             yield Append(Table.QUARANTINE, files=judged.refused, reasons={Reason.CONFLICTING_DUPLICATE: conflicts})
         version = yield Append(made, files=judged.files)
-        if version is not None and judged.runs:
+        runs = {**past.runs, **judged.runs}
+        if version is not None and runs and adds(part, past):
             at = Position(ids[made], version, batch.attempt)
-            catalogue.note(settings.lake, made.label, made_by, {made: at}, {**past.runs, **judged.runs})
+            catalogue.note(settings.lake, made.label, made_by, {made: at}, runs)
 
 
 def is_near(part: Feed, *, settings: Settings, ids: Mapping[Table, str]) -> bool:

@@ -90,7 +90,7 @@ def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State) -> 
     """Judge a part by the state, or, a large one's purchases, against the whole table."""
     with batch.phase("read"):
         bought = table_of(part, Table.PURCHASE_EVENTS, SIDES[Table.PURCHASE_EVENTS]) if part.is_small else None
-        updates = table_of(part, Table.PROFILE_EVENTS, SIDES[Table.PROFILE_EVENTS])
+        updates = updates_of(part)
     if part.added[Table.PURCHASE_EVENTS]:
         if bought is None:
             yield from count_many(part, batch, settings=settings, state=state)
@@ -100,6 +100,14 @@ def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State) -> 
         yield from change_profiles(updates, batch, settings=settings, state=state)
 
 
+def updates_of(part: Feed) -> pa.Table:
+    """Return a part's profile records, of updates that follow each other and say the same the first one alone."""
+    columns = SIDES[Table.PROFILE_EVENTS]
+    schema = pa.schema([arrow_schema(Table.PROFILE_EVENTS).field(name) for name in columns])
+    found = (pa.Table.from_batches([some.cast(schema)]) for some in part.batches(Table.PROFILE_EVENTS, columns))
+    return pa.concat_tables(map(profiles.without_repeats, [schema.empty_table(), *found]))
+
+
 def count(bought: pa.Table, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
     """Judge a small batch's purchases by the state; append those that count, quarantine conflicting repeats."""
     with batch.phase("compute"):
@@ -107,7 +115,7 @@ def count(bought: pa.Table, batch: MicroBatch, *, settings: Settings, state: Sta
         bought = in_order(bought)
         records = list(purchases.firsts(bought))
         verdicts = purchases.judge(records, past.counted(state, (purchase_id for purchase_id, _ in records)))
-        _count(verdicts, settings.purchase_topic, batch)
+        _count(Counter(verdicts), settings.purchase_topic, batch)
         accepted = bought.filter(pa.array([verdict == ACCEPTED for verdict in verdicts]))
     yield from _quarantine(bought, verdicts, settings)
     with state.change() as connection:
@@ -138,7 +146,7 @@ def count_many(part: Feed, batch: MicroBatch, *, settings: Settings, state: Stat
             for some in part.batches(Table.PURCHASE_EVENTS, columns)
         )
         written = write_at_once(chain(accepted.to_batches(), rest), settings.lake, Table.PURCHASES)
-    _count(verdicts, settings.purchase_topic, batch)
+    _count(Counter(verdicts), settings.purchase_topic, batch)
     rows = sum(file.rows for file in written) - accepted.num_rows
     batch.count(settings.purchase_topic, ACCEPTED, rows)
     batch.rows += rows
@@ -179,7 +187,8 @@ def change_profiles(updates: pa.Table, batch: MicroBatch, *, settings: Settings,
                 verdicts, numbers = profiles.judge(
                     records, past.current(state, (record.customer_id for record in records))
                 )
-                _count(verdicts, settings.profile_topic, batch)
+                repeats = part.column(profiles.REPEATS).to_pylist()
+                _count(profiles.counted(verdicts, repeats), settings.profile_topic, batch)
                 writer.write(part.take(pa.array(numbers, pa.int64())))
                 past.change_profiles(connection, (records[number] for number in numbers))
         version = yield Append(Table.PROFILE_CHANGES, files=[writer.close()])
@@ -197,11 +206,11 @@ def _quarantine(bought: pa.Table, verdicts: list[str], settings: Settings) -> St
     yield Append(Table.QUARANTINE, files=[writer.close()], reasons={Reason.CONFLICTING_DUPLICATE: found.num_rows})
 
 
-def _count(verdicts: list[str], topic: str, batch: MicroBatch) -> None:
+def _count(verdicts: Counter[str], topic: str, batch: MicroBatch) -> None:
     """Add the verdicts on a topic's records to the batch's accounting."""
-    for verdict, count in Counter(verdicts).items():
+    for verdict, count in verdicts.items():
         batch.count(topic, verdict, count)
-    batch.rows += len(verdicts)
+    batch.rows += verdicts.total()
 
 
 STREAM = ChangeStream(SPEC, SIDES, prepare)
