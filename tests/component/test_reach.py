@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from pathlib import Path
@@ -88,6 +89,9 @@ def session(answer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         pytest.param(marker.SEES, None, "", id="it sees the lake"),
         pytest.param(marker.BLIND, SettingsError, "executors on h do not see the lake", id="it sees another one"),
+        pytest.param(
+            marker.READS, SettingsError, "on h may read the lake .* and not write to it", id="it may not write"
+        ),
         pytest.param("TimeoutError", TransientError, "could not look at the lake .*TimeoutError", id="storage is away"),
         pytest.param(PythonException("No module named 'deltalake'"), EnvironmentFault, "cannot run", id="no package"),
         pytest.param(PythonException("[PYTHON_VERSION_MISMATCH]"), EnvironmentFault, "cannot run", id="other Python"),
@@ -128,36 +132,45 @@ def test_a_driver_does_not_wait_for_executors_that_never_come(
     assert spark.sparkContext.cancelled.is_set()
 
 
+READING, WRITING = "read_whole", "write_whole"
+
+
 @pytest.mark.parametrize(
-    ("error", "found"),
+    ("at", "error", "found"),
     [
-        pytest.param(None, marker.SEES, id="the marker is there"),
-        pytest.param(FileNotFoundError(), marker.BLIND, id="there is none"),
-        pytest.param(PermissionError(), marker.BLIND, id="it may not read"),
-        pytest.param(OSError("AWS Error ACCESS_DENIED during GetObject"), marker.BLIND, id="S3 does not let it in"),
-        pytest.param(OSError("AWS Error SLOW_DOWN"), "OSError", id="S3 is busy"),
+        pytest.param("", OSError(), marker.SEES, id="the marker is there"),
+        pytest.param(READING, FileNotFoundError(), marker.BLIND, id="there is none"),
+        pytest.param(READING, PermissionError(), marker.BLIND, id="it may not read"),
+        pytest.param(READING, OSError("AWS Error ACCESS_DENIED during GetObject"), marker.BLIND, id="S3 keeps it out"),
+        pytest.param(READING, OSError("AWS Error SLOW_DOWN"), "OSError", id="S3 is busy"),
+        pytest.param(WRITING, PermissionError(), marker.READS, id="it may not write"),
+        pytest.param(WRITING, OSError(errno.EROFS, "Read-only file system"), marker.READS, id="a read-only mount"),
+        pytest.param(WRITING, OSError("AWS Error ACCESS_DENIED"), marker.READS, id="S3 lets it read alone"),
+        pytest.param(WRITING, OSError("AWS Error SLOW_DOWN"), "OSError", id="S3 is busy for writers"),
     ],
 )
 def test_an_executor_tells_what_it_sees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError | None, found: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, error: OSError, found: str
 ) -> None:
     monkeypatch.setattr(marker, "HOLD_SECONDS", 0)
     lake = str(tmp_path)
+    (tmp_path / marker.WRITTEN).mkdir()
     marker.leave(lake)
     name = marker.leave(lake)
     assert [path.name for path in (tmp_path / marker.FOLDER).iterdir()] == [name]  # a former one is gone
 
-    def fail(_: str) -> bytes | None:
+    def fail(*_: object) -> bytes | None:
         if isinstance(error, FileNotFoundError):
             return None
-        raise error  # type: ignore[misc]
+        raise error
 
-    if error is not None:
-        monkeypatch.setattr(marker, "read_whole", fail)
+    if at:
+        monkeypatch.setattr(marker, at, fail)
     (answer,) = marker.look(lake, name, [])
     assert answer.column("found").to_pylist() == [found]
     marker.take_away(lake)
     marker.take_away(lake)
+    assert not [*(tmp_path / marker.WRITTEN).iterdir(), *tmp_path.glob(marker.FOLDER)]
 
 
 def test_a_python_without_what_tasks_import_is_found_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def check(spark: SparkSession, settings: Settings, stopping: threading.Event, lo
         look_around: called while executors are waited for; what it raises ends the check.
 
     Raises:
-        SettingsError: one sees another folder, or may not read this one.
+        SettingsError: one sees another folder, or may not read this one or write to it.
         EnvironmentFault: one cannot run the code.
         TransientError: Spark or storage failed meanwhile.
     """
@@ -68,6 +68,12 @@ def check(spark: SparkSession, settings: Settings, stopping: threading.Event, lo
         raise SettingsError(
             f"the executors on {', '.join(blind)} do not see the lake {settings.lake} as the driver does",
             remedy=REMEDY,
+        )
+    if kept_out := sorted({answer["host"] for answer in answers if answer["found"] == marker.READS}):
+        raise SettingsError(
+            f"the executors on {', '.join(kept_out)} may read the lake {settings.lake} and not write to it",
+            remedy="run them as the driver's user, with the lake mounted for writing; in a bucket give their role the "
+            "rights of the driver's",
         )
     if failed := next((answer for answer in answers if answer["found"] != marker.SEES), None):
         raise TransientError(

@@ -101,7 +101,7 @@ class FileWriter:
     def _make_folder(self) -> None:
         """Make the folder that the file is in, where it is one below the table's; on S3 there are none.
 
-        It is open to whom the table's is: executors and the driver may be different users.
+        It is open to whom the table's is: readers of its change data feed need it.
         """
         below = PurePosixPath(self.path).parent
         if below.name and isinstance(self.files, fs.LocalFileSystem):

@@ -1,14 +1,15 @@
-"""A marker in a lake, by which a process on another machine tells whether it sees the same lake.
+"""A marker in a lake, by which a process on another machine tells whether it sees the same lake, and may write to it.
 
 Spark's executors import this module and need little for it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,9 +18,10 @@ from pyarrow import fs
 from customer_activity.storage.filesystem import filesystem, read_whole, write_whole
 
 FOLDER = "_reach"
+WRITTEN = "_state"  # where tasks write that not everybody may read: who may write there may write all that they write
 HOLD_SECONDS = 0.2  # of a task: no executor takes another one's
 NOT_LET_IN = "ACCESS_DENIED"  # in what Arrow says of S3
-SEES, BLIND = "sees", "blind"
+SEES, BLIND, READS = "sees", "blind", "reads"  # the last one: and may not write
 ANSWER = pa.schema([("executor", pa.string()), ("host", pa.string()), ("found", pa.string())])
 ANSWER_DDL = "executor string, host string, found string"
 
@@ -35,22 +37,41 @@ def leave(lake: str) -> str:
 
 
 def take_away(lake: str) -> None:
-    """Remove whatever marker there is."""
+    """Remove whatever marker there is, and what executors have written to see that they may."""
     files, folder = filesystem(f"{lake}/{FOLDER}")
     if files.get_file_info(folder).type != fs.FileType.NotFound:
         files.delete_dir(folder)
+    _, written = filesystem(f"{lake}/{WRITTEN}")
+    for info in files.get_file_info(fs.FileSelector(written, allow_not_found=True)):
+        if info.base_name.startswith(FOLDER):
+            files.delete_file(info.path)
 
 
 def look(lake: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Look for a marker in an executor; yield one row of ANSWER: SEES, BLIND, or the error that storage ended with."""
+    """Look for a marker in an executor, and write a file; yield one row of ANSWER.
+
+    It has found SEES, BLIND, READS where it may not write, or the error that storage ended with.
+    """
     for _ in batches:
         pass
-    try:
-        found = SEES if read_whole(f"{lake}/{FOLDER}/{name}") == name.encode() else BLIND
-    except OSError as error:
-        is_kept_out = isinstance(error, PermissionError) or NOT_LET_IN in str(error)
-        found = BLIND if is_kept_out else type(error).__name__
+    found = _tried(BLIND, lambda: read_whole(f"{lake}/{FOLDER}/{name}") == name.encode())
+    if found == SEES:
+        found = _tried(READS, lambda: _writes(f"{lake}/{WRITTEN}/{FOLDER}-{uuid4().hex}"))
     time.sleep(HOLD_SECONDS)
     host = socket.gethostname()
     # An executor's Python workers have one parent.
     yield pa.RecordBatch.from_pylist([{"executor": f"{host} {os.getppid()}", "host": host, "found": found}], ANSWER)
+
+
+def _writes(location: str) -> bool:
+    write_whole(location, b"")
+    return True
+
+
+def _tried(kept_out: str, work: Callable[[], bool]) -> str:
+    """Return SEES, what is to be said where storage does not let us, or another error's name."""
+    try:
+        return SEES if work() else kept_out
+    except OSError as error:
+        is_kept_out = isinstance(error, PermissionError) or error.errno == errno.EROFS or NOT_LET_IN in str(error)
+        return kept_out if is_kept_out else type(error).__name__
