@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.engine import spreading
 from customer_activity.engine.workers import Executors
 from customer_activity.errors import ChangeFeedLost, TransientError
 from customer_activity.lake import deltalog, feeds, history
@@ -43,6 +44,7 @@ HISTORY = [
 ]
 
 
+SPLIT = Past.split
 PLACES: dict[str, dict[str, object]] = {
     "driver": {"placement": "driver"},
     "executors": {"placement": "executors"},
@@ -257,6 +259,32 @@ def test_what_is_too_much_for_one_process_is_for_executors(
     assert placements(pipeline, Table.PURCHASES)[3] == "executors: 50 rows of the past are in no sorted run"
 
 
+@pytest.mark.parametrize("places", [["driver", "driver", "driver", "executors"], ["executors", "runs"]])
+def test_what_is_too_much_for_a_task_is_brought_into_runs_in_rounds(
+    pipeline: Pipeline, in_driver: Pipeline, places: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[int] = []
+
+    def split(past: Past, rows: int) -> tuple[Past, Past]:
+        now, later = SPLIT(past, rows)
+        rounds.append(sum(file.rows for file in now.since))
+        assert {file.path for file in past.since} == {file.path for each in (now, later) for file in each.since}
+        return now, later
+
+    monkeypatch.setattr(Past, "split", split)
+    monkeypatch.setattr(spreading, "ROUND_ROWS", 4)
+    for records, place in zip(HISTORY, cycle(places), strict=False):
+        placed(pipeline, place)
+        if place == "executors":  # what is lost is all made again
+            shutil.rmtree(Path(pipeline.settings.lake) / "_state", ignore_errors=True)
+        pipeline.send(*records)
+        pipeline.run()
+    assert histories.rows(pipeline) == histories.rows(in_driver)
+    assert counts(pipeline) == counts(in_driver)
+    assert len(rounds) > len(HISTORY)
+    assert min(rounds) > 0
+
+
 def test_without_an_executor_it_says_so_and_waits_for_none(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job would wait for one without a word, and supervision end a driver that is stalled."""
     monkeypatch.setattr(catalogue, "NEAR_FILES", 1)
@@ -325,3 +353,19 @@ def test_commits_without_a_file_bring_runs_on_before_the_log_is_shortened(
     (_, version, _), *_ = json.loads(noted.read_text(encoding="utf-8"))["positions"].values()
     assert version >= deltalog.newest_version(lake, table) - 2
     assert len(pipeline.rows(table)) == 1
+
+
+def test_runs_of_rounds_are_noted_though_the_part_is_small(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the next small part makes all of them again."""
+    lake = pipeline.settings.lake
+    for records in HISTORY[:2]:
+        placed(pipeline, "driver")
+        pipeline.send(*records)
+        pipeline.run()
+    monkeypatch.setattr(catalogue, "DUE_FILES", 32)
+    monkeypatch.setattr(spreading, "ROUND_ROWS", 4)
+    placed(pipeline, "runs")
+    pipeline.send(purchase("P-new", "C-1", "1.00"))
+    pipeline.run()
+    for stream in (Table.PURCHASES.label, Query.GOLD):  # there are no more than three profiles
+        assert list((Path(lake) / "_state" / stream).glob("*.json")), stream

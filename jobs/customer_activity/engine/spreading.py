@@ -19,10 +19,11 @@ from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Feed, rows_told
 from customer_activity.lake.microbatch import MicroBatch, Place, Placement
 from customer_activity.settings import Settings
-from customer_activity.state.catalogue import Past
-from customer_activity.state.sorted_runs import StateGone
+from customer_activity.state.catalogue import DUE_VERSIONS, Past, Runs
+from customer_activity.state.sorted_runs import BUCKETS, StateGone
 
 Done = TypeVar("Done")
+ROUND_ROWS = BUCKETS * 1_000_000  # some 300 bytes each while a task sorts them
 
 
 class Written(NamedTuple):
@@ -42,15 +43,20 @@ def with_past(
     batch: MicroBatch,
     executors: Workers,
     known: Callable[..., Past],
+    bring: Callable[[Past, Workers], Runs],
     work: Callable[[Past, Workers], Done],
 ) -> tuple[Past, Done]:
     """Do work with what is known, or, where some of that is gone by then, with the tables alone; return both.
+
+    Where very much is in no sorted run, they are brought on first, in rounds: a task holds all of a bucket that is in
+    none, and is not heard of before it ends.
 
     Args:
         part: what is worked on.
         batch: whose part it is; one that was for the driver is for executors where the past is too much for it.
         executors: Spark's.
         known: looks up what is known; with `without_runs=True` it leaves the runs aside.
+        bring: adds the rows of the files to the runs; returns those of the buckets that have got some.
         work: is done with it, by executors or in this process.
 
     Raises:
@@ -61,7 +67,11 @@ def with_past(
     for without_runs in (False, True):
         past = known(without_runs=without_runs)
         try:
-            return past, work(past, _workers(batch, past, executors))
+            workers = _workers(batch, past, executors)
+            while sum(file.rows for file in past.since) > ROUND_ROWS:
+                now, later = past.split(ROUND_ROWS)
+                past = later._replace(runs={**past.runs, **bring(now, workers)}, versions=DUE_VERSIONS)
+            return past, work(past, workers)
         except (InputGone, StateGone):
             for table in part.added:
                 if part.is_gone(table):

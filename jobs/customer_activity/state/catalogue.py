@@ -51,7 +51,7 @@ class Past(NamedTuple):
     Attributes:
         runs: by bucket.
         files: of the tables, with rows that no run has.
-        versions: of a table since the runs were brought on, at most; 0 where there are none.
+        versions: of a table since the runs were noted, at most; 0 where there are none.
     """
 
     runs: Runs
@@ -72,6 +72,18 @@ class Past(NamedTuple):
     def is_due(self) -> bool:
         """Whether so much is in no run, or so many commits ago, that a small batch, too, brings the runs on."""
         return self.versions >= DUE_VERSIONS or not _is_within(self.since, DUE_ROWS, DUE_FILES)
+
+    def split(self, rows: int) -> tuple[Past, Past]:
+        """Return it with the first of the files in no run, of so many rows or one file, and with the others."""
+        now: dict[Table, list[Added]] = {}
+        later: dict[Table, list[Added]] = {}
+        taken = 0
+        for table, files in self.files.items():
+            now[table], later[table] = [], []
+            for file in files:
+                (later if taken and taken + file.rows > rows else now)[table].append(file)
+                taken += file.rows
+        return self._replace(files=now), self._replace(files=later)
 
 
 def _is_within(files: Sequence[Added], rows: int, count: int) -> bool:

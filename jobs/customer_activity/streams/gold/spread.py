@@ -67,16 +67,16 @@ def change(
     had_a_row: dict[str, bool] = {}
     while True:
         work = partial(_run, part, batch=batch, settings=settings, view_version=view_version, had_a_row=dict(had_a_row))
-        past, reports = with_past(part, batch, executors, known, work)
+        bring = partial(_bring_on, batch=batch, settings=settings)
+        past, reports = with_past(part, batch, executors, known, bring, work)
         frozen = [customer for report in reports for customer in report.get("frozen", ())]
         if not frozen:
             break
         had_a_row |= dict.fromkeys(frozen, False) | dict.fromkeys(with_a_row(settings.lake, frozen), True)
     written = [DataFile(*report["file"]) for report in reports if report["file"] is not None]
     reach.require_here(settings, {Table.ACTIVITY_CHANGES: written})
-    told = {int(bucket): [Run(*run) for run in of] for report in reports for bucket, of in report["runs"].items()}
     beyond = [customer for report in reports for customer in report["beyond"]]
-    return Changed(written, beyond, past.runs, told)
+    return Changed(written, beyond, past.runs, _runs(reports))
 
 
 def past_of(
@@ -87,6 +87,22 @@ def past_of(
         table: deltalog.position(settings.lake, table, ids[table], after) for table, (after, _) in part.versions.items()
     }
     return catalogue.past(settings.lake, stream, tasks.FORMAT, begin, without_runs=without_runs)
+
+
+def _bring_on(past: Past, workers: Workers, *, batch: MicroBatch, settings: Settings) -> Runs:
+    """Add the rows of both sides' tables that no sorted run has to the runs."""
+    lanes = workers.lanes(pieces.lanes(past.since, workers.at_once(), BUCKETS))
+    shares = [share for table in SIDES for share in pieces.divided(table, past.files[table], is_past=True)]
+    work = Work(
+        settings.lake, catalogue.folder(settings.lake, batch.query), shares, lanes, past.runs, settings.currency, 0
+    )
+    with batch.phase("read"):
+        changing = ByLane(partial(tasks.pack, work), lanes, partial(tasks.change, work))
+        return _runs(workers.run_by_lane(len(shares), changing, batch.progress))
+
+
+def _runs(reports: Reports) -> Runs:
+    return {int(bucket): [Run(*run) for run in of] for report in reports for bucket, of in report["runs"].items()}
 
 
 def _run(

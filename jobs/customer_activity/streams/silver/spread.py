@@ -58,8 +58,9 @@ def step(part: Feed, batch: MicroBatch, *, executors: Workers, settings: Setting
             continue
         with batch.phase("read"):
             known = partial(catalogue.past, settings.lake, made.label, made_by, _newest(settings, ids, made))
+        bring = partial(bring_on, side, batch=batch, settings=settings)
         work = partial(judging, part, batch=batch, settings=settings)
-        past, judged = with_past(part, batch, executors, known, work)
+        past, judged = with_past(part, batch, executors, known, bring, work)
         batch.rows += judged.verdicts.total()
         for verdict, records in judged.verdicts.items():
             batch.count(TOPICS[side](settings), verdict, records)
@@ -109,8 +110,7 @@ def count(part: Feed, past: Past, workers: Workers, *, batch: MicroBatch, settin
     """Judge purchases; write those that count, and conflicting repeats."""
     work = _work(part, past, workers, settings, Table.PURCHASE_EVENTS, Table.PURCHASES)
     with batch.phase("compute"):
-        judging = ByLane(partial(tasks.pack, work), work.lanes, partial(tasks.judge, work))
-        reports = workers.run_by_lane(len(work.shares), judging, batch.progress)
+        reports = workers.run_by_lane(len(work.shares), _judging(work), batch.progress)
     verdicts = _verdicts(reports)
     lists = [report["refused"] for report in reports if report["refused"] is not None]
     with batch.phase("write"):
@@ -127,10 +127,20 @@ def change_profiles(part: Feed, past: Past, workers: Workers, *, batch: MicroBat
     """Judge profile records; write what changes."""
     work = _work(part, past, workers, settings, Table.PROFILE_EVENTS, Table.PROFILE_CHANGES)
     with batch.phase("compute"):
-        judging = ByLane(partial(profile_tasks.pack, work), work.lanes, partial(profile_tasks.judge, work))
-        reports = workers.run_by_lane(len(work.shares), judging, batch.progress)
+        reports = workers.run_by_lane(len(work.shares), _judging_profiles(work), batch.progress)
     files = _files(settings, reports, (Table.PROFILE_CHANGES,))
     return Judged(_verdicts(reports), files[Table.PROFILE_CHANGES], [], _runs(reports))
+
+
+def bring_on(side: Table, past: Past, workers: Workers, *, batch: MicroBatch, settings: Settings) -> Runs:
+    """Add the rows of a side's table that no sorted run has to the runs."""
+    ((made, since),) = past.files.items()
+    lanes = workers.lanes(pieces.lanes(since, workers.at_once(), BUCKETS))
+    shares = pieces.divided(made, since, is_past=True)
+    work = Work(settings.lake, catalogue.folder(settings.lake, made.label), shares, lanes, past.runs)
+    with batch.phase("read"):
+        reports = workers.run_by_lane(len(shares), JUDGES[side](work), batch.progress)
+    return _runs(reports)
 
 
 def _work(part: Feed, past: Past, workers: Workers, settings: Settings, side: Table, made: Table) -> Work:
@@ -140,6 +150,17 @@ def _work(part: Feed, past: Past, workers: Workers, settings: Settings, side: Ta
     shares = [*pieces.divided(side, added), *pieces.divided(made, since, is_past=True)]
     folder = catalogue.folder(settings.lake, made.label)
     return Work(settings.lake, folder, shares, lanes, past.runs, adds(part, past))
+
+
+def _judging(work: Work) -> ByLane:
+    return ByLane(partial(tasks.pack, work), work.lanes, partial(tasks.judge, work))
+
+
+def _judging_profiles(work: Work) -> ByLane:
+    return ByLane(partial(profile_tasks.pack, work), work.lanes, partial(profile_tasks.judge, work))
+
+
+JUDGES = {Table.PURCHASE_EVENTS: _judging, Table.PROFILE_EVENTS: _judging_profiles}
 
 
 def _verdicts(reports: Reports) -> Counter[str]:
