@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -25,7 +27,7 @@ from customer_activity.settings import Settings
 from customer_activity.streams.silver import purchases
 from support import quality
 from support.correcting import applied, corrected, rows_of, undone
-from support.corrections import count_wrongly
+from support.corrections import BLANK, count_wrongly
 from support.damages import HISTORY, set_, without
 from support.dying import Died, dies
 from support.pipeline import copied_lake
@@ -326,3 +328,15 @@ def test_what_the_live_queries_have_not_read_is_no_rest(pipeline: StreamingPipel
     pipeline.land(purchase("P-7", "C-1", "7.00"))
     with pytest.raises(TransientError, match="silver has not read all of bronze"):
         basis.at_rest(lake)
+
+
+def test_corrections_are_in_the_order_in_which_they_were_made_wherever_the_clock_was(lake: str) -> None:
+    """Only the newest can be undone."""
+    clock = [datetime(2026, 1, day, tzinfo=UTC) for day in (2, 1, 1)]
+    made = []
+    for now in clock:
+        made.append(corrections.new_run(lake, now))
+        corrections.begin(lake, msgspec.structs.replace(BLANK, run=made[-1]))
+        corrections.finish(lake, msgspec.structs.replace(BLANK, run=made[-1]))
+    assert [correction.run for correction in corrections.kept(lake)] == made
+    assert len(set(made)) == len(made)

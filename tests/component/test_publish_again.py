@@ -10,8 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.checkpoints import checkpoint, offsets
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.engine.stream import Writer
 from customer_activity.errors import TerminalError
 from customer_activity.kafka.marker import Marker, parse
@@ -178,6 +181,52 @@ def test_a_gold_that_was_put_back_to_before_the_marker_is_refused(
 
     with pytest.raises(TerminalError, match=r"gold\.activity_changes was restored to an earlier state"):
         stream.begins(settings, publisher)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("grown", [0, 1], ids=["to before the version that is begun", "and grown again"])
+def test_a_gold_that_was_put_back_to_before_a_version_that_is_half_out_is_refused(
+    settings: Settings, tmp_path: Path, grown: int
+) -> None:
+    """Its rows would be taken for those that are out, by their numbers."""
+    add(settings, *changes(5, "A"))
+    shutil.copytree(table_path(settings.lake, GOLD), tmp_path / "backup")
+    add(settings, *changes(6, "X", "Y", "Z"))
+    view = View(left=2)
+    with pytest.raises(Crash):
+        publish(settings, view)
+    assert view.marker is not None
+    assert (view.marker.version, view.marker.rows, parse(view.marker.text())) == (1, 2, view.marker)
+    publisher = SimpleNamespace(marker=view.marker)
+    assert stream.begins(settings, publisher) == {GOLD: 1}  # type: ignore[arg-type]
+
+    shutil.rmtree(table_path(settings.lake, GOLD))
+    shutil.copytree(tmp_path / "backup", table_path(settings.lake, GOLD))
+    for number in range(grown):
+        add(settings, *changes(7 + number, "X", "Y", "Z"))
+
+    with pytest.raises(TerminalError, match=r"was restored to an earlier state: its version 2,"):
+        stream.begins(settings, publisher)  # type: ignore[arg-type]
+
+
+def test_versions_that_moved_no_marker_may_be_gone_from_the_log(settings: Settings, nobody: NoSpark) -> None:
+    add(settings, *changes(5, "A"))
+    view = published(settings)
+    table_id = delta.table_id(settings.lake, GOLD)
+    for number in range(4):  # of customers without a profile: none makes a record
+        add(settings, *changes(6 + number, "N", is_gone=True))
+    read = [[offsets.after(table_id, upto)] for upto in (4, 5)]
+    checkpoint.write(settings.lake, Query.PUBLISH, "g", 1, OffsetRange(*read), is_committed=True)
+    log = Path(table_path(settings.lake, GOLD)) / "_delta_log"
+    DeltaTable(table_path(settings.lake, GOLD)).create_checkpoint()
+    for version in range(4):
+        (log / f"{version:020}.json").unlink()
+
+    context = SimpleNamespace(settings=settings, ids={GOLD: table_id}, spark=nobody)
+    work = stream.worker(context, view)  # type: ignore[arg-type]
+    add(settings, *changes(20, "B"))
+    view.sent.clear()
+    work(None, MicroBatch(Query.PUBLISH, "g", 2, versions={GOLD: (5, 6)}))  # type: ignore[arg-type]
+    assert view.sent == [b"B"]
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["", "ended before the topic has the rest"])

@@ -172,3 +172,22 @@ def test_a_commit_that_does_not_tell_its_offsets_recovers_nothing(lake: str) -> 
     with pytest.raises(CheckpointMismatch, match="does not tell which offsets it read"):
         recovery.recover(lake, Query.SILVER, "a test")
     assert (root / "metadata").exists()
+
+
+def begun(lake: str) -> State | str | None:
+    """What a start finds."""
+    try:
+        return checkpoint.state(lake, Query.BRONZE)
+    except CheckpointMismatch:
+        return "torn"
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_checkpoint_that_is_half_written_is_not_begun_with(lake: str, is_committed: bool) -> None:
+    """Whichever file is the last: without its id it is torn."""
+    whole = Path(checkpoint_path(lake, Query.BRONZE))
+    checkpoint.write(lake, Query.BRONZE, "g-1", 7, CUT, is_committed=is_committed)
+    assert isinstance(begun(lake), State)
+    for path in sorted(filter(Path.is_file, whole.rglob("*")), key=lambda path: path.stat().st_mtime_ns, reverse=True):
+        path.unlink()
+        assert begun(lake) in ("torn", None)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import Table
+from customer_activity.contracts import view
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.contracts.view import records
 from customer_activity.errors import TerminalError
@@ -126,3 +127,23 @@ def test_the_newest_row_of_each_customer_is_found(lake: str, monkeypatch: pytest
     found = pa.concat_tables(resync.current_rows(lake, opened(lake, Table.ACTIVITY_CHANGES))).to_pylist()
     assert {(row["customer_id"], row["view_version"]) for row in found} == {("C-1", 5), ("C-3", 7), ("C-4", 1)}
     assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "version"),
+    [
+        pytest.param(b'{"viewVersion": 7}', 7, id="ours"),
+        pytest.param(None, 0, id="a tombstone"),
+        pytest.param(b"{", 0, id="no JSON"),
+        pytest.param(b"[1]", 0, id="no object"),
+        pytest.param(b'{"viewVersion": "7"}', 0, id="a text"),
+        pytest.param(b'{"viewVersion": 7.0}', 0, id="a fraction"),
+        pytest.param(b'{"viewVersion": true}', 0, id="no number"),
+        pytest.param(b'{"viewVersion": -1}', 0, id="less than any"),
+        pytest.param(b'{"viewVersion": 1e30}', 0, id="more than a column holds"),
+        pytest.param(b'{"viewVersion": 9223372036854775807}', 0, id="the last that a column holds: none is after it"),
+        pytest.param(b'{"viewVersion": ' + b"[" * 100_000, 0, id="nested too deeply"),
+    ],
+)
+def test_a_record_that_is_none_of_ours_is_older_than_any_row(value: bytes | None, version: int) -> None:
+    assert view.version_of(value) == version

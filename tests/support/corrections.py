@@ -52,7 +52,7 @@ def correct(
     lake: str, table: Table, key: tuple[str, ...], retracted: Sequence[dict[str, Any]], added: Sequence[dict[str, Any]]
 ) -> Change:
     """Make one commit of a correction to a table, as a correction of the whole lake makes it."""
-    run = corrections.new_run(datetime.now(UTC))
+    run = corrections.new_run(lake, datetime.now(UTC))
     kept = [
         corrections.keep(lake, table, run, what, pa.Table.from_pylist(list(rows), arrow_schema(table)).to_batches())
         for what, rows in (("retracted", retracted), ("added", added))

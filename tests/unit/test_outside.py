@@ -10,7 +10,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from customer_activity.checkpoints import checkpoint, offsets
+from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.kafka import clients
+from customer_activity.kafka.marker import Marker, identity
 from customer_activity.quality import outside, snapshot
 from customer_activity.quality.outside import TOGETHER_OFFSETS, View
 from customer_activity.settings import Settings
@@ -155,3 +158,25 @@ def test_a_value_that_is_nested_very_deeply_is_unreadable(settings: Settings, fi
     found = outside.view_relations(View({b"C-1": value}, None), settings.lake)["topic.view"]
     assert isinstance(found, pa.Table)
     assert found.column("is_readable").to_pylist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("read", "version", "rows"),
+    [
+        pytest.param(None, 3, 2, id="no batch was finished yet"),
+        pytest.param(2, 3, 2, id="the marker is further"),
+        pytest.param(9, 9, 0, id="versions without a row to send moved no marker"),
+    ],
+)
+def test_the_view_is_judged_at_the_version_that_publish_has_read(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, read: int | None, version: int, rows: int
+) -> None:
+    marker = Marker("gold's id", 3, rows=2)
+    values = {settings.progress_topic: {identity(settings).encode(): marker.text()}, settings.view_topic: {}}
+    monkeypatch.setattr(clients, "last_values", lambda _, topic: values[topic])
+    if read is not None:
+        end = [offsets.after("gold's id", read)]
+        checkpoint.write(settings.lake, "publish", "g", 0, OffsetRange(None, end), is_committed=True)
+    found = outside.read_view(settings).marker
+    assert found is not None
+    assert (found.version, found.rows) == (version, rows)

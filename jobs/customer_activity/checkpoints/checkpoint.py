@@ -167,12 +167,13 @@ def write(
     """
     files, root = filesystem(catalog.checkpoint_path(lake, query))
     contents = {} if begin is None else {FIRST: f"{BEFORE_FIRST}{begin}"}
-    contents |= {"metadata": json.dumps({"id": generation}), f"offsets/{batch_id}": _offsets(batch.end)}
     if batch.begin is not None:
         contents[f"offsets/{batch_id - 1}"] = _offsets(batch.begin)
         contents[f"commits/{batch_id - 1}"] = COMMIT
+    contents[f"offsets/{batch_id}"] = _offsets(batch.end)
     if is_committed:
         contents[f"commits/{batch_id}"] = COMMIT
+    contents["metadata"] = json.dumps({"id": generation})  # last: without it a checkpoint is torn, and none is begun
     for folder in {"offsets", "commits", *(name.rpartition("/")[0] for name in contents)}:
         files.create_dir(f"{root}/{folder}", recursive=True)
     for name, text in contents.items():

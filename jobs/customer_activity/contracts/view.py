@@ -13,6 +13,7 @@ from customer_activity.contracts.schema import CUSTOMER_ACTIVITY
 
 FIELDS = {field.name: field.column for field in CUSTOMER_ACTIVITY.fields}  # gold has times, the topic milliseconds
 RECORDS_AT_A_TIME = 1_000
+LAST_VERSION = 2**63 - 2  # that a column can hold, and one more
 Record = tuple[bytes, bytes | None]
 
 
@@ -31,9 +32,10 @@ def as_on_topic(rows: pa.Table, on_topic: Mapping[bytes, bytes | None]) -> pa.Ta
 def version_of(value: bytes | None) -> int:
     """Return a record's version; 0 for one that is none of ours, so that every row of gold is newer."""
     try:
-        return int(msgspec.json.decode(value or b"null")["viewVersion"])
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        version = msgspec.json.decode(value or b"null")["viewVersion"]
+    except (msgspec.DecodeError, KeyError, TypeError, RecursionError):  # the last one: it is nested too deeply
         return 0
+    return version if type(version) is int and 0 <= version <= LAST_VERSION else 0
 
 
 def records(rows: pa.Table) -> Iterator[Record]:

@@ -7,23 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Reason, Table, table_path
 
+if TYPE_CHECKING:
+    from pyarrow import dataset
+
 PLACE = ("partition", "offset")
 ROWS_AT_A_TIME = 256  # that are read at once: each may have megabytes
+IS_ONE = pc.field("reason") == Reason.CONFLICTING_DUPLICATE.value
 
 
-def held(lake: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the rows that quarantine has of them."""
+def held(lake: str, columns: Sequence[str]) -> pa.Table:
+    """Return some columns of the rows that quarantine has of them."""
+    return _quarantine(lake).to_table(columns=list(columns), filter=IS_ONE)
+
+
+def held_at(lake: str, places: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows that quarantine has of them at some coordinates (partition, offset)."""
+    if not places.num_rows:
+        return
+    is_among = IS_ONE & pc.field("offset").isin(places.column("offset").unique())
+    found = _quarantine(lake).to_batches(
+        filter=is_among, batch_size=ROWS_AT_A_TIME, batch_readahead=1, fragment_readahead=1
+    )
+    for batch in found:
+        yield at(pa.Table.from_batches([batch]), places)
+
+
+def _quarantine(lake: str) -> dataset.Dataset:
     from deltalake import DeltaTable  # noqa: PLC0415 - executors have no use for it
 
-    quarantine = DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset()
-    is_one = pc.field("reason") == Reason.CONFLICTING_DUPLICATE.value
-    return quarantine.to_table(columns=columns and list(columns), filter=is_one)
+    return DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset()
 
 
 def landed(lake: str, places: pa.Table) -> Iterator[pa.Table]:

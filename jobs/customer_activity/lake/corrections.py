@@ -12,7 +12,7 @@ there; and who reads a table's changes finds the rows that it added. Delta's rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -62,9 +62,13 @@ class Correction(msgspec.Struct, frozen=True):
     counted_before: dict[str, dict[str, dict[str, int]] | None]  # the same before it
 
 
-def new_run(now: datetime) -> str:
-    """Return a name for a run."""
-    return f"{now:{TIME}}"
+def new_run(lake: str, now: datetime) -> str:
+    """Return a name for a run, which comes after those of all that are kept, wherever the clock was then."""
+    last = max((correction.run for correction in kept(lake)), default="")
+    name = f"{now:{TIME}}"
+    if name > last:
+        return name
+    return f"{datetime.strptime(last, TIME).replace(tzinfo=UTC) + timedelta(microseconds=1):{TIME}}"
 
 
 def keep(lake: str, table: Table, run: str, what: str, batches: Iterable[pa.RecordBatch]) -> Rows:

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from customer_activity import topology
 from customer_activity.catalog import table_path
+from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts import CUSTOMER_ACTIVITY, LATEST_MILLIS, Kind, decoder
 from customer_activity.contracts.columns import ACTIVITY_FIELDS
 from customer_activity.errors import TransientError
@@ -97,7 +98,15 @@ def read_view(settings: Settings) -> View:
     """
     key = identity(settings).encode()
     marker = parse(clients.last_values(settings, settings.progress_topic).get(key))
+    marker = None if marker is None else _further(settings.lake, marker)
     return View(clients.last_values(settings, settings.view_topic), marker)
+
+
+def _further(lake: str, marker: Marker) -> Marker:
+    """Return a marker at the version that publish has read: those without a row to send move none, and may be gone."""
+    progress = checkpoint.progress(lake, topology.publishing().name)
+    read = -1 if progress is None else progress.table_versions.get(marker.table_id, -1)
+    return marker._replace(version=read, rows=0) if read > marker.version else marker
 
 
 def view_relations(view: View, lake: str) -> Relations:

@@ -12,7 +12,7 @@ The tables of current rows follow from those, so nothing is kept of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import duckdb
 import pyarrow as pa
@@ -111,16 +111,18 @@ def published(database: duckdb.DuckDBPyConnection, lake: str, run: str, side: Si
 
 def of_quarantine(lake: str, run: str, wanted: pa.Table) -> Change:
     """Keep what makes quarantine's conflicting repeats those at some coordinates (partition, offset)."""
-    held = conflicts.held(lake)
-    schema = arrow_schema(Table.QUARANTINE)
-    surplus = _without(held.select(PLACE), wanted)
-    going = conflicts.at(held, surplus).select(schema.names).cast(schema)
-    missing = _without(wanted, held.select(PLACE))
-    landed = conflicts.landed(lake, missing) if missing.num_rows else ()
-    coming = (batch for rows in landed for batch in rows.select(schema.names).cast(schema).to_batches())
-    retracted = corrections.keep(lake, Table.QUARANTINE, run, "retracted", going.to_batches())
-    added = corrections.keep(lake, Table.QUARANTINE, run, "added", coming)
+    held = conflicts.held(lake, PLACE)
+    surplus, missing = _without(held, wanted), _without(wanted, held)
+    going = conflicts.held_at(lake, surplus)
+    coming = conflicts.landed(lake, missing) if missing.num_rows else iter(())
+    retracted = corrections.keep(lake, Table.QUARANTINE, run, "retracted", _as_quarantine(going))
+    added = corrections.keep(lake, Table.QUARANTINE, run, "added", _as_quarantine(coming))
     return Change((*PLACE, "reason"), retracted, added)
+
+
+def _as_quarantine(found: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(Table.QUARANTINE)
+    return (batch for rows in found for batch in rows.select(schema.names).cast(schema).to_batches())
 
 
 def newest_landings(database: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> dict[str, int]:

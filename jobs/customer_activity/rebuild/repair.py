@@ -116,7 +116,7 @@ def apply_in(
         on_topic = (read or settled.last_values)(settings, settings.view_topic)
         rebuilt = run.built(spark, database, shadow, rest.found, Choice(), started=started, on_step=on_step)
         now = datetime.now(UTC)
-        name = corrections.new_run(now)
+        name = corrections.new_run(lake, now)
         corrections.sweep(lake)
         refused = planning.of_quarantine(lake, name, conflicts.held(shadow.lake, conflicts.PLACE))
         if rest.is_sound and not rebuilt.differences and not refused.added.rows and not refused.retracted.rows:

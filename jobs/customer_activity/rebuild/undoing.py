@@ -77,7 +77,7 @@ def undo_in(
     ):
         on_topic = (read or settled.last_values)(settings, settings.view_topic)
         now = datetime.now(UTC)
-        own = corrections.new_run(now)
+        own = corrections.new_run(lake, now)
         corrections.sweep(lake)
         on_step("looking for what has changed since")
         passed_over = sum(turn_back(database, lake, former, side) for side in kept())

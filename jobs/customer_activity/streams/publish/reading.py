@@ -91,11 +91,15 @@ def standing(changes: Iterable[pa.Table], corrections: Corrections) -> Iterator[
 
 
 def named(feed: Feed, marker: Marker) -> Marker:
-    """Add the own id of the commit that made its version, where it is in a feed or its log."""
-    told = feed.commits.get(TABLE, {}).get(marker.version)
-    if told is not None:
-        return marker._replace(commit=told.commit)
-    return marker._replace(commit=deltalog.position(feed.lake, TABLE, marker.table_id, marker.version).commit)
+    """Add the own ids of the commits that made its version and the one after it, as far as that is begun."""
+    begun = _commit(feed, marker, marker.version + 1) if marker.rows else ""
+    return marker._replace(commit=_commit(feed, marker, marker.version), begun=begun)
+
+
+def _commit(feed: Feed, marker: Marker, version: int) -> str:
+    """Return the own id of a commit, from a feed or its log."""
+    told = feed.commits.get(TABLE, {}).get(version)
+    return told.commit if told else deltalog.position(feed.lake, TABLE, marker.table_id, version).commit
 
 
 def _read(files: fs.FileSystem, folder: str, added: Sequence[Added], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import PROGRESS_ROLE, VIEW_ROLE, Table
+from customer_activity.checkpoints import checkpoint
 from customer_activity.contracts.view import records
 from customer_activity.engine.changes import changes_of
 from customer_activity.engine.stream import Context, Opened, Resynced, Send, Steps, Traced, Writer
@@ -68,23 +69,25 @@ def begins(settings: Settings, publisher: Publisher) -> dict[Table, int]:
 
 
 def refuse_earlier(settings: Settings, marker: Marker) -> None:
-    """Make sure that gold has the version that the marker names, and that it is still the same commit.
+    """Make sure that gold has the versions that the marker tells of, and that they are still the same commits.
 
     Raises:
         TerminalError: it has not: gold was restored to an earlier state, and perhaps has grown again.
     """
     table = Table.ACTIVITY_CHANGES
     newest = deltalog.newest_version(settings.lake, table)
-    found = deltalog.entry(settings.lake, table, marker.version) if marker.commit else None
-    if marker.version <= newest and (found is None or found.commit == marker.commit):
-        return
-    what = "is another commit by now" if marker.version <= newest else f"is not there (the newest is {newest})"
-    raise TerminalError(
-        f"{table.label} was restored to an earlier state: its version {marker.version}, up to which it is on topic "
-        f"{settings.view_topic}, {what}",
-        remedy="put the newer one back; or go on with this one: `activity resync publish --reason …` makes the topic "
-        "say what it says",
-    )
+    begun = [(marker.version + 1, marker.begun)] if marker.rows else []
+    for version, commit in [(marker.version, marker.commit), *begun]:
+        found = deltalog.entry(settings.lake, table, version) if commit else None
+        if version <= newest and (found is None or found.commit == commit):
+            continue
+        what = "is another commit by now" if version <= newest else f"is not there (the newest is {newest})"
+        raise TerminalError(
+            f"{table.label} was restored to an earlier state: its version {version}, up to which it is on topic "
+            f"{settings.view_topic}, {what}",
+            remedy="put the newer one back; or go on with this one: `activity resync publish --reason …` makes the "
+            "topic say what it says",
+        )
 
 
 def net_changes(changes: pa.Table) -> pa.Table:
@@ -184,9 +187,12 @@ def worker(context: Context, publisher: Publisher) -> Callable[[DataFrame, Micro
     table_id = context.ids[Table.ACTIVITY_CHANGES]
     writer = Writer(SPEC, context.spark, lake, publisher)
     marker = publisher.marker
-    is_ours = marker is not None and marker.table_id == table_id
+    known = marker.version if marker is not None and marker.table_id == table_id else BEFORE_THE_FIRST
+    # Versions without a row that counts move no marker, and maintenance goes by what the checkpoint has behind it.
+    progress = checkpoint.progress(lake, SPEC.name)
+    since = known if progress is None else max(known, progress.table_versions.get(table_id, known))
     with resync_mends():  # nobody corrects gold while this stream runs
-        corrections = reading.corrections(lake, marker.version if marker is not None and is_ours else BEFORE_THE_FIRST)
+        corrections = reading.corrections(lake, since)
 
     def work(_changes: DataFrame, batch: MicroBatch) -> None:
         with batch.phase("read"), resync_mends():
