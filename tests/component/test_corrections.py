@@ -136,6 +136,18 @@ def test_what_differs_is_replaced_and_alone_reaches_consumers(
     assert [*Path(lake).rglob("_corrections/*")] == []
 
 
+def test_a_record_of_somebody_elses_that_says_it_is_newer_is_overtaken(pipeline: StreamingPipeline) -> None:
+    right = pipeline.view.latest()["C-1"]
+    foreign = {**right, "address": "Nowhere", "viewVersion": right["viewVersion"] + 1_000_000}
+    pipeline.view.values[b"C-1"] = json.dumps(foreign).encode()
+    assert rows_of(corrected(pipeline)) == {"gold.activity_changes": (0, 1)}
+    published = pipeline.publish()
+    assert published.keys() == {"C-1"}
+    assert (published["C-1"] or {})["viewVersion"] > foreign["viewVersion"]
+    assert {**(published["C-1"] or {}), "viewVersion": 0} == {**right, "viewVersion": 0}
+    assert applied(pipeline).correction is None
+
+
 def test_an_undoing_leaves_what_has_changed_since(pipeline: StreamingPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = pipeline.settings.lake
     count_wrongly(pipeline.settings.lake, "P-4")

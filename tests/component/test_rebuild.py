@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -192,6 +194,34 @@ def test_a_time_chooses_the_customers_with_a_record_of_it(nobody: NoSpark, setti
 def test_nobody_is_an_error(nobody: NoSpark, settings: Settings, choice: Choice) -> None:
     with pytest.raises(SettingsError, match="no such customer"):
         rebuilt(nobody, settings, choice)
+    assert not list(Path(settings.lake).glob("_rebuild-*"))
+
+
+AT_WORK = """
+import sys
+from pathlib import Path
+from customer_activity.rebuild import run
+from customer_activity.settings import Settings
+with run.beside(Settings(lake=sys.argv[1], run_dir=Path(sys.argv[2]))) as shadow:
+    print(shadow.lake, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("ends", ["killed", "told to go on"])
+def test_what_a_killed_rebuild_has_left_goes_and_what_one_is_at_work_on_stays(settings: Settings, ends: str) -> None:
+    line = [sys.executable, "-c", AT_WORK, settings.lake, str(settings.run_dir)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        with run.beside(settings):
+            assert theirs.is_dir()
+        if ends == "killed":
+            other.kill()
+    assert theirs.exists() == (ends == "killed")
+    with run.beside(settings) as ours:
+        assert not theirs.exists()
+        assert Path(ours.lake).is_dir()
     assert not list(Path(settings.lake).glob("_rebuild-*"))
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -117,8 +121,22 @@ def _refuse_contradictions(options: Mapping[str, object], choice: Choice) -> Non
 
 
 def _working(work: Callable[[Callable[[str], None]], Done]) -> Done:
-    with console.err.status("rebuilding") as status:
+    with console.err.status("rebuilding") as status, _tidy_when_told_to_end():
         return work(status.update)
+
+
+@contextmanager
+def _tidy_when_told_to_end() -> Iterator[None]:
+    """Leave by an exception when SIGTERM comes: the lake beside the live one is removed then."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    former = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _report(done: Rebuilt, *, as_json: bool) -> None:

@@ -46,6 +46,29 @@ def changes(
     return found
 
 
+def older_than_topic(database: duckdb.DuckDBPyConnection, side: Side, on_topic: OnTopic) -> int:
+    """Count whose row differs whose record on the topic has a greater version; return how many these are.
+
+    Something else has written it, or a lake of before did. Readers take it for the newer until the right row has a
+    version that is greater still.
+    """
+    there = [(key, version) for key, value in on_topic.items() if (version := version_of(value))]
+    keys = pa.array([key.decode(errors="replace") for key, _ in there], pa.string())
+    versions = pa.array([version for _, version in there], pa.int64())
+    database.register("on_topic", pa.table({"customer_id": keys, "view_version": versions}))
+    older = f"""
+        SELECT customer_id FROM on_topic JOIN (
+            SELECT customer_id, max(view_version) AS view_version, arg_max(is_gone, view_version) AS is_gone
+            FROM live.{side.name} GROUP BY customer_id
+        ) AS newest USING (customer_id)
+        WHERE on_topic.view_version > newest.view_version AND NOT newest.is_gone
+    """
+    ((found,),) = database.execute(f"SELECT count(*) FROM ({older})").fetchall()
+    database.execute(f"INSERT INTO {side.name}_keys {older} EXCEPT FROM {side.name}_keys")
+    database.unregister("on_topic")
+    return int(found)
+
+
 def replaced(database: duckdb.DuckDBPyConnection, lake: str, run: str, side: Side) -> Change:
     """Keep all rows of the keys that differ, as they are and as they were rebuilt."""
     rows = {

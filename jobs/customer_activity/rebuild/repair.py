@@ -32,7 +32,7 @@ from customer_activity.lake import conflicts, corrections, delta, deltalog, feed
 from customer_activity.lake.corrections import Correction
 from customer_activity.lease import lease
 from customer_activity.quality import accounting
-from customer_activity.rebuild import basis, building, planning, run
+from customer_activity.rebuild import basis, building, comparison, planning, run
 from customer_activity.rebuild.basis import Basis
 from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.finishing import FencingEpoch, begin, finish
@@ -119,7 +119,11 @@ def apply_in(
         name = corrections.new_run(lake, now)
         corrections.sweep(lake)
         refused = planning.of_quarantine(lake, name, conflicts.held(shadow.lake, conflicts.PLACE))
-        if rest.is_sound and not rebuilt.differences and not refused.added.rows and not refused.retracted.rows:
+        (view,) = (side for side in comparison.sides() if side.is_published)
+        if older := planning.older_than_topic(database, view, on_topic):
+            on_step(f"{older:,} records of the view topic have a newer version than their rows, which are sent again")
+        is_equal = not rebuilt.differences and not refused.added.rows and not refused.retracted.rows
+        if rest.is_sound and is_equal and not older:
             return Applied(rebuilt, None)
         on_step("writing down what differs")
         correction = Correction(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -16,11 +16,13 @@ from deltalake import DeltaTable
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
+from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import session
-from customer_activity.errors import SettingsError, TransientError
+from customer_activity.errors import QueryAlreadyRunning, SettingsError, TransientError
 from customer_activity.lake import delta
+from customer_activity.lease import lease
 from customer_activity.operations import current_rows
 from customer_activity.quality import snapshot
 from customer_activity.rebuild import basis, building, comparison
@@ -29,6 +31,8 @@ from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
+
+BESIDE = "_rebuild-"  # what lakes beside a live one are called, and a name
 
 
 class Rebuilt(NamedTuple):
@@ -150,18 +154,38 @@ def _compared_current(
 
 @contextmanager
 def beside(settings: Settings) -> Iterator[Settings]:
-    """Give a lake of its own beside the live one, which is gone afterwards."""
-    name = uuid4().hex[:12]
-    shadow = settings.model_copy(
-        update={"lake": f"{settings.lake}/_rebuild-{name}", "run_dir": settings.run_dir / f"rebuild-{name}"}
-    )
+    """Give a lake of its own beside the live one, which is gone afterwards; what a killed one has left goes first."""
+    for name in _left_behind(settings.lake):
+        _remove(_shadow(settings, name))
+    shadow = _shadow(settings, uuid4().hex[:12])
     try:
-        yield shadow
+        # Nobody else wants this lease: it tells that somebody is at work here.
+        with lease.kept_out(shadow.lake, [topology.landing().name]):
+            yield shadow
     finally:
-        for place in (shadow.lake, str(shadow.run_dir)):
-            files, path = filesystem(place)
-            if files.get_file_info(path).type != fs.FileType.NotFound:
-                files.delete_dir(path)
+        _remove(shadow)
+
+
+def _shadow(settings: Settings, name: str) -> Settings:
+    places = {"lake": f"{settings.lake}/{BESIDE}{name}", "run_dir": settings.run_dir / f"rebuild-{name}"}
+    return settings.model_copy(update=places)
+
+
+def _left_behind(lake: str) -> Iterator[str]:
+    """Yield the names of lakes beside a live one that nobody is at work on: names and addresses are in them, too."""
+    files, place = filesystem(lake)
+    for info in files.get_file_info(fs.FileSelector(place, allow_not_found=True)):
+        if info.type == fs.FileType.Directory and info.base_name.startswith(BESIDE):
+            with suppress(QueryAlreadyRunning):
+                lease.refuse_running(f"{lake}/{info.base_name}", topology.landing().name)
+                yield info.base_name.removeprefix(BESIDE)
+
+
+def _remove(shadow: Settings) -> None:
+    for place in (shadow.lake, str(shadow.run_dir)):
+        files, path = filesystem(place)
+        if files.get_file_info(path).type != fs.FileType.NotFound:
+            files.delete_dir(path)
 
 
 @contextmanager

@@ -134,7 +134,10 @@ def _newest(changes: dataset.Dataset) -> pa.ChunkedArray:
     first = 0
     for part in in_parts(changes.to_batches(columns=columns, **READ_AHEAD), KEY_ROWS):
         numbers = pa.array(np.arange(first, first + part.num_rows))
-        both = pa.concat_tables([newest, part.append_column("number", numbers)]).sort_by("view_version")
+        both = pa.concat_tables([newest, part.append_column("number", numbers)])
+        both = both.take(
+            pc.sort_indices(both, [("view_version", "ascending", "at_start")])
+        )  # null: damaged, none's newest
         last = [(name, "last") for name in newest.column_names[1:]]
         newest = both.group_by("customer_id", use_threads=False).aggregate(last).rename_columns(newest.column_names)
         first += part.num_rows
@@ -176,8 +179,9 @@ def compared(gold: Iterable[pa.Table], on_topic: dict[bytes, bytes | None], max_
 
 
 def _refuse_newer(key: bytes, known: bytes | None, value: bytes | None) -> None:
-    if known is not None and value is not None and version_of(known) >= version_of(value):
+    if known is not None and value is not None and version_of(known) > version_of(value):
         raise TerminalError(
             f"the view topic has newer rows than the lake (of customer {key.decode()}, for one)",
-            remedy="the lake is of an earlier time: let it read on to where it was, or give it another topic",
+            remedy="where the lake is of an earlier time, let it read on to where it was, or give it another topic; "
+            "where it has read everything, `activity rebuild --apply` gives its rows a version that is newer still",
         )
