@@ -25,10 +25,11 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream, Spreadable, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.engine.workers import Executors
-from customer_activity.lake import conflicts
+from customer_activity.lake import conflicts, pieces
 from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch
+from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, SMALL_BATCH_ROWS, MicroBatch
+from customer_activity.lake.pieces import Piece
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import NEWEST, State
 from customer_activity.state.profile_records import records as records_of
@@ -101,11 +102,23 @@ def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State) -> 
 
 
 def updates_of(part: Feed) -> pa.Table:
-    """Return a part's profile records, of updates that follow each other and say the same the first one alone."""
-    columns = SIDES[Table.PROFILE_EVENTS]
+    """Return a part's profile records, of updates that follow each other and say the same the first one alone.
+
+    A large part is read one row group after the other, which has 32 MB at most: on all cores Arrow reads whole files
+    ahead, and a file of the same record over and over has gigabytes.
+    """
+    columns, files = SIDES[Table.PROFILE_EVENTS], part.added[Table.PROFILE_EVENTS]
     schema = pa.schema([arrow_schema(Table.PROFILE_EVENTS).field(name) for name in columns])
-    found = (pa.Table.from_batches([some.cast(schema)]) for some in part.batches(Table.PROFILE_EVENTS, columns))
-    return pa.concat_tables(map(profiles.without_repeats, [schema.empty_table(), *found]))
+    if part.is_small and sum(file.rows for file in files) <= SMALL_BATCH_ROWS:
+        batches = part.batches(Table.PROFILE_EVENTS, columns)
+        found = (pa.Table.from_batches([some.cast(schema)]) for some in batches)
+    else:
+        read = (pieces.read(part.lake, Piece(Table.PROFILE_EVENTS, file.path), columns) for file in files)
+        found = (rows for _, rows in chain.from_iterable(read))
+    try:
+        return pa.concat_tables(map(profiles.without_repeats, chain([schema.empty_table()], found)))
+    except FileNotFoundError as error:
+        raise part.lost(Table.PROFILE_EVENTS) from error
 
 
 def count(bought: pa.Table, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
