@@ -62,8 +62,10 @@ def test_a_table_tells_its_grain_who_writes_it_and_what_its_columns_mean() -> No
     found = TABLES_PAGE.partition("### silver.unpaid_purchases\n")[2].partition("###")[0]
     assert found.startswith("One row per purchase that was not paid in time;")
     assert "Current rows: merged by the optional `payments`." in found
-    assert "| `amount` | decimal(18,2) | Money paid for the line, at most 16 integer digits and 2 decimals. |" in found
-    assert "| `due_at` | timestamp | Until when it was to be paid. |" in found
+    assert (
+        "| `amount` | `decimal(18,2)` | Money paid for the line, at most 16 integer digits and 2 decimals. |" in found
+    )
+    assert "| `due_at` | `timestamp` | Until when it was to be paid. |" in found
 
 
 def test_a_setting_tells_its_default_its_values_and_whether_it_names_secrets() -> None:

@@ -76,7 +76,7 @@ def with_past(
             for table in part.added:
                 if part.is_gone(table):
                     raise part.lost(table) from None
-    for table, files in past.files.items():  # as the log has them: nobody sees one that is not there
+    for table, files in past.files.items():  # gone for everybody, and not only hidden from executors
         if feeds.are_gone(part.lake, table, files):
             raise ChangeFeedLost(f"{table.label}: files of rows that were read before are gone", remedy=feeds.LOST)
     raise reach.blind()

@@ -5,30 +5,20 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
-
-import pyarrow as pa
 
 from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.contracts.meanings import meaning
 from customer_activity.contracts.tables import TABLES
+from customer_activity.lineage.datasets import sql_type
 from customer_activity.topology import Spec
 
 BEGIN, END = "<!-- tables:begin -->\n", "<!-- tables:end -->"
 HEAD = ("column", "type", "meaning")
 COMMANDS = {Table.PRODUCTS: "`activity catalogue load`", Table.REPROCESSED: "`activity reprocess`"}
 MOST_NAMED = 3
-SQL = {
-    "string": "string",
-    "int32": "int",
-    "int64": "bigint",
-    "bool": "boolean",
-    "binary": "binary",
-    "date32[day]": "date",
-}
 
 
 def markdown() -> str:
@@ -39,22 +29,9 @@ def markdown() -> str:
     return "\n".join(f"## {layer}\n\n" + "\n".join(map(_section, tables)) for layer, tables in of_layer.items())
 
 
-def sql_type(kind: pa.DataType) -> str:
-    """Return a type of Arrow's as SQL has it."""
-    if pa.types.is_timestamp(kind):
-        return "timestamp"
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_list(kind):
-        return f"array of {sql_type(kind.value_type)}"
-    if pa.types.is_struct(kind):
-        return f"({', '.join(f'{field.name} {sql_type(field.type)}' for field in kind)})"
-    return SQL[str(kind)]
-
-
 def _section(table: Table) -> str:
     declared = TABLES[table]
-    rows = [(f"`{field.name}`", sql_type(field.type), meaning(table, field.name)) for field in declared.columns]
+    rows = [(f"`{field.name}`", f"`{sql_type(field.type)}`", meaning(table, field.name)) for field in declared.columns]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in (HEAD, ("---",) * len(HEAD), *rows))
     return f"### {table.label}\n{_upper(declared.grain or _by_key(table))}. {_written(table)}\n\n{lines}"
 
@@ -82,7 +59,7 @@ def _written(table: Table) -> str:
 
 
 def _upper(text: str) -> str:
-    return re.sub(r"^.", lambda first: first[0].upper(), text)
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def rewritten(page: str) -> str:

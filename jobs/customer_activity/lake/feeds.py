@@ -149,9 +149,7 @@ class Feed:
         paths = [f"{folder}/{file.path}" for file in self.added[table]]
         schema = pa.schema([arrow_schema(table).field(name) for name in columns])
         try:
-            # A file that has many rows of the same texts is short, and has gigabytes when it is read whole.
-            has_few = self.is_small and sum(file.rows for file in self.added[table]) <= microbatch.SMALL_BATCH_ROWS
-            if has_few or not paths:
+            if self.has_few(table) or not paths:
                 for path in paths:
                     yield from pq.read_table(path, schema=schema, filesystem=files).to_batches()
                 return
@@ -161,6 +159,10 @@ class Feed:
             yield from found.to_batches(batch_readahead=READ_AHEAD, fragment_readahead=READ_AHEAD)
         except FileNotFoundError as error:
             raise self.lost(table) from error
+
+    def has_few(self, table: Table) -> bool:
+        """Whether a table's files can be read whole: a short one may have gigabytes of rows with the same texts."""
+        return self.is_small and sum(file.rows for file in self.added[table]) <= microbatch.SMALL_BATCH_ROWS
 
     def is_gone(self, table: Table) -> bool:
         """Whether some of a table's files are not there any more."""

@@ -47,10 +47,13 @@ def changes(
 
 
 def older_than_topic(database: duckdb.DuckDBPyConnection, side: Side, on_topic: OnTopic) -> int:
-    """Count whose row differs whose record on the topic has a greater version; return how many these are.
+    """Add customers whose record on the topic has a greater version than their row to those that differ.
 
-    Something else has written it, or a lake of before did. Readers take it for the newer until the right row has a
-    version that is greater still.
+    Another producer wrote that record, or a former lake did. Consumers take it for the newer one until the right row
+    has a version that is greater still.
+
+    Returns:
+        How many they are.
     """
     there = [(key, version) for key, value in on_topic.items() if (version := version_of(value))]
     keys = pa.array([key.decode(errors="replace") for key, _ in there], pa.string())

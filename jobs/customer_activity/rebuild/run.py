@@ -159,7 +159,7 @@ def beside(settings: Settings) -> Iterator[Settings]:
         _remove(_shadow(settings, name))
     shadow = _shadow(settings, uuid4().hex[:12])
     try:
-        # Nobody else wants this lease: it tells that somebody is at work here.
+        # No driver takes this lease: it shows that a rebuild is running.
         with lease.kept_out(shadow.lake, [topology.landing().name]):
             yield shadow
     finally:
@@ -172,7 +172,7 @@ def _shadow(settings: Settings, name: str) -> Settings:
 
 
 def _left_behind(lake: str) -> Iterator[str]:
-    """Yield the names of lakes beside a live one that nobody is at work on: names and addresses are in them, too."""
+    """Yield the names of copies whose rebuild no longer runs: they have names and addresses, too."""
     files, place = filesystem(lake)
     for info in files.get_file_info(fs.FileSelector(place, allow_not_found=True)):
         if info.type == fs.FileType.Directory and info.base_name.startswith(BESIDE):

@@ -28,7 +28,7 @@ from customer_activity.engine.workers import Executors
 from customer_activity.lake import conflicts, pieces
 from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
 from customer_activity.lake.feeds import Feed
-from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, SMALL_BATCH_ROWS, MicroBatch
+from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch
 from customer_activity.lake.pieces import Piece
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import NEWEST, State
@@ -109,7 +109,7 @@ def updates_of(part: Feed) -> pa.Table:
     """
     columns, files = SIDES[Table.PROFILE_EVENTS], part.added[Table.PROFILE_EVENTS]
     schema = pa.schema([arrow_schema(Table.PROFILE_EVENTS).field(name) for name in columns])
-    if part.is_small and sum(file.rows for file in files) <= SMALL_BATCH_ROWS:
+    if part.has_few(Table.PROFILE_EVENTS):
         batches = part.batches(Table.PROFILE_EVENTS, columns)
         found = (pa.Table.from_batches([some.cast(schema)]) for some in batches)
     else:
