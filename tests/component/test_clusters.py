@@ -212,6 +212,18 @@ def test_sparks_own_file_may_say_what_a_pod_would(deployed: Settings, monkeypatc
         told(deployed, KUBERNETES)
 
 
+@pytest.mark.parametrize("master", [STANDALONE, YARN, KUBERNETES])
+def test_executors_compile_late_unless_told_otherwise(
+    deployed: Settings, monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
+    name, theirs = "spark.executor.defaultJavaOptions", "-XX:+UseZGC"
+    assert name not in told(deployed, "local[*]")
+    assert told(deployed, master, IMAGE)[name] == clusters.OPTIMISE_LATER
+    assert told(deployed, master, IMAGE, f"{name} {theirs}").get(name, theirs) == theirs
+    sparks_own(deployed, monkeypatch, IMAGE, f"{name} {theirs}")
+    assert name not in told(deployed, master)
+
+
 def test_keys_that_are_named_are_taken(deployed: Settings) -> None:
     told(deployed, KUBERNETES, IMAGE, "spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY lake-keys:secret")
 

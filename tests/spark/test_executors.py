@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+from zipimport import zipimporter
 
 import numpy as np
 import pyarrow as pa
@@ -108,3 +112,24 @@ def test_a_stage_gets_what_the_one_before_it_sends(spark: SparkSession) -> None:
     reports = executors.run_by_lane(spark, 4, work, lambda _: None)
     assert sorted(report["kind"] for report in reports) == [0, 1]
     assert [report["sums"] for report in reports] == [[6, 60, 600]] * 2
+
+
+def test_workers_are_spared_what_spark_has_them_do_between_tasks(spark: SparkSession) -> None:
+    zips: Any = zipimporter
+
+    def count(_: Any) -> None:
+        zips.invalidated += 1
+
+    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in executors.numbers(batches):
+            if not hasattr(zips, "invalidated"):
+                zips.invalidated, zips.invalidate_caches = 0, count
+            told = {"zips": zips.invalidated, "kept_out": gc.get_freeze_count()}
+            yield executors.report({"worker": os.getpid(), "number": number, **told})
+
+    later: dict[int, list[dict[str, int]]] = {}
+    for report in sorted(executors.run(spark, 16, tell, lambda _: None), key=itemgetter("number")):
+        later.setdefault(report["worker"], []).append(report)
+    again = [report for reports in later.values() for report in reports[1:]]
+    assert again
+    assert all(report["zips"] == 0 and report["kept_out"] > 0 for report in again)

@@ -54,6 +54,13 @@ BY_SETTING = {
     "spark.executorEnv.PYTHONPATH": "ACTIVITY_SHIP_RELEASE",
     "spark.pyspark.python": "ACTIVITY_EXECUTOR_PYTHON",
 }
+# Spark runs much code a few thousand times and little code millions of times. At the JVM's own thresholds (a twentieth
+# of these) its optimising compiler takes for the former a third of the processor time of a driver that starts, and half
+# of that of an executor's JVM in its first batches.
+OPTIMISE_LATER = (
+    "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
+    " -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
+)
 # Of the pod that we are in, when we are in one.
 POD_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -126,14 +133,19 @@ def options(settings: Settings, found: Mapping[str, str]) -> dict[str, str]:
 
 
 def defaults(settings: Settings) -> dict[str, str]:
-    """Return what Spark is told unless its or the operator's file says otherwise: where a driver in a pod is."""
-    account = POD_ACCOUNT / "namespace"
-    if not settings.spark_master.startswith(KUBERNETES) or not account.exists():
+    """Return what Spark is told unless its or the operator's file says otherwise.
+
+    When executors' JVMs compile code, and where a driver in a pod is.
+    """
+    if not settings.is_on_cluster:
         return {}
-    here = {
-        "spark.kubernetes.namespace": account.read_text(encoding="utf-8").strip(),
-        "spark.kubernetes.driver.pod.name": socket.gethostname(),  # executors are the pod's, and end with it
-    }
+    here = {"spark.executor.defaultJavaOptions": OPTIMISE_LATER}
+    account = POD_ACCOUNT / "namespace"
+    if settings.spark_master.startswith(KUBERNETES) and account.exists():
+        here |= {
+            "spark.kubernetes.namespace": account.read_text(encoding="utf-8").strip(),
+            "spark.kubernetes.driver.pod.name": socket.gethostname(),  # executors are the pod's, and end with it
+        }
     said = inherited()
     return {name: value for name, value in here.items() if name not in said}
 

@@ -11,13 +11,16 @@ Executors import this module and need little for it.
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zipimport import zipimporter
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +43,7 @@ PARCELS = pa.schema([("lane", pa.int32()), ("kind", pa.int32()), ("rows", pa.bin
 PARCELS_DDL = "lane int, kind int, rows binary"
 TRIED_A_LANE = 32  # numbers that are hashed for each task to get one
 LOOK_SECONDS = 2.0  # between two looks at how far a job is
-PLANS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "8",  # parcels, which may have some megabytes each
-    "spark.sql.codegen.wholeStage": "true",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
-}
+PARCELS_AT_A_TIME = "spark.sql.execution.arrow.maxRecordsPerBatch", "8"  # each may have some megabytes
 
 
 # What tasks import besides pyarrow and numpy; an executor's Python may be of another release.
@@ -120,7 +119,7 @@ def run_by_lane(spark: SparkSession, shares: int, work: ByLane, progress: OnProg
     *before, last = work.stages
     for stage, ddl in [*((stage, PARCELS_DDL) for stage in before), (last, REPORT_DDL)]:
         together = planned.repartition(len(stage.lanes), "lane")
-        planned = together.mapInArrow(unforeseen.without_words(stage.task), ddl)
+        planned = together.mapInArrow(_sent(stage.task), ddl)
     return _read(planned, progress)
 
 
@@ -200,15 +199,39 @@ def lanes(spark: SparkSession, count: int) -> list[int]:
 
 @cache
 def _session(spark: SparkSession) -> SparkSession:
-    """Return a session whose plans are made for many rows: settings are a session's, and others plan for few."""
+    """Return a session whose rows are parcels: settings are a session's."""
     session = spark.newSession()
-    for key, value in PLANS.items():
-        session.conf.set(key, value)
+    session.conf.set(*PARCELS_AT_A_TIME)
     return session
 
 
 def _mapped(spark: SparkSession, shares: int, task: Task, ddl: str) -> DataFrame:
-    return _session(spark).range(0, shares, 1, shares).mapInArrow(unforeseen.without_words(task), ddl)
+    return _session(spark).range(0, shares, 1, shares).mapInArrow(_sent(task), ddl)
+
+
+def _sent(task: Task) -> Task:
+    """Return what workers are sent: they tell nothing of a record where it fails, and are spared what follows it."""
+
+    def spared(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from task(batches)
+        spare_worker()
+
+    return unforeseen.without_words(spared)
+
+
+def spare_worker() -> None:
+    """Spare this worker of Spark's what it does between two tasks, which takes longer than many a task.
+
+    Before a task it invalidates the caches of imports, and Python before 3.12 reads the directories of zips then, that
+    of pyspark once for each of its packages: 0.1 s (CPython issue 103200). After a task it collects garbage among all
+    that was ever imported.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]  # the next import from there makes one, of the directory that was read
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 def _read(planned: DataFrame, progress: OnProgress) -> Reports:

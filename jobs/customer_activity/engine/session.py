@@ -98,12 +98,6 @@ COPIED_KEYS = (  # SparkHadoopUtil.appendS3CredentialsFromEnvironment
 JVM_OPTIONS = (
     "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=512m -Dlog4j2.configurationFile={log4j}"
 )
-# Spark runs much code a few thousand times and little code millions of times. At the JVM's own thresholds (a twentieth
-# of these) its optimising compiler takes a third of a starting driver's processor time for the former.
-OPTIMISE_LATER = (
-    " -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
-    " -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
-)
 # An archive that set-up made of the classes as a JVM has them in memory, read and verified already. A JVM leaves one
 # of other jars alone; being told so at every start helps nobody.
 CLASS_ARCHIVE_OPTIONS = " -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -145,7 +139,7 @@ def jvm_options(settings: Settings) -> str:
     """Options of the driver's JVM."""
     archive = settings.jars_dir / "classes.jsa"
     files = [LOG4J, LOG4J_JSON] if settings.log_format == logs.JSON else [LOG4J]
-    options = JVM_OPTIONS.format(log4j=",".join(file.as_uri() for file in files)) + OPTIMISE_LATER
+    options = f"{JVM_OPTIONS.format(log4j=','.join(file.as_uri() for file in files))} {clusters.OPTIMISE_LATER}"
     return options + (CLASS_ARCHIVE_OPTIONS.format(archive=archive) if archive.exists() else "")
 
 
