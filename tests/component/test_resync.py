@@ -15,7 +15,7 @@ from customer_activity.contracts import view
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.contracts.view import records
 from customer_activity.errors import TerminalError
-from customer_activity.kafka.marker import Marker
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, parse
 from customer_activity.streams.publish import resync
 from customer_activity.streams.publish.resync import compared
 from support.tables import append_table, opened
@@ -109,14 +109,26 @@ def test_what_differs_goes_out_in_bounded_transactions(
     publisher = Sent(BEFORE)
     resync.send(publisher, [(b"C%d" % number, value) for number, value in enumerate(values)], AFTER, **most)  # type: ignore[arg-type]
     assert [len(keys) for keys, _ in publisher.transactions] == expected
-    assert [marker for _, marker in publisher.transactions] == [BEFORE] * (len(expected) - 1) + [AFTER]
+    under_way = BEFORE._replace(is_resyncing=True)
+    assert [marker for _, marker in publisher.transactions] == [under_way] * (len(expected) - 1) + [AFTER]
 
 
-def test_the_marker_stays_where_it_was_when_it_is_interrupted() -> None:
-    publisher = Sent(BEFORE, breaks_after=2)
+@pytest.mark.parametrize(
+    ("before", "interrupted"),
+    [(BEFORE, BEFORE), (None, Marker("gold", BEFORE_THE_FIRST))],
+    ids=["a marker", "none"],
+)
+def test_an_interrupted_one_leaves_the_marker_where_it_was_and_says_so(
+    before: Marker | None, interrupted: Marker
+) -> None:
+    publisher = Sent(before, breaks_after=2)
     with pytest.raises(TerminalError):
         resync.send(publisher, [(b"%d" % n, b"") for n in range(5)], AFTER, most_records=2)  # type: ignore[arg-type]
-    assert publisher.marker == BEFORE
+    assert publisher.marker == interrupted._replace(is_resyncing=True)
+    assert parse(publisher.marker.text()) == publisher.marker
+    again = Sent(publisher.marker)
+    resync.send(again, [(b"4", b"")], AFTER, most_records=2)  # type: ignore[arg-type]
+    assert again.marker == AFTER
 
 
 @pytest.mark.parametrize("key_rows", [1, 2, 1_000], ids=lambda rows: f"{rows} keys at a time")

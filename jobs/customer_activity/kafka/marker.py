@@ -32,6 +32,7 @@ class Marker(NamedTuple):
         snapshot: the version whose rows are being published as the beginning: `rows` counts those; 0 once that is done.
         topics: those that have it; empty for the view's, whose topic is in its publisher's identity.
         begun: of the view's, the own id of the commit whose `rows` are on the topic; empty where there are none.
+        is_resyncing: whether a resync has sent some of what differs, and not all: these are on the topic, too.
     """
 
     table_id: str
@@ -41,6 +42,7 @@ class Marker(NamedTuple):
     snapshot: int = 0
     topics: tuple[str, ...] = ()
     begun: str = ""
+    is_resyncing: bool = False
 
     def text(self) -> bytes:
         """Return the marker as it is on the topic."""
@@ -60,8 +62,8 @@ def parse(value: bytes | None) -> Marker | None:
         told = json.loads(value)
         rows, commit, topics = int(told.get("rows", 0)), str(told.get("commit", "")), told.get("topics", [])
         snapshot, named = int(told.get("snapshot", 0)), tuple(map(str, topics))
-        begun = str(told.get("begun", ""))
-        return Marker(str(told["table_id"]), int(told["version"]), rows, commit, snapshot, named, begun)
+        begun, is_resyncing = str(told.get("begun", "")), bool(told.get("is_resyncing", False))
+        return Marker(str(told["table_id"]), int(told["version"]), rows, commit, snapshot, named, begun, is_resyncing)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise TerminalError(
             "a record on the progress topic is no marker of a publisher: something else writes to that topic",

@@ -1,4 +1,4 @@
-"""Whether the topics are this deployment's to publish to: markers say whose they are."""
+"""Whether the topics are this deployment's to publish to, and can be gone on with: markers say so."""
 
 from __future__ import annotations
 
@@ -57,6 +57,20 @@ def refuse_unmarked(settings: Settings, outlet: Outlet) -> None:
                 remedy="give this deployment a topic of its own; where nobody else publishes there, "
                 f"`activity resync {_stream(outlet)} --reason …` sends what differs and marks how far it is",
             )
+
+
+def refuse_resyncing(outlet: Outlet, marker: Marker | None) -> None:
+    """Make sure that no resync ended half way: rows that it has sent would be sent once more.
+
+    Raises:
+        TerminalError: one did.
+    """
+    if marker is not None and marker.is_resyncing:
+        stream = _stream(outlet)
+        raise TerminalError(
+            f"a resync of {stream} ended before all that differs was on {', '.join(outlet.topics)}",
+            remedy=f"`activity resync {stream} --reason …` sends the rest; then start again",
+        )
 
 
 def _named(outlet: Outlet) -> str:

@@ -24,7 +24,7 @@ from customer_activity.contracts.view import version_of
 from customer_activity.engine import gate, stream
 from customer_activity.engine.stream import Resynced, Traced
 from customer_activity.errors import TerminalError
-from customer_activity.kafka.marker import Marker
+from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker
 from customer_activity.lake import audit, delta, deltalog
 from customer_activity.lake.datafiles import in_parts
 from customer_activity.lease import lease
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 def resync(settings: Settings, reason: str) -> Resynced:
     """Send what differs, with a marker at gold's newest version with the last of it; publish goes on after that.
 
-    It can be interrupted, and run again: what is out by then does not differ any more. It takes over from any
+    It can be interrupted, and has to be run again then: what is out does not differ any more. It takes over from any
     former publisher.
 
     Raises:
@@ -100,13 +100,18 @@ def send(
     most_records: int = PART_RECORDS,
     most_bytes: int = PART_BYTES,
 ) -> None:
-    """Send records in transactions of a bounded size; the marker stays what it was until the last of them."""
-    former = publisher.marker
+    """Send records in transactions of a bounded size.
+
+    Until the last of them the marker stays where it was, and says that this is under way: who went on from there would
+    send rows twice, and older ones after newer.
+    """
+    former = publisher.marker or Marker(marker.table_id, BEFORE_THE_FIRST)
+    under_way = former._replace(is_resyncing=True)
     begin, size = 0, 0
     for number, (key, value, *_) in enumerate(going):
         bytes_of_it = len(key) + len(value or b"")
         if number > begin and (number - begin == most_records or size + bytes_of_it > most_bytes):
-            publisher.publish(going[begin:number], former)
+            publisher.publish(going[begin:number], under_way)
             begin, size = number, 0
         size += bytes_of_it
     publisher.publish(going[begin:], marker)

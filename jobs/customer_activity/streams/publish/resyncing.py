@@ -34,8 +34,8 @@ from customer_activity.streams.publish.transaction import Publisher
 def resynced(stream: Publication, settings: Settings, reason: str) -> Resynced:
     """Send what differs, then a marker at the table's newest version; the stream goes on after that.
 
-    It can be interrupted, and run again: what is out by then does not differ any more. It takes over from any former
-    publisher.
+    It can be interrupted, and has to be run again then: what is out does not differ any more. It takes over from any
+    former publisher.
 
     Raises:
         SettingsError: there is no lake.

@@ -23,7 +23,7 @@ from customer_activity.kafka import clients, settled
 from customer_activity.kafka import marker as markers
 from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, Outlet
 from customer_activity.settings import Settings
-from customer_activity.streams.publish.deployments import refuse_others, refuse_unmarked
+from customer_activity.streams.publish.deployments import refuse_others, refuse_resyncing, refuse_unmarked
 
 TRANSACTION_TIMEOUT_SECONDS = 60.0  # the broker aborts what a dead publisher left open after this
 BATCH_BYTES = 1_000_000  # the client's own limit of a batch
@@ -72,7 +72,7 @@ class Publisher:
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
-            TerminalError: another deployment publishes there.
+            TerminalError: another deployment publishes there, or a resync ended half way.
             TransientError: another producer's open transaction hides what the topics have.
         """
         self.settings = settings
@@ -106,6 +106,8 @@ class Publisher:
             if not self.succeeded and self.identity not in found:
                 refuse_unmarked(settings, outlet)
         self.marker = found.get(self.identity, next(iter(self.succeeded.values()), None))
+        if ours is not None:
+            refuse_resyncing(outlet, self.marker)
         if self.marker is None and ours:
             # Before anything is out: a deployment that comes later sees whose the topics are.
             self.publish([], Marker(ours[0], BEFORE_THE_FIRST))
