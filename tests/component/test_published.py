@@ -229,6 +229,24 @@ def test_a_snapshot_that_was_begun_is_gone_on_with_though_the_table_has_moved(
     assert said(topic)[-1] == ("A", 2)
 
 
+@pytest.mark.parametrize("after", [-1, 1], ids=["a snapshot", "a version"])
+def test_what_is_out_of_a_part_that_is_cut_larger_by_now_is_not_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    monkeypatch.setattr(parts, "PART_RECORDS", 2)
+    lake, topic = str(tmp_path), Topic()
+    delta.create(lake, Table.DAILY)
+    write(lake, 1, dict.fromkeys(CUSTOMERS, (1, False)))
+    assert publish(topic, RUNNING, lake, 1, most=1 if after < 0 else 1_000) == (after > 0)
+    if after > 0:
+        write(lake, 2, dict.fromkeys(CUSTOMERS, (2, False)))
+        assert not publish(topic, RUNNING, lake, 2, after=after, most=1)
+    monkeypatch.setattr(parts, "PART_RECORDS", 1_000)  # another release's
+    assert publish(topic, RUNNING, lake, max(1, after + 1), after=after)
+    counts = [1] if after < 0 else [1, 2]
+    assert sorted(said(topic)) == sorted((name, count) for name in CUSTOMERS for count in counts)
+
+
 @pytest.mark.parametrize("what", ["its entry", "its change data"])
 def test_a_version_that_is_gone_is_told_and_not_taken_for_one_without_rows(tmp_path: Path, what: str) -> None:
     lake, topic = str(tmp_path), Topic()
