@@ -49,7 +49,7 @@ drills: setup ## kill, freeze and cut off the running pipeline over and over, an
 	.venv/bin/python tests/drills/drills.py $(DRILLS)
 
 # GUARDS takes options: make guards GUARDS="--only VACUUM"
-guards: setup ## take out one guard after the other, and see the test that is about it fail (half an hour)
+guards: setup ## take out one guard after the other, and see the test that is about it fail (an hour and a half)
 	.venv/bin/python tests/drills/guards.py $(GUARDS)
 
 # MODEL takes options: make model MODEL="--lives 500 --life-processes 4"
