@@ -283,7 +283,7 @@ def stop_gracefully(running: Sequence[RunningQuery]) -> None:
             query.at_work.release()
         if query.handle is not None and query.handle.isActive:
             query.handle.stop()
-        if query.status.state in ("running", HELD):
+        if query.status.state in ("starting", "running", HELD):
             query.status.state, query.status.message = "stopped", ""
 
 

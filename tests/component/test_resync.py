@@ -115,8 +115,11 @@ def test_what_differs_goes_out_in_bounded_transactions(
 
 @pytest.mark.parametrize(
     ("before", "interrupted"),
-    [(BEFORE, BEFORE), (None, Marker("gold", BEFORE_THE_FIRST))],
-    ids=["a marker", "none"],
+    [
+        pytest.param(BEFORE, BEFORE, id="a marker"),
+        pytest.param(None, Marker("gold", BEFORE_THE_FIRST), id="none"),
+        pytest.param(Marker("another lake's", 7), Marker("gold", 7), id="another lake has one"),
+    ],
 )
 def test_an_interrupted_one_leaves_the_marker_where_it_was_and_says_so(
     before: Marker | None, interrupted: Marker

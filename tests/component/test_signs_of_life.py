@@ -10,6 +10,9 @@ import pytest
 from customer_activity import application
 from customer_activity.engine import observability
 from customer_activity.engine.queries import RunningQuery
+from customer_activity.engine.stream import Opened
+from customer_activity.errors import TerminalError
+from customer_activity.inspection import query_status
 from customer_activity.maintenance import scheduler
 from customer_activity.maintenance.scheduler import Scheduler
 from customer_activity.settings import Settings
@@ -47,3 +50,19 @@ def test_statuses_are_written_right_before_what_may_take_long(
     application.supervise(queries, settings, stopping, available_now=False)
     assert written[:LOOKS] == expected
     assert looks == [1, 2, 3]  # each after the statuses
+
+
+def test_a_stream_that_cannot_be_opened_says_why(settings: Settings) -> None:
+    def refuse() -> Opened:
+        raise TerminalError("the topic is another's", remedy="give it one of its own")
+
+    stopping = threading.Event()
+    queries = [
+        RunningQuery(Query.PUBLISH, refuse, settings, stopping),
+        RunningQuery(Query.ACTIVITY, lambda: pytest.fail("it is stopped before its turn"), settings, stopping),
+    ]
+    with pytest.raises(TerminalError):
+        application.supervise(queries, settings, stopping, available_now=False)
+    refused, other = (query_status.read(settings, query) for query in (Query.PUBLISH, Query.ACTIVITY))
+    assert (refused.state, other.state) == ("failed", "stopped")
+    assert "give it one of its own" in refused.message

@@ -110,13 +110,12 @@ def test_a_deployment_is_seen_before_it_has_published_anything(settings: Setting
 
 
 def test_what_a_resync_has_begun_a_resync_has_to_end(settings: Settings) -> None:
-    with Publisher(settings) as publisher:
-        publisher.publish([(b"C-1", b"{}")], Marker(OURS, 1, is_resyncing=True))
-    with pytest.raises(TerminalError, match="a resync of publish ended before all that differs was on") as refused:
-        Publisher(settings, [OURS])
-    assert "activity resync publish" in str(refused.value)
-    with Publisher(settings) as publisher:
-        publisher.publish([], Marker(OURS, 1))
+    with Publisher(settings) as resyncing:
+        resyncing.publish([(b"C-1", b"{}")], Marker(OURS, 1, is_resyncing=True))
+        with pytest.raises(TerminalError, match="a resync of publish has sent some of what differs to") as refused:
+            Publisher(settings, [OURS])
+        assert "activity resync publish" in str(refused.value)
+        resyncing.publish([(b"C-2", b"{}")], Marker(OURS, 1))  # nobody fenced it
     with Publisher(settings, [OURS]) as publisher:
         assert publisher.marker == Marker(OURS, 1)
 

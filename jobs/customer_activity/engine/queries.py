@@ -22,7 +22,7 @@ from customer_activity.engine.logs import log
 from customer_activity.engine.observability import HELD, QueryStatus
 from customer_activity.engine.stream import Opened
 from customer_activity.engine.turns import TELL_SECONDS, Turn, Turns
-from customer_activity.errors import CheckpointMismatch, Stopping
+from customer_activity.errors import ActivityError, CheckpointMismatch, Stopping
 from customer_activity.kafka import clients
 from customer_activity.lake import failpoints
 from customer_activity.lake.failpoints import FailPoint
@@ -72,9 +72,13 @@ class RunningQuery:
         self.refresh: Callable[[], None] = lambda: None
 
     def start(self, *, available_now: bool) -> None:
-        """Start the query on its checkpoint."""
+        """Start the query on its checkpoint; where its stream cannot be opened, its status says why."""
         self.is_draining = available_now
-        stream = self.open_stream()
+        try:
+            stream = self.open_stream()
+        except ActivityError as error:
+            self.status.state, self.status.message = "failed", str(error)
+            raise
         self.refresh = stream.refresh
         writer = (
             stream.source()

@@ -38,7 +38,7 @@ STREAMING = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # no watermarks here, so an empty batch has no work
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.stopTimeout": "30s",
-    # Plans are of a few rows, and compiling one costs more than interpreting it; executors' have settings of their own.
+    # Plans are of a few rows, executors' too (parcels and reports): compiling one costs more than interpreting it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -59,17 +59,18 @@ def refuse_unmarked(settings: Settings, outlet: Outlet) -> None:
             )
 
 
-def refuse_resyncing(outlet: Outlet, marker: Marker | None) -> None:
-    """Make sure that no resync ended half way: rows that it has sent would be sent once more.
+def refuse_resyncing(outlet: Outlet, markers: Mapping[str, Marker]) -> None:
+    """Make sure that no resync is under way, or ended half way: rows that it has sent would be sent once more.
 
     Raises:
-        TerminalError: one did.
+        TerminalError: one is.
     """
-    if marker is not None and marker.is_resyncing:
+    own = markers.get(outlet.identity) or next(iter(outlet.of_other_names(markers).values()), None)
+    if own is not None and own.is_resyncing:
         stream = _stream(outlet)
         raise TerminalError(
-            f"a resync of {stream} ended before all that differs was on {', '.join(outlet.topics)}",
-            remedy=f"`activity resync {stream} --reason …` sends the rest; then start again",
+            f"a resync of {stream} has sent some of what differs to {', '.join(outlet.topics)}, and not all",
+            remedy=f"let it end, or run it again (`activity resync {stream} --reason …` sends the rest); then start",
         )
 
 

@@ -102,11 +102,11 @@ def send(
 ) -> None:
     """Send records in transactions of a bounded size.
 
-    Until the last of them the marker stays where it was, and says that this is under way: who went on from there would
-    send rows twice, and older ones after newer.
+    Until the last of them the marker stays where it was, and says that this is under way, and in which lake: who went
+    on from there would send rows twice, and older ones after newer.
     """
     former = publisher.marker or Marker(marker.table_id, BEFORE_THE_FIRST)
-    under_way = former._replace(is_resyncing=True)
+    under_way = former._replace(table_id=marker.table_id, is_resyncing=True)
     begin, size = 0, 0
     for number, (key, value, *_) in enumerate(going):
         bytes_of_it = len(key) + len(value or b"")

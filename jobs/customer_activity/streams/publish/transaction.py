@@ -1,6 +1,7 @@
 """The transactional publisher: records and their progress marker go out together or not at all.
 
-1. What the progress topic has is looked at: where another deployment publishes there, nothing is begun.
+1. What the progress topic has is looked at: where another deployment publishes there, or a resync is under way, nothing
+   is begun.
 2. `init_transactions` fences the former holder of the transactional id: a zombie's next call fails.
 3. The last marker is read back (read_committed): it names the version of the table that is already out.
 4. Each part of a batch: begin, records, marker, commit. After a crash between commit and Spark's own checkpoint the
@@ -79,8 +80,12 @@ class Publisher:
         self.clock = clock
         self.outlet = outlet = markers.of_view(settings) if outlet is None else outlet
         self.identity = outlet.identity
-        if ours is not None:  # before fencing: the other deployment goes on undisturbed
-            refuse_others(settings, outlet, markers.readable(settings), ours)
+        self._again = "run it again: it sends what differs by then"
+        if ours is not None:  # before fencing: another deployment, or a resync, goes on undisturbed
+            self._again = "start again: it goes on behind the last marker"
+            there = markers.readable(settings)
+            refuse_others(settings, outlet, there, ours)
+            refuse_resyncing(outlet, there)
         limits = (clients.topic_setting(settings, topic, "max.message.bytes") for topic in outlet.topics)
         self.max_bytes = min(int(limit) for limit in limits) - FRAME_BYTES
         self.producer: Producer = clients.producer(
@@ -103,11 +108,10 @@ class Publisher:
         self.succeeded = outlet.of_other_names(found)
         if ours is not None:
             refuse_others(settings, outlet, found, ours)
+            refuse_resyncing(outlet, found)
             if not self.succeeded and self.identity not in found:
                 refuse_unmarked(settings, outlet)
         self.marker = found.get(self.identity, next(iter(self.succeeded.values()), None))
-        if ours is not None:
-            refuse_resyncing(outlet, self.marker)
         if self.marker is None and ours:
             # Before anything is out: a deployment that comes later sees whose the topics are.
             self.publish([], Marker(ours[0], BEFORE_THE_FIRST))
@@ -172,8 +176,7 @@ class Publisher:
             return TransientError(
                 f"{where}: the transaction took {seconds:.0f} s, and the broker ends one after "
                 f"{TRANSACTION_TIMEOUT_SECONDS:.0f} s; nothing of this part is out",
-                remedy="start again: it goes on behind the last marker; where this comes again, find out what holds "
-                "the broker or this machine up",
+                remedy=f"{self._again}; where this comes again, find out what holds the broker or this machine up",
             )
         if fault.code() in FENCED:
             return TerminalError(
@@ -185,10 +188,10 @@ class Publisher:
                 self.producer.abort_transaction(TRANSACTION_TIMEOUT_SECONDS)
         if fault.fatal() or fault.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return TerminalError(
-                where, remedy="correct the topic's rights, then start again: nothing of this part is out"
+                where, remedy=f"correct the topic's rights; nothing of this part is out; {self._again}"
             )
         # A limit of the topic that was lowered since the start is read again with the next one.
-        return TransientError(where, remedy="start again: it goes on behind the last marker")
+        return TransientError(where, remedy=self._again)
 
     def __enter__(self) -> Self:
         """Return itself; the producer is open from construction on."""
