@@ -53,6 +53,7 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
         self.gold = gold
         self.failures: list[float] = []
         self.until = 0.0
+        self.is_killed = False
 
     def execute(self, context: Any) -> None:
         """Start the driver or find it, and wait for it.
@@ -146,12 +147,14 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
 
     @contextmanager
     def counted(self, context: Any) -> Iterator[None]:
-        """Take a start that may work later for one more failure."""
+        """Take a start that may work later for one more failure, unless the task is being ended."""
         try:
             yield
         except AirflowFailException:
             raise
         except AirflowException as error:
+            if self.is_killed:  # Airflow has ended what this task was running, too: that is what failed
+                raise
             self.again(context, str(error))
 
     def tell(self, context: Any, driver: dict[str, Any]) -> None:
@@ -166,4 +169,5 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
 
     def on_kill(self) -> None:
         """Stop the driver when the task is ended while a worker has it; a trigger does while it is deferred."""
-        self.log.info("Stopping the driver: %s", program.report(self.pipeline, "driver", "stop"))
+        self.is_killed = True
+        self.log.info("Stopping the driver: %s", program.report(self.pipeline, "driver", "stop", outlives=True))

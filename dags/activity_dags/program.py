@@ -28,6 +28,7 @@ BESIDE = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "activity"
 # Airflow's own settings hold its secrets, and its import path is not the product's.
 WITHHELD = ("AIRFLOW", "_AIRFLOW", "PYTHONPATH")
 CHECK_FAILED, TERMINAL = 1, 2
+LOOK_BYTES = 4 << 20  # of a line: a look may have a driver's last words
 LAST_CHARACTERS = 4_000
 LAST_WORDS = "last_words"
 END_SECONDS = 60.0
@@ -59,10 +60,16 @@ def environment(pipeline: Pipeline) -> dict[str, str]:
         raise AirflowFailException(str(error)) from None
 
 
-def report(pipeline: Pipeline, *arguments: str, settings: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+def report(
+    pipeline: Pipeline,
+    *arguments: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    outlives: bool = False,
+) -> dict[str, Any]:
     """Run a command with `--json` and return what it reports, also when it reports that a check failed.
 
-    The command gets `settings` besides those of its pipeline.
+    The command gets `settings` besides those of its pipeline. One that `outlives` its task goes on when Airflow kills
+    all processes of the task, five seconds after it has told the task to end.
 
     Raises:
         AirflowFailException: it ended with an error that trying again does not help.
@@ -75,14 +82,15 @@ def report(pipeline: Pipeline, *arguments: str, settings: Mapping[str, str] = Ma
         text=True,
         errors="backslashreplace",
         env={**environment(pipeline), **settings},
+        start_new_session=outlives,
         check=False,
     )
     if done.returncode not in (0, CHECK_FAILED):
         raise failure(done.returncode, done.stderr, arguments)
     try:
         return parsed(done.stdout)
-    except ValueError:
-        raise failure(done.returncode, done.stderr or done.stdout, arguments) from None
+    except (TypeError, ValueError):  # without a report no check has failed: something was unforeseen, and may pass
+        raise failure(done.returncode, done.stderr or done.stdout, arguments, final=(TERMINAL,)) from None
 
 
 def parsed(report: str | bytes) -> dict[str, Any]:
@@ -97,10 +105,12 @@ def parsed(report: str | bytes) -> dict[str, Any]:
     }
 
 
-def failure(code: int, words: str, arguments: tuple[str, ...]) -> AirflowException:
+def failure(
+    code: int, words: str, arguments: tuple[str, ...], *, final: tuple[int, ...] = (CHECK_FAILED, TERMINAL)
+) -> AirflowException:
     """Make the exception for a command that failed: final when its exit code says that trying again does not help."""
     last = shown.lines(words.strip()[-LAST_CHARACTERS:])
-    kind = AirflowFailException if code in (CHECK_FAILED, TERMINAL) else AirflowException
+    kind = AirflowFailException if code in final else AirflowException
     return kind(f"`activity {' '.join(arguments)}` ended with exit code {code}:\n{last}")
 
 
@@ -148,6 +158,7 @@ async def running(pipeline: Pipeline, *arguments: str) -> AsyncIterator[asyncio.
         stderr=asyncio.subprocess.STDOUT,
         env=environment(pipeline),
         start_new_session=True,
+        limit=LOOK_BYTES,
     )
     try:
         yield process

@@ -22,6 +22,7 @@ EVERY_SECONDS = 5.0
 ASK_SECONDS = 10.0  # between two questions whether the DAG is paused
 TOLD_SECONDS = 60.0  # between two lines in the task's log
 STOP_SECONDS = 60.0
+SILENT_SECONDS = 120.0  # of a watch, which looks every EVERY_SECONDS: by then a driver that it attends stops itself
 WELL = ("starting", "running")
 
 log = structlog.get_logger(__name__)
@@ -63,11 +64,11 @@ class DriverTrigger(BaseTrigger):
         yield TriggerEvent(driver)  # type: ignore[no-untyped-call]
 
     async def watch(self, pausing: Pausing) -> dict[str, Any]:
-        """Return the look at which there was something to do."""
+        """Return the look at which there was something to do, or why there is none."""
         told = asked = 0.0
         words: list[str] = []
         async with program.running(self.pipeline, "driver", "watch", "--json", "--every", str(EVERY_SECONDS)) as looks:
-            async for line in _lines(looks):
+            while line := await _line(looks):
                 driver = _parsed(line)
                 if driver is None:  # not a look: what it says when it cannot look
                     words.append(line.decode(errors="replace"))
@@ -82,6 +83,8 @@ class DriverTrigger(BaseTrigger):
                     asked = now
                     if await pausing.is_paused():
                         return driver
+            if line is None:
+                return {"state": "unwatched", "message": f"the watch has said nothing for {SILENT_SECONDS:.0f} s"}
             await looks.wait()
         said = shown.lines("".join(words).strip())
         return {"state": "unwatched", "message": f"the watch ended with {looks.returncode}: {said}"}
@@ -117,13 +120,19 @@ async def stop(pipeline: Pipeline) -> None:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Read a look; None where the line is none, be it JSON (an event of the log) or not."""
     try:
-        return program.parsed(line)
-    except ValueError:
+        found = program.parsed(line)
+    except (TypeError, ValueError):
         return None
+    return found if isinstance(found.get("state"), str) else None
 
 
-async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[bytes]:
-    if process.stdout is not None:
-        async for line in process.stdout:
-            yield line
+async def _line(process: asyncio.subprocess.Process) -> bytes | None:
+    """Return what a watch says next; nothing where it has ended, and None where it says nothing for too long."""
+    if process.stdout is None:
+        return b""
+    try:
+        return await asyncio.wait_for(process.stdout.readline(), SILENT_SECONDS)
+    except TimeoutError:
+        return None

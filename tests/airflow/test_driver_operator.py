@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import DAG, Asset
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from activity_dags import driver as module
 from activity_dags import place
@@ -126,6 +126,30 @@ def test_a_second_failure_waits_a_little(program: Any, well: Callable[..., Any],
         task.resume_start(context, None, **kwargs)
     assert isinstance(after.value.trigger, DriverTrigger)
     assert after.value.kwargs == {"failures": [NOW - 30, NOW], "until": NOW + 60}
+
+
+def test_what_nobody_foresaw_is_tried_again(program: Any, task: Any, context: Any) -> None:
+    program.answers(driver_start=[{"error": "error: Py4JNetworkError", "code": 1}])
+    deferred = resumed(task, context, {"state": "dead"}, [NOW - 30])
+    kwargs = deferred.kwargs or {}
+    with pytest.raises(TaskDeferred) as after:
+        task.resume_start(context, None, **kwargs)
+    assert len((after.value.kwargs or {})["failures"]) == 3
+
+
+def test_a_task_that_is_ended_while_it_starts_the_driver_starts_no_other(
+    program: Any, task: Any, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program.answers(driver_stop=[{"lines": [{"graceful": True}]}])
+
+    def ended(_context: Any) -> int:
+        task.on_kill()  # as Airflow does in a signal's handler, while its signal ends what the task runs
+        raise AirflowException("`activity driver start` ended with exit code -15")
+
+    monkeypatch.setattr(task, "submit_job", ended)
+    with pytest.raises(AirflowException, match="-15"):
+        task.start_again(context)
+    assert program.commands == ["driver stop"]
 
 
 def test_too_many_failures_end_with_the_reason(task: Any, context: Any) -> None:

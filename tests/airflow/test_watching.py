@@ -60,6 +60,37 @@ def test_a_watch_that_fails_is_an_event_with_its_words(program: Any) -> None:
     assert "ACTIVITY_LAKE is not set" in event["message"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param({"time": "2026-11-24T10:00:00Z", "level": "error", "event": "no lake"}, id="an event of the log"),
+        pytest.param("5", id="a number"),
+        pytest.param("null", id="null"),
+        pytest.param({"state": None}, id="no state"),
+    ],
+)
+def test_what_is_no_look_is_one_of_its_words(program: Any, line: Any) -> None:
+    program.answers(driver_watch=[{"lines": [line], "code": 2}])
+    event = watched()
+    assert event["state"] == "unwatched"
+    assert (line if isinstance(line, str) else next(iter(line))) in event["message"]
+
+
+def test_a_look_may_be_long(program: Any, well: Callable[..., Any]) -> None:
+    program.answers(driver_watch=[{"lines": [well(state="dead", last_words="x" * 200_000)], "code": 1}])
+    assert len(watched()["last_words"]) == 200_000
+
+
+def test_a_watch_that_hangs_is_an_event(
+    program: Any, well: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "SILENT_SECONDS", 2.0)
+    program.answers(driver_watch=[{"lines": [well()], "stays": True}])
+    event = watched()
+    assert event["state"] == "unwatched"
+    assert "nothing for 2 s" in event["message"]
+
+
 def test_clearing_the_task_stops_the_driver(program: Any) -> None:
     program.answers(driver_stop=[{"lines": ["stopped"]}])
     asyncio.run(DriverTrigger(pipeline=DEFAULT, dag_id="stream", until=FAR).on_kill())
@@ -138,3 +169,15 @@ def test_without_an_answer_the_driver_runs_on(
     program.answers(driver_watch=[{"lines": [well(), well(state="dead")], "code": 1}])
     assert watched()["state"] == "dead"
     assert program.commands == ["driver watch"]
+
+
+@pytest.mark.parametrize("host", ["airflow-api:8080", "a b"])
+def test_a_host_that_is_none_leaves_the_driver_alone(
+    program: Any, well: Callable[..., Any], host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(name: str) -> Connection:
+        return Connection(conn_id=name, conn_type="http", host=host)
+
+    monkeypatch.setattr(BaseHook, "aget_connection", found)
+    program.answers(driver_watch=[{"lines": [well(), well(state="dead")], "code": 1}])
+    assert watched()["state"] == "dead"
