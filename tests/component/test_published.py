@@ -6,40 +6,32 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
-from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.stream import Record, Send, Traced
 from customer_activity.errors import ChangeFeedLost, TerminalError
 from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, Outlet, parse
 from customer_activity.lake import delta
-from customer_activity.lake.merging import merge
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.streams.publish import changed, parts
 from customer_activity.streams.publish.published import Published, refuse_earlier
 from customer_activity.streams.windows import topics
+from support.days import KEY, States, write
 from support.tables import entry
 
-KEY = ("customer_id", "day")
 OUTLET = Outlet("pipeline", "-publishes-daily", ("daily",))
 RUNNING, FINAL = (
     next(each for each in topics.STREAMS if each.spec.name == f"publish_daily{end}") for end in ("", "_final")
 )
-MIDNIGHT = datetime(2026, 3, 1, tzinfo=UTC)
-States = dict[str, tuple[int, bool] | None]  # by customer: how many purchases, and whether that is final; None: gone
 
 
 @dataclass
@@ -61,40 +53,6 @@ def on() -> Iterator[None]:
     topology.switch_on(["publish_daily", "publish_daily_final"])
     yield
     topology.switch_on([])
-
-
-def row(customer: str, count: int, *, is_final: bool = False) -> dict[str, Any]:
-    return {
-        "customer_id": customer,
-        "day": date(2026, 3, 1),
-        "window_start": MIDNIGHT,
-        "window_end": MIDNIGHT + timedelta(days=1),
-        "purchase_count": count,
-        "total_amount": Decimal(f"{count}.50"),
-        "first_purchase_at": MIDNIGHT,
-        "last_purchase_at": MIDNIGHT + timedelta(milliseconds=count),
-        "is_final": is_final,
-    }
-
-
-def write(lake: str, number: int, states: States) -> None:
-    """Make one version of the table: rows that come or change, and rows that go."""
-    rows = [
-        row(name, *([1] if state is None else [state[0]]), is_final=bool(state and state[1]))
-        for name, state in states.items()
-    ]
-    source = pa.Table.from_pylist(rows, arrow_schema(Table.DAILY))
-    is_gone = pa.array([state is None for state in states.values()], pa.bool_())
-    batch = MicroBatch("daily", "generation", number, ids={Table.TIMED_PURCHASES: "x"})
-    merge(
-        source.append_column("is_gone", is_gone),
-        lake,
-        Table.DAILY,
-        batch,
-        key=KEY,
-        update={name: f"s.{name}" for name in source.column_names},
-        delete_when="s.is_gone",
-    )
 
 
 def publish(topic: Topic, stream: Published, lake: str, upto: int, *, after: int = -1, most: int = 1_000) -> bool:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input, lake, settling
 from customer_activity.verification import verify as verification
 from customer_activity.verification.comparison import Commits, compare_accounting
+from customer_activity.verification.records import RawRecord
 from customer_activity.verification.sampling import choose
 from customer_activity.verification.verify import Report, verify
 from support.world import World, expect, failing, overflowing
-from support.world_rows import C1_ROW, OUTCOMES, PROFILES, PURCHASES, VIEW, profile, published, purchase
+from support.world_rows import C1_ROW, NOW, OUTCOMES, PROFILES, PURCHASES, VIEW, profile, published, purchase
 
 TOTALS = f"{Table.QUARANTINE.label}: totals"
 
@@ -79,6 +81,40 @@ def test_records_that_retention_removed_are_taken_from_the_lake(verify_world: Ca
     assert report.from_lake == {PURCHASES: 2, PROFILES: 0}
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "is_removed"),
+    [
+        pytest.param(0, 4, False, id="compaction keeps the newest record of a key"),
+        pytest.param(0, 5, True, id="a newer one may be among those that arrive"),
+        pytest.param(4, 4, True, id="retention removes it all the same"),
+    ],
+)
+def test_the_newest_record_of_a_key_is_not_taken_for_compacted(
+    begin: int, end: int, is_removed: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C3's only profile is in the lake, and Kafka has neither it nor a newer one."""
+    world = World()
+    world.kafka[PROFILES][0] = [record for record in world.kafka[PROFILES][0] if record.offset not in (3, 4)]
+    for table in (Table.PROFILE_EVENTS,):
+        world.tables[table] = [row for row in world.tables[table] if (row["partition"], row["offset"]) != (0, 4)]
+    world.write(settings.lake)
+    world.serve(monkeypatch)
+    asked: list[str] = []
+
+    def ends(_: Settings, topic: str) -> dict[int, int]:
+        asked.append(topic)
+        of_profiles = {0: 4 if asked.count(PROFILES) == 1 else end, 1: 3}
+        return of_profiles if topic == PROFILES else {p: len(of) for p, of in world.kafka[topic].items()}
+
+    served = kafka_input.begins
+    monkeypatch.setattr(kafka_input, "ends", ends)
+    monkeypatch.setattr(
+        kafka_input, "begins", lambda s, topic: served(s, topic) | ({0: begin} if topic == PROFILES else {})
+    )
+    found = failing(verify(settings, settle_seconds=0))
+    assert (Table.PROFILE_EVENTS.label in found, Table.ACTIVITY.label in found) == (not is_removed, not is_removed)
+
+
 def test_it_is_said_from_where_on_verification_speaks(verify_world: Callable[..., Report]) -> None:
     world = World()
     world.begin[PURCHASES] = 1
@@ -100,7 +136,7 @@ def test_rows_that_kafka_never_had_are_no_input(verify_world: Callable[..., Repo
 
 def test_input_that_arrives_meanwhile_is_said(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    ends = iter([1, 2])
+    ends = chain([1], repeat(2))
     world.tables[Table.PURCHASE_EVENTS].pop()
     world.write(settings.lake)
     world.serve(monkeypatch)
@@ -112,6 +148,30 @@ def test_input_that_arrives_meanwhile_is_said(settings: Settings, monkeypatch: p
     assert report.growth == 1
     assert Table.PURCHASE_EVENTS.label not in failing(report)  # what lies past the end that was noted is nobody's fault
     assert "traffic is running: stop it and verify again" in command.verdict(report)
+
+
+@pytest.mark.parametrize("sample", [None, 10], ids=["all", "sample"])
+def test_a_partition_that_is_added_meanwhile_holds_what_arrives(
+    sample: int | None, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    added = purchase(purchaseId="P5", customerId="C5")
+    world.tables[Table.PURCHASE_EVENTS].append(
+        world.tables[Table.PURCHASE_EVENTS][-1] | {"partition": 2, "offset": 0, "key": b"P5", "value": added}
+    )
+    world.write(settings.lake)
+    world.serve(monkeypatch)
+    step = kafka_input.begins
+
+    def begins(of: Settings, topic: str) -> dict[int, int]:
+        if topic == VIEW:  # the inputs are read by then
+            world.kafka[PURCHASES][2] = [RawRecord(2, 0, NOW, b"P5", added, ())]
+        return step(of, topic)
+
+    monkeypatch.setattr(kafka_input, "begins", begins)
+    report = verify(settings, settle_seconds=0, sample=sample)
+    assert Table.PURCHASE_EVENTS.label not in failing(report)
+    assert report.growth == 1
 
 
 def test_a_pipeline_that_catches_up_is_waited_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

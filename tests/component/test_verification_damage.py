@@ -96,6 +96,8 @@ def landing(position: int, number: int) -> Damage:
 
 BAD = landed(PURCHASES, 0, 3, **P1)
 GOOD = landed(PURCHASES, 1, 1, reason="not_json")
+NOWHERE = landed(PURCHASES, 1, 1, **P1) | {"partition": 7, "offset": 0}
+GONE = C1_ROW | {"is_gone": True}
 MICROSECOND = timedelta(microseconds=1)
 BRONZE, TOMBSTONES, QUARANTINE = Table.PURCHASE_EVENTS.label, Table.PROFILE_EVENTS.label, Table.QUARANTINE.label
 BOUGHT, SUMS, PEOPLE, GOLD = (
@@ -118,11 +120,23 @@ GROW, TWICE = "view: versions grow", "view: nothing twice"
         case("bronze: amount read wrongly", change(Table.PURCHASE_EVENTS, 1, amount=Decimal("1.00")), BRONZE),
         case("bronze: wrong topic", change(Table.PURCHASE_EVENTS, 1, topic="other"), BRONZE),
         case("bronze: partition that Kafka has not", change(Table.PURCHASE_EVENTS, 1, partition=7), BRONZE),
+        case("bronze: offset that Kafka has not come to", change(Table.PURCHASE_EVENTS, 1, offset=99), BRONZE),
+        case("bronze: partition that Kafka has not, added", add(Table.PURCHASE_EVENTS, NOWHERE), BRONZE),
+        case(
+            "bronze: profile that compaction cannot have removed",
+            lambda world: world.kafka[PROFILES][0].pop(3),
+            *(TOMBSTONES, PEOPLE, PEOPLE_LOG, GOLD, GOLD_LOG, LAST, ACCOUNTS[PROFILES]),
+        ),
         case("bronze: bad record accepted", add(Table.PURCHASE_EVENTS, BAD), BRONZE),
         case("bronze: tombstone lost", drop(Table.PROFILE_EVENTS, 6), TOMBSTONES),
         case("bronze: tombstone not marked", change(Table.PROFILE_EVENTS, 6, is_tombstone=False), TOMBSTONES),
         case("quarantine: row missing", drop(Table.QUARANTINE), QUARANTINE),
         case("quarantine: row twice", double(Table.QUARANTINE), QUARANTINE),
+        case(
+            "quarantine: record that Kafka never had",
+            add(Table.QUARANTINE, NOWHERE | {"reason": "not_json"}),
+            QUARANTINE,
+        ),
         case("quarantine: good record", add(Table.QUARANTINE, GOOD), QUARANTINE),
         case("quarantine: bytes changed", change(Table.QUARANTINE, value=b"["), QUARANTINE),
         case("quarantine: wrong topic", change(Table.QUARANTINE, topic="other"), QUARANTINE),
@@ -175,6 +189,15 @@ GROW, TWICE = "view: versions grow", "view: nothing twice"
         case(
             "view: the same content may come back after a deletion",
             both(change(Table.ACTIVITY, 1, view_version=13), publish(None, key="C3"), publish(C3_ROW, viewVersion=13)),
+        ),
+        case(
+            "view: the same content may come back where gold had another in between",
+            both(
+                change(Table.ACTIVITY, view_version=15),
+                change(Table.ACTIVITY_CHANGES, 2, view_version=15),
+                add(Table.ACTIVITY_CHANGES, GONE | {"view_version": 14}),
+                publish(C1_ROW, viewVersion=15),
+            ),
         ),
         case("view: as_of wrong", instead(asOfEpochMillis=NOW), LAST),
         case("view: one decimal", instead(totalAmount=b"10.1"), LAST, CONTRACT),

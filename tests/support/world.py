@@ -193,7 +193,7 @@ class World:
 
         def read(_: Settings, topic: str, start: dict[int, int], end: dict[int, int]) -> Iterator[RawRecord]:
             for partition, records in self.kafka[topic].items():
-                yield from (record for record in records if start[partition] <= record.offset < end[partition])
+                yield from (record for record in records if start.get(partition, 0) <= record.offset < end[partition])
 
         monkeypatch.setattr(
             kafka_input, "begins", lambda _, topic: dict.fromkeys(self.kafka[topic], self.begin.get(topic, 0))

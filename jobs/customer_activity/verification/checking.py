@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
+
+from deltalake import DeltaTable
 
 from customer_activity.catalog import Table
 from customer_activity.settings import Settings
@@ -104,17 +108,19 @@ def compare(
     """Make the checks against the tables as they were opened; those of bronze in any case: they tell the order."""
     purchases, profiles, *payments = sources
     on_step("comparing bronze")
-    for source in sources:
+    checks = []
+    for source, (_, _, table, kind) in zip(sources, inputs(settings, tables), strict=True):
         source.beyond, source.notes = 0, told.notes[source.topic]
-    checks = [
-        compare_landed(table.label, source, kind, lake.landed(tables, table, LANDED_COLUMNS[kind]))
-        for source, (_, _, table, kind) in zip(sources, inputs(settings, tables), strict=True)
-    ]
+        if source.is_compacted:
+            source.know_tombstones(chain.from_iterable(map(lake.tombstones, (tables[table], tables[Table.QUARANTINE]))))
+        checks.append(compare_landed(table.label, source, kind, lake.landed(tables, table, LANDED_COLUMNS[kind])))
     checks += [order.compare(topic, placed, told.notes[topic].replays) for topic, placed in told.orders.items()]
     overflowing: list[str] = []
     quarantine = without_totals(lake.landed(tables, Table.QUARANTINE, ["reason"]), overflowing)
-    if not payments:  # of a time when their streams were on
-        quarantine = (row for row in quarantine if row.topic != settings.payment_topic)
+    # What is too large for an optional stream's topic is compared with that; and of payments, where their streams were
+    # on once, nothing is known.
+    elsewhere = {*settings.topics.values(), settings.payment_topic} - {source.topic for source in sources}
+    quarantine = (row for row in quarantine if row.topic == settings.view_topic or row.topic not in elsewhere)
     refused = quarantined(sources, view.holding(settings.view_topic, quarantine))
     on_step("recomputing")
     expected = oracle.expect(
@@ -183,10 +189,18 @@ def _compare_gold(
     gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, rows)
     largest = kafka_input.largest_record(settings, settings.view_topic)
     of_view = [
-        *view.checks(wanted.gold, versions, chosen, largest),
+        *view.checks(wanted.gold, versions, chosen, largest, partial(_changed, tables[Table.ACTIVITY_CHANGES])),
         *view.trace_checks(wanted_traces, known, chosen, largest),
     ]
     return [changes, gold, *of_view]
+
+
+def _changed(changes: DeltaTable, customers: Collection[str]) -> dict[str, list[int]]:
+    """Return the versions at which gold changed the rows of customers."""
+    found: dict[str, list[int]] = {}
+    for customer, version in lake.rows(changes, ("customer_id", "view_version"), frozenset(customers)):
+        found.setdefault(customer, []).append(version)
+    return found
 
 
 def _compare_others(

@@ -39,6 +39,16 @@ def is_compacted(settings: Settings, topic: str) -> bool:
     return "compact" in clients.topic_setting(settings, topic, "cleanup.policy")
 
 
+def kept_for(settings: Settings, topic: str) -> int | None:
+    """Return for how many milliseconds a topic keeps each record at least; None where its size limits that, too.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    kept, most_bytes = (int(clients.topic_setting(settings, topic, f"retention.{of}")) for of in ("ms", "bytes"))
+    return kept if kept >= 0 and most_bytes < 0 else None
+
+
 def largest_record(settings: Settings, topic: str) -> int:
     """Return how many bytes a batch of records may have on a topic.
 
@@ -51,16 +61,18 @@ def largest_record(settings: Settings, topic: str) -> int:
 def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[RawRecord]:
     """Yield every committed record from `start` (inclusive) to `end` (exclusive), a partition's in offset order.
 
+    A partition that `start` does not have was added since, and is read from its beginning.
+
     Raises:
         BrokerUnavailable: Kafka does not answer any more.
         TransientError: records were removed while they were being read.
     """
-    unread = {partition for partition in end if start[partition] < end[partition]}
+    unread = {partition for partition in end if start.get(partition, 0) < end[partition]}
     if not unread:
         return
     consumer, headers = clients.reader(settings), HeaderReader(settings)
     try:
-        consumer.assign([TopicPartition(topic, partition, start[partition]) for partition in sorted(unread)])
+        consumer.assign([TopicPartition(topic, partition, start.get(partition, 0)) for partition in sorted(unread)])
         heard_at = time.monotonic()
         while unread:
             with clients.explained(settings):

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
-from customer_activity.catalog import Table, history_path, table_path
+from customer_activity.catalog import Reason, Table, history_path, table_path
 from customer_activity.errors import TerminalError
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
@@ -57,6 +57,15 @@ class Landed(NamedTuple):
     landing: int | None
     landed_at: int | None
     columns: tuple[Any, ...]
+
+
+class Tombstone(NamedTuple):
+    """A record without a value that bronze or quarantine has."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
 
 
 def open_tables(settings: Settings, wanted: Sequence[Table]) -> dict[Table, DeltaTable]:
@@ -130,6 +139,20 @@ def landed(tables: Tables, name: Table, columns: Sequence[str]) -> Iterator[Land
     for topic, partition, offset, timestamp, key, value, headers, landing, at, *rest in rows(tables[name], wanted):
         raw = RawRecord(partition, offset, timestamp, key, value, headers)
         yield Landed(topic, raw, landing, at, tuple(rest))
+
+
+def tombstones(table: DeltaTable) -> Iterator[Tombstone]:
+    """Yield the coordinates and keys of all records without a value, of every topic."""
+    is_tombstone = pc.field("value").is_null() & pc.field("offset").is_valid()
+    found = table.to_pyarrow_dataset().to_table(columns=list(Tombstone._fields), filter=is_tombstone)
+    yield from map(Tombstone._make, zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def too_large(quarantine: DeltaTable, topic: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield key and value of the records that are in quarantine because a topic takes none so large."""
+    is_held = (pc.field("topic") == topic) & (pc.field("reason") == Reason.TOO_LARGE_TO_PUBLISH.value)
+    found = quarantine.to_pyarrow_dataset().to_table(columns=["key", "value"], filter=is_held)
+    yield from zip(found.column("key").to_pylist(), found.column("value").to_pylist(), strict=True)
 
 
 def places(tables: Tables) -> pa.Table:

@@ -21,7 +21,7 @@ from customer_activity.verification.comparison import (
     InQuarantine,
     unlike,
 )
-from customer_activity.verification.lake import Landed
+from customer_activity.verification.lake import Landed, Tombstone
 from customer_activity.verification.order import Notes, Order, Run
 from customer_activity.verification.records import (
     NOT_LANDED,
@@ -58,6 +58,10 @@ class TopicInput:
     read: int = 0  # records from Kafka
     from_lake: int = 0  # records from the lake, because Kafka has them no longer
     beyond: int = 0  # rows of the lake past the end, because input still arrives
+    present: dict[int, int] = field(default_factory=dict)  # end offset after the tables were opened, by partition
+    # Where Kafka removes records from the middle: the newest offset of each key by partition, and of what key no
+    # newer one need be there, because its tombstone is gone from Kafka, too.
+    newest: dict[tuple[int, bytes | None], int] = field(default_factory=dict)
     # Up to where (exclusive) it is known whose records arrived after the end, by partition.
     followed: dict[int, int] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)  # those customers
@@ -75,6 +79,8 @@ class TopicInput:
             if not run[0] <= offset <= run[1]:
                 run = runs[partition] = order.of(partition, offset)
             log[partition][offset] = judge(raw, run[2])
+            if self.is_compacted:
+                self.newest[partition, raw.key] = offset
             if raw.headers:
                 self._note_trace(raw, run[2])
             self.read += 1
@@ -86,6 +92,12 @@ class TopicInput:
             self.traces[raw.partition, raw.offset] = trace
         else:
             self.traces.pop((raw.partition, raw.offset), None)
+
+    def know_tombstones(self, found: Iterable[Tombstone]) -> None:
+        """Take note of the tombstones that the lake has: compaction removes them from Kafka in the end."""
+        for topic, partition, offset, key in found:
+            if topic == self.topic and offset < self.end.get(partition, 0):
+                self.newest[partition, key] = max(offset, self.newest.get((partition, key), -1))
 
     def follow(self, records: Iterable[RawRecord], upto: dict[int, int]) -> None:
         """Take note of whose records arrived after the end; one that is refused changes nobody's row."""
@@ -107,8 +119,7 @@ class TopicInput:
             return None
         record = of_partition.get(raw.offset)
         if record is None:
-            was_removed = self.is_compacted or raw.offset < self.begin[raw.partition]
-            is_new = was_removed and raw.offset >= 0
+            is_new = self._was_removed(raw)
             self.from_lake += is_new
         else:
             is_open = decides or record.landing == NOT_LANDED
@@ -119,6 +130,23 @@ class TopicInput:
             self._note_trace(raw, place)
         return record
 
+    def _was_removed(self, raw: RawRecord) -> bool:
+        """Whether Kafka may have had a record that it does not have.
+
+        Retention removes what is before the first offset. Compaction leaves the newest record of each key, but for a
+        tombstone, which is removed, too, after a time; and what has no key.
+        """
+        partition, offset = raw.partition, raw.offset
+        if not 0 <= offset < self.end[partition]:
+            return False
+        if offset < self.begin[partition]:
+            return True
+        if not self.is_compacted:
+            return False
+        is_growing = self.present.get(partition, 0) > self.end[partition]  # with the key's newest record, perhaps
+        is_replaced = offset < self.newest.get((partition, raw.key), -1)
+        return is_replaced or is_growing or raw.key is None or raw.value is None
+
     def covers(self) -> dict[int, int]:
         """Return the first offset that is seen by partition, but for partitions that are seen whole."""
         firsts = {
@@ -127,10 +155,11 @@ class TopicInput:
         return {partition: first for partition, first in sorted(firsts.items()) if first}
 
     def within(self, rows: Iterable[Landed]) -> Iterator[Landed]:
-        """Pass the rows on that are not past the end, and count the others."""
-        end = self.end
+        """Pass the rows on that are not past the end, and count the others; those that Kafka cannot have had go on."""
+        end, present = self.end, self.present
         for row in rows:
-            if row.raw.offset >= end.get(row.raw.partition, row.raw.offset + 1):
+            partition, offset = row.raw.partition, row.raw.offset
+            if end.get(partition, 0) <= offset < present.get(partition, 0):
                 self.beyond += 1
             else:
                 yield row

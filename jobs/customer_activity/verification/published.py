@@ -2,7 +2,8 @@
 
 A stream declares for its topic which rows of its table are there, as a query over `stored`. A record is the row as
 JSON: a field is a column in camelCase, times are milliseconds since 1970, amounts are exact, days are ISO 8601; its key
-is the key column's text, or a JSON array where there are several. Records that expired from a topic are not missed.
+is the key column's text, or a JSON array where there are several. Records that may have expired from a topic are not
+missed; `expiry.py` says which may not.
 
 Where records stand by themselves, one that was sent stays as it was, whatever becomes of its row: then a stream keeps
 it in a table of outdated ones, and what is there must be, or may still be, on the topic like that.
@@ -22,7 +23,7 @@ from deltalake import DeltaTable
 
 from customer_activity.catalog import Table
 from customer_activity.settings import Settings
-from customer_activity.verification import kafka_input, lake
+from customer_activity.verification import expiry, kafka_input, lake
 from customer_activity.verification.comparison import Check, Differences, unlike
 from customer_activity.verification.records import RawRecord
 
@@ -60,46 +61,64 @@ class Seen:
     repeated: list[bytes] = field(default_factory=list)  # records that should be there once, and were there before
     positions: Mapping[int, int] | None = None
     is_whole: bool = True  # whether no key's last record has expired
+    since: int | None = None  # where one may have: since when none has, in milliseconds since 1970; None if unknown
+    oldest: dict[int, int | None] = field(default_factory=dict)  # timestamp of each partition's first record
+    # By key, bytes and value of what quarantine has instead of the topic.
+    held: dict[bytes, list[tuple[int, bytes]]] = field(default_factory=dict)
+
+    def hold(self, found: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take note of the records, key and value, that are in quarantine because the topic takes none so large."""
+        self.held.clear()
+        for key, value in found:
+            self.held.setdefault(self._of(key, value), []).append((len(key) + len(value), value))
 
     def read(self, settings: Settings, topic: str) -> None:
         """Read on to the topic's present end."""
+        begins = None
         if self.positions is None:
-            self.positions = kafka_input.begins(settings, topic)
-            self.is_whole = kafka_input.is_compacted(settings, topic) or not any(self.positions.values())
+            self.positions = begins = kafka_input.begins(settings, topic)
+            self.is_whole = kafka_input.is_compacted(settings, topic) or not any(begins.values())
         end = kafka_input.ends(settings, topic)
         self.take(kafka_input.read(settings, topic, self.positions, end))
         self.positions = end
+        if begins is not None and not self.is_whole:
+            self.since = expiry.complete_since(settings, topic, begins, self.oldest)
 
     def take(self, records: Iterable[RawRecord]) -> None:
         """Add records, a partition's in offset order."""
         for raw in records:
-            key = self._of(raw)
+            self.oldest.setdefault(raw.partition, raw.timestamp)
+            key = self._of(raw.key or b"", raw.value)
             if self.fields and key in self.last:
                 self.repeated.append(key)
             self.last[key] = raw.value
 
-    def _of(self, raw: RawRecord) -> bytes:
+    def _of(self, key: bytes, value: bytes | None) -> bytes:
         if not self.fields:
-            return raw.key or b""
-        found = _parsed(raw.value or b"null")
+            return key
+        found = _parsed(value or b"null")
         names = [str(found.get(name)) if isinstance(found, dict) else "" for name in self.fields]
-        return _key([(raw.key or b"").decode(errors="replace"), *names])
+        return _key([key.decode(errors="replace"), *names])
 
 
 def compare(published: PublishedTopic, tables: lake.Tables, seen: Seen, largest: int) -> Check:
-    """Compare a topic's last values with the rows of its table; a row of more bytes than it takes is in quarantine."""
-    outdated = {} if published.outdated is None else dict(rows(published, tables[published.outdated]))
+    """Compare a topic's last values with the rows of its table; one of more bytes than it takes is in quarantine."""
+    outdated = {} if published.outdated is None else dict(_rows_of(published, tables[published.outdated]))
+    required = _required(published, tables[published.table], seen) - outdated.keys()
     differences = Differences()
     left = {key: value for key, value in seen.last.items() if value is not None}
     wanted = there = 0
-    for key, present in rows(published, tables[published.table]):
+    for key, present in _rows_of(published, tables[published.table]):
         wanted += 1
         row = outdated.pop(key, present)
         value = left.pop(key, None)
-        if value is not None:
+        held = seen.held.get(key, [])
+        if any(size > largest - FRAME_BYTES and _parsed(kept) == row for size, kept in held):
+            there += 1  # what the topic has, if anything, is from before the row grew
+        elif value is not None:
             there += 1
             _hold(differences, key, row, value)
-        elif seen.is_whole and len(key) + len(_text(row)) <= largest - FRAME_BYTES:
+        elif seen.is_whole or key in required:
             differences.add(key.decode(), "is missing")
     for key in outdated.keys() & left.keys():
         wanted, there = wanted + 1, there + 1
@@ -118,11 +137,24 @@ def _hold(differences: Differences, key: bytes, row: Mapping[str, Any], value: b
         differences.add(key.decode(), "differs:", unlike(tuple(row), tuple(row.values()), _values(row, found)))
 
 
-def rows(published: PublishedTopic, table: DeltaTable) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Yield the records that a topic must have: key and fields."""
+def _required(published: PublishedTopic, table: DeltaTable, seen: Seen) -> set[bytes]:
+    """Return the keys that a topic must have although records have expired from it."""
+    changed = None if seen.is_whole or seen.since is None else expiry.changed_since(table, seen.since)
+    if changed is None:
+        return set()
+    before, after = (rows(published, stored) for stored in changed)
+    return expiry.required(before, after)
+
+
+def _rows_of(published: PublishedTopic, table: DeltaTable) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    return rows(published, table.to_pyarrow_dataset())
+
+
+def rows(published: PublishedTopic, stored: Any) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Yield the records that a topic must have of rows that are stored: key and fields."""
     with duckdb.connect(":memory:") as database:
         database.execute("SET TimeZone = 'UTC'")
-        database.register("stored", table.to_pyarrow_dataset())
+        database.register("stored", stored)
         found = database.sql(published.query).to_arrow_reader(BATCH_ROWS)
         for batch in found:
             for row in batch.to_pylist():
@@ -162,7 +194,3 @@ def _parsed(value: bytes) -> Any:
 
 def _values(row: Mapping[str, Any], found: Any) -> tuple[Any, ...]:
     return tuple(found.get(name) if isinstance(found, dict) else None for name in row)
-
-
-def _text(row: Mapping[str, Any]) -> bytes:
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str).encode()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from customer_activity.catalog import Table
 from customer_activity.errors import TransientError
 from customer_activity.settings import Settings
 from customer_activity.verification import kafka_input, lake, oracle, settling
@@ -125,8 +126,9 @@ def verify(
                 on_step(f"reading {settings.view_topic}")
                 view.take(settings.view_topic, kafka_input.read(settings, settings.view_topic, positions, ends))
                 positions = ends
-            if sample is not None:  # after the tables were opened: nothing is in them that is not on the topics by now
-                for source in sources:
+            for source in sources:  # after the tables were opened: nothing is in them that is not on the topics by now
+                source.present = kafka_input.ends(settings, source.topic)
+                if sample is not None:
                     _follow(settings, source)
             pick = partial(choose, sample=sample, seed=seed)
             made, expected = compare(
@@ -174,14 +176,15 @@ def _compare_published(
         why = "a sample is of customers, and this topic need not be"
         return Check(published.topic, 0, 0, 0, impossible=why)
     seen.read(settings, published.topic)
+    seen.hold(lake.too_large(tables[Table.QUARANTINE], published.topic))
     largest = kafka_input.largest_record(settings, published.topic)
     return compare_published(published, tables, seen, largest)
 
 
 def _follow(settings: Settings, source: TopicInput) -> None:
     """Read on, for whose records arrive."""
-    upto = kafka_input.ends(settings, source.topic)
-    source.follow(kafka_input.read(settings, source.topic, source.followed or source.end, upto), upto)
+    records = kafka_input.read(settings, source.topic, source.followed or source.end, source.present)
+    source.follow(records, source.present)
 
 
 def _read(settings: Settings, topic: str, judge: Judge, told: Told, on_step: OnStep) -> TopicInput:
