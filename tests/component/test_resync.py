@@ -14,10 +14,11 @@ from customer_activity.catalog import Table
 from customer_activity.contracts import view
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.contracts.view import records
-from customer_activity.errors import TerminalError
+from customer_activity.errors import LeaseLost, TerminalError
 from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, parse
 from customer_activity.streams.publish import resync
 from customer_activity.streams.publish.resync import compared
+from customer_activity.streams.publish.too_large import TooLarge, keep_new
 from support.tables import append_table, opened
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,24 +54,47 @@ def row(version: int, address: str = "1 Old Street") -> bytes:
 def test_only_what_differs_is_sent(
     wanted: list[pa.Table], on_topic: dict[bytes, bytes | None], sent: dict[bytes, bytes | None]
 ) -> None:
-    found = compared(wanted, dict(on_topic), NO_LIMIT)
+    found = compared(wanted, dict(on_topic), NO_LIMIT, "view")
     assert {key: value for key, value, _ in found.going} == sent
     assert found.unchanged == len(wanted) - sum(value is not None for value in sent.values())
 
 
-def test_of_a_row_that_is_too_large_by_now_the_last_that_fitted_stays() -> None:
-    found = compared([gold(2, "x" * 1_000)], {b"C-1": row(1)}, 900)
+@pytest.mark.parametrize(
+    ("on_topic", "is_held"),
+    [
+        pytest.param(row(1), True, id="the topic has an earlier one: that stays"),
+        pytest.param(None, True, id="the topic has none"),
+        pytest.param(row(2, "x" * 1_000), False, id="the topic has it, from before its limit was lowered"),
+    ],
+)
+def test_a_row_that_is_too_large_by_now_is_not_sent(on_topic: bytes | None, is_held: bool) -> None:
+    found = compared([gold(2, "x" * 1_000)], {b"C-1": on_topic}, 900, "view")
     assert (found.going, found.too_large) == ([], 1)
+    assert found.held == ([TooLarge(0, "view", b"C-1", row(2, "x" * 1_000))] if is_held else [])
+
+
+def test_what_cannot_be_sent_is_put_into_quarantine_once(lake: str) -> None:
+    one, other = (TooLarge(0, "view", b"C-1", row(version)) for version in (1, 2))
+    for found in ([one], [one], [one, other], []):
+        keep_new(lake, "publish", lambda _: 3, found, 900)
+    rows = opened(lake, Table.QUARANTINE).to_pyarrow_table().to_pylist()
+    assert sorted((each["topic"], each["key"], each["value"]) for each in rows) == [
+        ("view", b"C-1", row(1)),
+        ("view", b"C-1", row(2)),
+    ]
+    assert {each["reason"] for each in rows} == {"too_large_to_publish"}
+    with pytest.raises(LeaseLost):
+        keep_new(lake, "publish", lambda _: 2, [TooLarge(0, "view", b"C-1", row(3))], 900)
 
 
 def test_a_lake_that_is_behind_its_topic_is_refused() -> None:
     with pytest.raises(TerminalError, match=r"newer rows than the lake[\s\S]*rebuild --apply"):
-        compared([gold(1, "2")], {b"C-1": row(2)}, NO_LIMIT)
+        compared([gold(1, "2")], {b"C-1": row(2)}, NO_LIMIT, "view")
 
 
 def test_a_record_of_the_same_version_is_sent_as_it_is_now() -> None:
     """As one that lacks a field which the contract has got since."""
-    found = compared([gold(2)], {b"C-1": row(2).replace(b'"email":null,', b"")}, NO_LIMIT)
+    found = compared([gold(2)], {b"C-1": row(2).replace(b'"email":null,', b"")}, NO_LIMIT, "view")
     assert [(key, value) for key, value, _ in found.going] == [(b"C-1", row(2))]
 
 

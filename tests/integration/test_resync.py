@@ -14,7 +14,7 @@ from customer_activity.kafka import clients
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
-from support.broker import assert_verified, drain, send, view
+from support.broker import assert_verified, drain, rows, send, view
 from support.records import profile, purchase, tombstone
 from support.streams import Query
 from support.waiting import until
@@ -62,4 +62,17 @@ def test_a_row_goes_out_when_the_topic_takes_larger_ones(spark: SparkSession, se
     assert resync(settings, "once more")[:4] == (0, 0, 2, 0)
     drain(spark, settings)
     assert len(view(settings)) == 2
+    assert_verified(settings)
+
+
+def test_a_row_that_a_resync_cannot_send_is_in_quarantine(spark: SparkSession, settings: Settings) -> None:
+    send(settings, profile("C-1"), profile("C-2", address="x" * 1_100_000), message_max_bytes=2_000_000)
+    drain(spark, settings, *(query for query in Query if query != Query.PUBLISH))
+
+    assert resync(settings, "nothing was published yet")[:4] == (1, 0, 0, 1)
+    assert resync(settings, "once more")[:4] == (0, 0, 1, 1)
+
+    assert [row["key"] for row in rows(settings, Table.QUARANTINE)] == [b"C-2"]
+    drain(spark, settings)
+    assert [key for key, _ in view(settings)] == ["C-1"]
     assert_verified(settings)

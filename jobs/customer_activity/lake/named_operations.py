@@ -167,15 +167,19 @@ class Fence(NamedTuple):
         return f"{self.operation}:{self.run}"
 
 
-def epochs_of(lake: str, table: Table, fencing_epoch: Callable[[str], int]) -> list[Transaction]:
-    """Return what makes a commit fail once another driver has taken over one of the streams that write the table.
+def epochs_of(
+    lake: str, table: Table, fencing_epoch: Callable[[str], int], queries: Iterable[str] | None = None
+) -> list[Transaction]:
+    """Return what makes a commit fail once another driver has taken over one of some streams that write a table.
+
+    Those are all that write it where none are named.
 
     Raises:
         LeaseLost: one has already.
     """
     log = DeltaTable(table_path(lake, table))
     transactions = []
-    for query in topology.writers(table):
+    for query in topology.writers(table) if queries is None else queries:
         epoch = fencing_epoch(query)
         if (log.transaction_version(lease_id(query)) or 0) > epoch:
             raise lease.lost(query, epoch)

@@ -6,7 +6,7 @@ wait in quarantine for a limit that has been raised since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import filesystem
 from customer_activity.streams.publish.parts import PART_BYTES, PART_RECORDS
 from customer_activity.streams.publish.records import COLUMNS, oversized, traced
+from customer_activity.streams.publish.too_large import TooLarge, keep_new
 from customer_activity.streams.publish.transaction import Publisher
 
 ROWS_AT_A_TIME = 10_000
@@ -48,12 +49,14 @@ class Found(NamedTuple):
     Attributes:
         going: records to send.
         unchanged: rows that are right.
-        too_large: rows that the topic does not take.
+        too_large: how many rows the topic does not take.
+        held: the records of those that it does not have.
     """
 
     going: list[Traced]
     unchanged: int
     too_large: int
+    held: list[TooLarge]
 
 
 def resync(settings: Settings, reason: str) -> Resynced:
@@ -71,16 +74,17 @@ def resync(settings: Settings, reason: str) -> Resynced:
     """
     lake, query = settings.lake, topology.publishing().name
     delta.require_tables(lake)
-    with lease.kept_out(lake, [query]):
+    with lease.kept_out(lake, [query]) as held:
         gate.require_open(lake, but_for=REPAIRED_BY_SENDING)
-        return _resync(settings, query, reason)
+        return _resync(settings, query, reason, held.fencing_epoch)
 
 
-def _resync(settings: Settings, query: str, reason: str) -> Resynced:
+def _resync(settings: Settings, query: str, reason: str, fencing_epoch: Callable[[str], int]) -> Resynced:
     lake = settings.lake
     log = DeltaTable(table_path(lake, Table.ACTIVITY_CHANGES))
     with Publisher(settings) as publisher:  # from here on nobody else publishes
-        found = compared(current_rows(lake, log), publisher.on_topic(), publisher.max_bytes)
+        found = compared(current_rows(lake, log), publisher.on_topic(), publisher.max_bytes, settings.view_topic)
+        keep_new(lake, query, fencing_epoch, found.held, publisher.max_bytes)  # before the marker passes them over
         table_id, version = str(log.metadata().id), log.version()
         commit = deltalog.position(lake, Table.ACTIVITY_CHANGES, table_id, version).commit
         send(publisher, found.going, Marker(table_id, version, commit=commit))
@@ -159,7 +163,7 @@ def _opened(lake: str, log: DeltaTable) -> dataset.Dataset:
     return dataset.dataset(paths, schema=schema, filesystem=files, format="parquet")
 
 
-def compared(gold: Iterable[pa.Table], on_topic: dict[bytes, bytes | None], max_bytes: int) -> Found:
+def compared(gold: Iterable[pa.Table], on_topic: dict[bytes, bytes | None], max_bytes: int, topic: str) -> Found:
     """Compare gold's rows with the topic; what the topic has is used up on the way.
 
     Raises:
@@ -167,10 +171,12 @@ def compared(gold: Iterable[pa.Table], on_topic: dict[bytes, bytes | None], max_
     """
     going: list[Traced] = []
     unchanged = 0
-    held: set[bytes] = set()
+    large: set[bytes] = set()
+    held: list[TooLarge] = []
     for rows in gold:
         too_large = oversized(rows, max_bytes)
-        held |= {key for key, _ in too_large.values()}
+        large |= {key for key, _ in too_large.values()}
+        held += [TooLarge(0, topic, *record) for record in too_large.values() if on_topic.get(record[0]) != record[1]]
         keep = pa.array([number not in too_large for number in range(rows.num_rows)], pa.bool_())
         for record in traced(rows.filter(keep), max_bytes):
             known = on_topic.pop(record.key, None)
@@ -179,8 +185,8 @@ def compared(gold: Iterable[pa.Table], on_topic: dict[bytes, bytes | None], max_
                 continue
             _refuse_newer(record.key, known, record.value)
             going.append(record)
-    going += [Traced(key, None, ()) for key, known in on_topic.items() if known is not None and key not in held]
-    return Found(going, unchanged, len(held))
+    going += [Traced(key, None, ()) for key, known in on_topic.items() if known is not None and key not in large]
+    return Found(going, unchanged, len(large), held)
 
 
 def _refuse_newer(key: bytes, known: bytes | None, value: bytes | None) -> None:

@@ -28,6 +28,7 @@ from customer_activity.settings import Settings
 from customer_activity.streams.publish import changed, outdated
 from customer_activity.streams.publish.publication import Publication
 from customer_activity.streams.publish.resync import send
+from customer_activity.streams.publish.too_large import TooLarge, keep_new
 from customer_activity.streams.publish.transaction import Publisher
 
 
@@ -59,13 +60,16 @@ def resynced(stream: Publication, settings: Settings, reason: str) -> Resynced:
                 if found.outdated.num_rows:  # before the marker, behind which nobody looks for them
                     fence = CommitProperties(app_transactions=epochs_of(lake, stream.outdated, held.fencing_epoch))
                     replace(lake, stream.outdated, stream.key, (), found.outdated.to_batches(), fence)
+            keep_new(lake, query, held.fencing_epoch, found.too_large, publisher.max_bytes)
             commit = deltalog.position(lake, stream.table, "", version).commit
             marker = Marker(delta.table_id(lake, stream.table), version, commit=commit)
             send(publisher, found.going, marker)
         now = datetime.now(UTC)
         aside = checkpoint.set_aside(lake, query, now)
         deletes = sum(value is None for _, value, *_ in found.going)
-        done = Resynced(len(found.going) - deletes, deletes, found.unchanged, found.too_large, found.outdated.num_rows)
+        done = Resynced(
+            len(found.going) - deletes, deletes, found.unchanged, len(found.too_large), found.outdated.num_rows
+        )
         audit.append(lake, now, "resync", query, reason, **done._asdict(), set_aside=aside)
     return done
 
@@ -76,13 +80,13 @@ class Compared(NamedTuple):
     Attributes:
         going: the records to send.
         unchanged: how many are right.
-        too_large: how many rows the topic does not take.
+        too_large: the records that a topic does not take.
         outdated: rows of records that stay though the table no longer has them so, and that are not noted.
     """
 
     going: list[Record]
     unchanged: int
-    too_large: int
+    too_large: list[TooLarge]
     outdated: pa.Table = pa.table({})
 
 
@@ -90,12 +94,13 @@ def compared(stream: Publication, settings: Settings, publisher: Publisher, vers
     """Return what differs on topics where the last record of a key counts."""
     on_topic = {topic: publisher.on_topic(topic) for topic in publisher.outlet.topics}
     going: list[Record] = []
-    unchanged = too_large = 0
+    too_large: list[TooLarge] = []
+    unchanged = 0
     for key, value, topic in wanted(stream, settings, publisher, version):
         if on_topic[topic].pop(key, None) == value:
             unchanged += 1
         elif value is not None and len(key) + len(value) > publisher.max_bytes:
-            too_large += 1
+            too_large.append(TooLarge(0, topic, key, value))
         else:
             going.append((key, value, topic))
     for topic, left in on_topic.items():
@@ -117,7 +122,8 @@ def compared_once(
     noted = _by_name(outdated.kept(settings.lake, table, schema.names), name)
     going: list[Record] = []
     stale: list[bytes] = []
-    unchanged = too_large = 0
+    too_large: list[TooLarge] = []
+    unchanged = 0
     for key, present, topic in wanted(stream, settings, publisher, version):
         this = _named(present or b"", name, schema)
         value = noted.get(this, present)
@@ -126,7 +132,7 @@ def compared_once(
             unchanged += 1
             stale += [there] * (there != value and this not in noted)
         elif value is not None and len(key) + len(value) > publisher.max_bytes:
-            too_large += 1
+            too_large.append(TooLarge(0, topic, key, value))
         else:
             going.append((key, value, topic))
     stale += [value for this, value in sent.items() if this not in noted]

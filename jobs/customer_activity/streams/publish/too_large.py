@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow as pa
-from deltalake import DeltaTable
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
 
 from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.contracts.tables import arrow_schema
@@ -17,6 +19,8 @@ from customer_activity.engine.logs import log
 from customer_activity.engine.stream import Append, Steps
 from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import MicroBatch
+from customer_activity.lake.named_operations import epochs_of
+from customer_activity.lake.replacing import replace as replace_rows
 
 VERSION_SHIFT = 32  # a version has fewer rows than that many bits count
 
@@ -73,6 +77,34 @@ def keep(lake: str, batch: MicroBatch, table: Table, table_id: str, found: Itera
         log.warning(
             "%s: %d rows are larger than the topic takes: they are in quarantine", batch.query, len(new), extra=extra
         )
+
+
+def keep_new(
+    lake: str, query: str, fencing_epoch: Callable[[str], int], found: Sequence[TooLarge], max_bytes: int
+) -> None:
+    """Put records that a resync cannot send into quarantine, but for those that are there already.
+
+    Args:
+        lake: where quarantine is.
+        query: whose records they are.
+        fencing_epoch: tells the epoch that the resync holds of it.
+        found: the records.
+        max_bytes: what the topic takes.
+
+    Raises:
+        LeaseLost: another driver has taken over.
+    """
+    is_held = pc.field("reason") == Reason.TOO_LARGE_TO_PUBLISH.value
+    columns = ["topic", "key", "value"]
+    held = DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset().to_table(columns, filter=is_held)
+    known = set(zip(*(held.column(name).to_pylist() for name in columns), strict=True))
+    new = [each for each in found if (each.topic, each.key, each.value) not in known]
+    if new:
+        fence = CommitProperties(
+            app_transactions=epochs_of(lake, Table.QUARANTINE, fencing_epoch, [query]),
+            custom_metadata={"userMetadata": json.dumps({"query": query, "operation": "resync", "rows": len(new)})},
+        )
+        replace_rows(lake, Table.QUARANTINE, (), (), as_quarantined(new, max_bytes).to_batches(), fence)
 
 
 def as_quarantined(found: Iterable[TooLarge], max_bytes: int) -> pa.Table:
