@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 import zipfile
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import boto3
 import pytest
@@ -13,11 +16,11 @@ from moto.backends import get_backend
 from types_boto3_s3 import S3Client
 
 from customer_activity.engine import session
-from customer_activity.errors import LeaseLost, QueryAlreadyRunning, SettingsError, StorageUnavailable
+from customer_activity.errors import EXIT_TRY_AGAIN, LeaseLost, QueryAlreadyRunning, SettingsError, StorageUnavailable
 from customer_activity.lease import epochs
 from customer_activity.lease import lease as lease_module
 from customer_activity.lease.epochs import ProcessLock
-from customer_activity.lease.lease import AT_WORK_SECONDS, LEASE_SECONDS, RENEW_SECONDS, Lease, kept_out
+from customer_activity.lease.lease import AT_WORK_SECONDS, LEASE_SECONDS, RENEW_SECONDS, Lease, kept_out, refuse_running
 from customer_activity.settings import Settings
 from customer_activity.storage import s3
 from customer_activity.storage.s3 import WRITE_SECONDS
@@ -114,6 +117,46 @@ def test_of_two_that_see_the_same_only_one_has_the_epoch(monkeypatch: pytest.Mon
     monkeypatch.setattr(epochs.Objects, "newest", lambda _: {})  # both have looked before either created it
     with take(), pytest.raises(QueryAlreadyRunning):
         take()
+
+
+@pytest.fixture
+def outrun(bucket: S3Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have another driver take over between the look for the newest epoch and reading it; return who has, in turn."""
+    read, others = epochs.Objects.read, list[str]()
+
+    def removed(self: epochs.Objects, query: Query, epoch: int) -> tuple[str, float]:
+        monkeypatch.setattr(epochs.Objects, "read", read)
+        bucket.put_object(Bucket="lake", Key=f"prefix/_locks/{query}.{epoch + 1}", Body=b"")
+        bucket.delete_object(Bucket="lake", Key=f"prefix/_locks/{query}.{epoch}")
+        others.append(f"{query}.{epoch + 1}")
+        return read(self, query, epoch)
+
+    with take():
+        pass
+    monkeypatch.setattr(epochs.Objects, "read", removed)
+    return others
+
+
+@pytest.mark.parametrize("work", [take, lambda: refuse_running(LAKE, QUERY)], ids=["a driver", "a command"])
+def test_who_is_outrun_by_another_driver_is_refused(work: Callable[[], object], outrun: list[str]) -> None:
+    with pytest.raises(QueryAlreadyRunning) as refused:
+        work()
+    assert refused.value.exit_code == EXIT_TRY_AGAIN
+    assert outrun == ["silver.2"]
+    assert lease_module.newest_epoch(LAKE, QUERY) == 2, "the other driver's"
+
+
+def test_who_is_outrun_by_a_driver_that_ends_soon_goes_on(
+    bucket: S3Client, outrun: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "WAIT_SECONDS", 60.0)
+
+    def given_back(_: float) -> None:
+        bucket.put_object(Bucket="lake", Key=f"prefix/_locks/{outrun[-1]}", Body=epochs.GIVEN_BACK.encode())
+
+    monkeypatch.setattr(lease_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=given_back))
+    with take() as held:
+        assert held.fencing_epoch(QUERY) == 3
 
 
 def test_the_lease_is_renewed_whatever_the_driver_does(bucket: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ class Lease:
         while True:
             newest = self.place.newest().get(query)
             is_locked = is_locked or (lock is not None and lock.take())
-            text, silent = (GIVEN_BACK, 0.0) if newest is None else self.place.read(query, newest)
+            text, silent = _read(self.place, query, newest)
             # One that took over from a frozen driver has no lock until that one has ended.
             is_free = text == GIVEN_BACK if lock is None else is_locked and text != FROZEN
             if is_free or silent > LEASE_SECONDS:
@@ -197,6 +197,19 @@ class Lease:
                     self.place.give_back(query, epoch)
 
 
+def _read(place: Epochs, query: str, newest: int | None) -> tuple[str, float]:
+    """Return what a query's newest epoch says, and for how many seconds it has been silent.
+
+    Who takes a query over removes the epochs before: one that is gone since it was listed has a successor at work.
+    """
+    if newest is None:
+        return GIVEN_BACK, 0.0
+    try:
+        return place.read(query, newest)
+    except FileNotFoundError:
+        return LOCKED, 0.0
+
+
 def newest_epoch(lake: str, query: str) -> int | None:
     """Return a query's newest epoch; None when no driver ever ran it."""
     return epochs.of(lake, ProcessLock).newest().get(query)
@@ -214,10 +227,7 @@ def at_work(lake: str, queries: Iterable[str]) -> set[str]:
     newest, found = place.newest(), set()
     for query in queries:
         if query in newest:
-            try:
-                text, silent = place.read(query, newest[query])
-            except FileNotFoundError:  # another driver has just taken it over
-                text, silent = LOCKED, 0.0
+            text, silent = _read(place, query, newest[query])
             if text != GIVEN_BACK and silent <= AT_WORK_SECONDS:
                 found.add(query)
     return found
@@ -235,8 +245,7 @@ def refuse_running(lake: str, query: str) -> None:
         is_at_work = not lock.take()
         lock.close()
     else:
-        newest = place.newest().get(query)
-        text, silent = (GIVEN_BACK, 0.0) if newest is None else place.read(query, newest)
+        text, silent = _read(place, query, place.newest().get(query))
         is_at_work = text != GIVEN_BACK and silent <= AT_WORK_SECONDS
     if is_at_work:
         raise QueryAlreadyRunning(
