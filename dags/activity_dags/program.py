@@ -166,4 +166,4 @@ async def running(pipeline: Pipeline, *arguments: str) -> AsyncIterator[asyncio.
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()  # it only looks: there is nothing to finish
-            await process.wait()
+            await process.communicate()  # what is left unread is read: until then asyncio does not take it for ended

@@ -68,7 +68,12 @@ class DriverTrigger(BaseTrigger):
         told = asked = 0.0
         words: list[str] = []
         async with program.running(self.pipeline, "driver", "watch", "--json", "--every", str(EVERY_SECONDS)) as looks:
-            while line := await _line(looks):
+            while True:
+                line, fault = await _line(looks)
+                if fault:
+                    return {"state": "unwatched", "message": fault}
+                if not line:
+                    break
                 driver = _parsed(line)
                 if driver is None:  # not a look: what it says when it cannot look
                     words.append(line.decode(errors="replace"))
@@ -83,8 +88,6 @@ class DriverTrigger(BaseTrigger):
                     asked = now
                     if await pausing.is_paused():
                         return driver
-            if line is None:
-                return {"state": "unwatched", "message": f"the watch has said nothing for {SILENT_SECONDS:.0f} s"}
             await looks.wait()
         said = shown.lines("".join(words).strip())
         return {"state": "unwatched", "message": f"the watch ended with {looks.returncode}: {said}"}
@@ -128,11 +131,13 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found.get("state"), str) else None
 
 
-async def _line(process: asyncio.subprocess.Process) -> bytes | None:
-    """Return what a watch says next; nothing where it has ended, and None where it says nothing for too long."""
+async def _line(process: asyncio.subprocess.Process) -> tuple[bytes, str]:
+    """Return what a watch says next, which is nothing where it has ended; and why it is not listened to any longer."""
     if process.stdout is None:
-        return b""
+        return b"", ""
     try:
-        return await asyncio.wait_for(process.stdout.readline(), SILENT_SECONDS)
+        return await asyncio.wait_for(process.stdout.readline(), SILENT_SECONDS), ""
     except TimeoutError:
-        return None
+        return b"", f"the watch has said nothing for {SILENT_SECONDS:.0f} s"
+    except ValueError:  # of a StreamReader, beyond its limit
+        return b"", f"the watch has printed a line of more than {program.LOOK_BYTES:,} bytes"

@@ -14,6 +14,7 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from activity_dags import pausing, watching
+from activity_dags import program as program_module
 from activity_dags.pipelines import DEFAULT, Pipeline
 from activity_dags.watching import DriverTrigger
 
@@ -79,6 +80,22 @@ def test_what_is_no_look_is_one_of_its_words(program: Any, line: Any) -> None:
 def test_a_look_may_be_long(program: Any, well: Callable[..., Any]) -> None:
     program.answers(driver_watch=[{"lines": [well(state="dead", last_words="x" * 200_000)], "code": 1}])
     assert len(watched()["last_words"]) == 200_000
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param({"code": 1}, id="its last one"),
+        pytest.param({"stays": True}, id="and it goes on"),
+    ],
+)
+def test_a_look_that_is_too_long_is_an_event(
+    program: Any, well: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, rest: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(program_module, "LOOK_BYTES", 1_000)
+    program.answers(driver_watch=[{"lines": [well(), well(state="dead", last_words="x" * 200_000)], **rest}])
+    event = watched()
+    assert event == {"state": "unwatched", "message": "the watch has printed a line of more than 1,000 bytes"}
 
 
 def test_a_watch_that_hangs_is_an_event(
