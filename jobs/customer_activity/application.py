@@ -22,8 +22,8 @@ from customer_activity import topology, unforeseen
 from customer_activity.engine import heartbeat, loss, reach, session
 from customer_activity.engine.failures import disk_full
 from customer_activity.engine.logs import log
-from customer_activity.engine.observability import HELD, Written, is_due
-from customer_activity.engine.queries import RunningQuery
+from customer_activity.engine.observability import Written, is_due
+from customer_activity.engine.queries import RunningQuery, stop_gracefully
 from customer_activity.engine.stream import Context
 from customer_activity.engine.turns import Turn, Turns
 from customer_activity.errors import ActivityError, PublishingHeld
@@ -46,7 +46,6 @@ from customer_activity.streams.registry import STREAMS
 WATCH_SECONDS = 1.0  # between two looks at the queries
 ENDING_SECONDS = 0.5  # the same where they end by themselves
 BEHIND_SECONDS = 20.0  # most that what runs behind the path starts after it; supervision waits 120 s for a whole start
-STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 
 
 def leased(spark: SparkSession, settings: Settings, queries: Sequence[str], resources: ExitStack) -> Lease:
@@ -245,46 +244,37 @@ def supervise(
     """
     scheduler = Scheduler(settings, running, serves=not available_now, spark=spark)
     waiting = [query for query in running if query.spec.is_behind]
+    fault: Exception | None = None
     try:
-        for query in running:
-            if query not in waiting and not stopping.is_set():
-                query.start(available_now=available_now)
-        # A start is a race for two cores, and what merges behind the path has nothing to do before the path has.
-        delay = 0.0 if available_now else min(2 * settings.merge_seconds, BEHIND_SECONDS)
-        begin_behind = time.monotonic() + delay
-        written: Written = {}
-        while not stopping.is_set():
-            if check is not None:
-                check()
-            while waiting and time.monotonic() >= begin_behind:
-                waiting.pop(0).start(available_now=available_now)
-            ended = [query.ended() for query in running]
-            takes_long = scheduler.is_due()  # nothing is written meanwhile
-            write_status([query for query in running if is_due(query.status, written) or takes_long], settings)
-            if all(ended):
-                break
-            scheduler.look()
-            stopping.wait(ENDING_SECONDS if available_now else WATCH_SECONDS)
-    except ActivityError:
+        with explained(settings):
+            for query in running:
+                if query not in waiting and not stopping.is_set():
+                    query.start(available_now=available_now)
+            # A start is a race for two cores, and what merges behind the path has nothing to do before the path has.
+            delay = 0.0 if available_now else min(2 * settings.merge_seconds, BEHIND_SECONDS)
+            begin_behind = time.monotonic() + delay
+            written: Written = {}
+            while not stopping.is_set():
+                if check is not None:
+                    check()
+                while waiting and time.monotonic() >= begin_behind:
+                    waiting.pop(0).start(available_now=available_now)
+                ended = [query.ended() for query in running]
+                takes_long = scheduler.is_due()  # nothing is written meanwhile
+                write_status([query for query in running if is_due(query.status, written) or takes_long], settings)
+                if all(ended):
+                    break
+                scheduler.look()
+                stopping.wait(ENDING_SECONDS if available_now else WATCH_SECONDS)
+    except Exception as error:
+        fault = error
         if len(running) > 1:
             stopping.set()  # the others begin no new batch
         raise
     finally:
         scheduler.close()
-        stop_gracefully(running)
+        stop_gracefully(running, fault)
         write_status(running, settings)
-
-
-def stop_gracefully(running: Sequence[RunningQuery]) -> None:
-    """Let batches at work finish, turn new ones away, then stop the queries."""
-    deadline = time.monotonic() + STOP_SECONDS
-    for query in running:
-        if query.at_work.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            query.at_work.release()
-        if query.handle is not None and query.handle.isActive:
-            query.handle.stop()
-        if query.status.state in ("starting", "running", HELD):
-            query.status.state, query.status.message = "stopped", ""
 
 
 def write_status(running: Sequence[RunningQuery], settings: Settings) -> None:

@@ -51,6 +51,11 @@ class ActivityError(Exception):
         self.remedy = remedy
 
 
+def exit_code_of(error: BaseException) -> int:
+    """Return what the command line ends with because of an error: 1 where nobody foresaw it."""
+    return error.exit_code if isinstance(error, ActivityError) else EXIT_CHECK_FAILED
+
+
 class CheckFailed(ActivityError):
     """Raised when a check ran to its end and found differences."""
 

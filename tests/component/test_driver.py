@@ -221,6 +221,26 @@ def test_one_that_ended_by_itself_leaves_its_last_words(settings: Settings, monk
     assert driver.observe(settings).last_words == ""
 
 
+@pytest.mark.parametrize("host", [{}, {"host": "another-host"}], ids=["on this host", "on another"])
+@pytest.mark.parametrize(
+    ("written", "state", "exit_code"),
+    [
+        pytest.param({"state": "failed", "exit_code": 2}, State.FAILED, 2, id="failed"),
+        pytest.param({"state": "failed"}, State.FAILED, None, id="failed, of an older release"),
+        pytest.param({"state": "stopped", "exit_code": None}, State.STOPPED, None, id="stopped"),
+    ],
+)
+def test_one_that_failed_leaves_its_exit_code(
+    settings: Settings, host: dict[str, str], written: dict[str, Any], state: State, exit_code: int | None
+) -> None:
+    for query in Query:
+        write_status(settings, query, pid=NO_PROCESS, state="stopped", **host)
+    write_status(settings, Query.SILVER, pid=NO_PROCESS, **written, **host)
+    found = driver.observe(settings)
+    assert (found.state, found.exit_code) == (state, exit_code)
+    assert found.as_json()["exit_code"] == exit_code
+
+
 def test_a_start_that_takes_too_long_says_where_to_look(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "start", lambda *_: None)
     monkeypatch.setattr(running, "is_up", lambda *_: False)

@@ -44,6 +44,7 @@ class QueryStatus:
         phases: milliseconds by phase of the last batch: read, compute, write, commit, publish.
         spark_phases: milliseconds by phase of the last trigger, as Spark reports them.
         message: why it failed, or is held.
+        exit_code: what its driver ends with because it failed; None where it has not.
         progress: how far a batch is that takes its time, in words; empty for the others.
         progress_at: when that was told, UTC.
         idle_at: when it last looked for something to read and found nothing, UTC; Spark tells so every ten seconds.
@@ -64,6 +65,7 @@ class QueryStatus:
     phases: dict[str, float] = field(default_factory=dict)
     spark_phases: dict[str, int] = field(default_factory=dict)
     message: str = ""
+    exit_code: int | None = None
     progress: str = ""
     progress_at: str | None = None
     idle_at: str | None = None
@@ -71,6 +73,10 @@ class QueryStatus:
     def moved(self, progress: str) -> None:
         """Note how far the batch at work is: supervision takes it for a sign of life."""
         self.progress, self.progress_at = progress, now()
+
+    def failed(self, why: str, exit_code: int) -> None:
+        """Note that it ended, and why: supervision tells by the exit code whether a restart may help."""
+        self.state, self.message, self.exit_code = "failed", why, exit_code
 
     def finished(
         self,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from customer_activity import topology
+from customer_activity import topology, unforeseen
 from customer_activity.catalog import checkpoint_path
 from customer_activity.checkpoints import checkpoint, offsets
 from customer_activity.engine import batch_events, gate, pace
@@ -22,13 +22,14 @@ from customer_activity.engine.logs import log
 from customer_activity.engine.observability import HELD, QueryStatus
 from customer_activity.engine.stream import Opened
 from customer_activity.engine.turns import TELL_SECONDS, Turn, Turns
-from customer_activity.errors import ActivityError, CheckpointMismatch, Stopping
+from customer_activity.errors import ActivityError, CheckpointMismatch, Stopping, exit_code_of
 from customer_activity.kafka import clients
 from customer_activity.lake import failpoints
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch
 from customer_activity.settings import Settings
 
+STOP_SECONDS = 25.0  # a batch in progress may finish; the rest of the 30 s promised is for closing the session
 HELD_SECONDS = 0.5  # a query that is at work for longer is not paused now
 GATE_SECONDS = 1.0  # how often a publisher that is held looks whether the gate is open
 
@@ -77,7 +78,7 @@ class RunningQuery:
         try:
             stream = self.open_stream()
         except ActivityError as error:
-            self.status.state, self.status.message = "failed", str(error)
+            self.status.failed(str(error), error.exit_code)
             raise
         self.refresh = stream.refresh
         writer = (
@@ -201,9 +202,8 @@ class RunningQuery:
         if error is None or self.stopping.is_set():
             self.status.state = "stopped"
             return True
-        self.status.state = "failed"
         fault = explain(self.query, error, self.failure, self.settings, self.fencing_epoch)
-        self.status.message = str(fault)
+        self.status.failed(str(fault), fault.exit_code)
         raise fault
 
 
@@ -217,6 +217,28 @@ def paused(queries: Sequence[RunningQuery]) -> Iterator[bool]:
                 return
             held.callback(query.at_work.release)
         yield True
+
+
+def stop_gracefully(running: Sequence[RunningQuery], fault: Exception | None = None) -> None:
+    """Let batches at work finish, turn new ones away, then stop the queries.
+
+    What ends them all, and came up in none of them, is each one's `fault`: to supervision they would be stopped on
+    request.
+    """
+    if any(query.status.state == "failed" for query in running):
+        fault = None
+    deadline = time.monotonic() + STOP_SECONDS
+    for query in running:
+        if query.at_work.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            query.at_work.release()
+        if query.handle is not None and query.handle.isActive:
+            query.handle.stop()
+        if query.status.state not in ("starting", "running", HELD):
+            continue
+        if fault is None:
+            query.status.state, query.status.message = "stopped", ""
+        else:
+            query.status.failed(unforeseen.brief(fault), exit_code_of(fault))
 
 
 def _begins(settings: Settings, query: str, topic: str) -> dict[int, int]:

@@ -27,6 +27,9 @@ class QueryReport:
     # started; off, though it has run before (of `Report.off`).
     state: str
     message: str = ""  # why it failed, or what its state means
+    exit_code: int | None = (
+        None  # what its driver ended with because it failed; None where it has not, or it is unknown
+    )
     pid: int | None = None  # the driver's process
     # Its last batch: id, rows, seconds, at, and placement (where it was worked on, and why). Of a query that left no
     # status, only id and at.
@@ -87,6 +90,7 @@ def read(settings: Settings, query: str) -> QueryReport:
         query,
         state,
         message or (status.get("progress", "") if is_at_work else ""),  # one that was stopped waits for nothing
+        exit_code=status.get("exit_code"),  # one of an older release has none
         pid=status["pid"],
         batch=last if status["batch_id"] is not None else None,
         progress_at=status.get("progress_at"),

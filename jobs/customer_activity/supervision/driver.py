@@ -21,6 +21,7 @@ from customer_activity.engine import heartbeat
 from customer_activity.engine.observability import HELD
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
+from customer_activity.inspection.query_status import QueryReport
 from customer_activity.inspection.status import Report
 from customer_activity.inspection.tables import Kept
 from customer_activity.settings import Settings
@@ -65,6 +66,7 @@ class Driver(NamedTuple):
     gold_rows: int = 0
     not_ready: str = ""  # which streams are not, and why
     last_words: str = ""  # the end of its log, when it ended and was not told to
+    exit_code: int | None = None  # what it ended with, where a stream's status says so; 2 when a restart does not help
 
     def as_json(self) -> dict[str, Any]:
         """Return it with plain values."""
@@ -124,6 +126,7 @@ def look(settings: Settings, own: int | None = None, kept: Kept | None = None) -
         report.rows(Table.ACTIVITY),
         "; ".join(f"{stream}: {why}" for stream, why in not_ready.items()),
         processes.last_lines(settings, STREAM) if state in (State.FAILED, State.DEAD) else "",
+        failed.exit_code if state is State.FAILED and (failed := _failed(report)) is not None else None,
     )
     return report, driver
 
@@ -154,12 +157,15 @@ def judged(report: Report, pid: int | None, seconds: float | None, settings: Set
 
 def _ended(report: Report) -> tuple[State, str]:
     """Say how a driver ended that does not run."""
-    failed = next((query for query in report.queries if query.state == "failed"), None)
-    if failed is not None:
+    if (failed := _failed(report)) is not None:
         return State.FAILED, failed.message
     if any(query.state == "dead" for query in report.queries):
         return State.DEAD, "its process ended and left no message"
     return State.STOPPED, ""
+
+
+def _failed(report: Report) -> QueryReport | None:
+    return next((query for query in report.queries if query.state == "failed"), None)
 
 
 def start(
