@@ -159,6 +159,22 @@ def test_too_many_failures_end_with_the_reason(task: Any, context: Any) -> None:
         task.resume(context, event, failures=earlier, until=NOW)
 
 
+@pytest.mark.parametrize("exit_code", [None, 1, 75], ids=["unknown", "unforeseen", "it may pass"])
+def test_a_driver_that_failed_with_what_may_pass_is_started_again(
+    program: Any, well: Callable[..., Any], task: Any, context: Any, exit_code: int | None
+) -> None:
+    program.answers(driver_start=[{"lines": [well(is_new=True)]}])
+    deferred = resumed(task, context, {"state": "failed", "message": "why", "exit_code": exit_code})
+    assert (deferred.kwargs or {})["failures"] == [NOW]
+
+
+def test_a_driver_that_failed_for_good_is_not_started_again(program: Any, task: Any, context: Any) -> None:
+    event = {"state": "failed", "message": "too many bad records", "exit_code": 2, "last_words": "error: quarantine"}
+    with pytest.raises(AirflowFailException, match=r"(?s)failed, with exit code 2: too many bad.*error: quarantine"):
+        task.resume(context, event, failures=[], until=NOW)
+    assert program.commands == []
+
+
 def test_failures_of_long_ago_do_not_count(program: Any, well: Callable[..., Any], task: Any, context: Any) -> None:
     program.answers(driver_start=[{"lines": [well(is_new=True)]}])
     earlier = [NOW - 15 * 60 - number for number in range(1, MAX_FAILURES)]
