@@ -32,7 +32,7 @@ driver() { # ADDRESS RUN_DIR: fails with what a driver says of streams that are 
   esac
   said=$(curl --silent --show-error --globoff --noproxy '*' --max-time 10 "http://$host:$port/readyz")
   # Another pipeline's driver may have got the port of one that died.
-  python3 - "$said" "$(cat "$2/stream.pid")" <<'END'
+  python3 - "$said" "$(head -n 1 "$2/stream.pid")" <<'END'
 import json, sys
 
 said, pid = json.loads(sys.argv[1]), int(sys.argv[2])

@@ -137,6 +137,11 @@ def test_a_driver_is_asked_where_it_listens(run_dir: Path, at: str, told: str) -
     assert asked(run_dir, READY, at=at, told=told).returncode == 0
 
 
+def test_a_pid_file_may_say_when_its_process_started(run_dir: Path) -> None:
+    (run_dir / "stream.pid").write_text("7\nstart=1234.0", encoding="utf-8")
+    assert asked(run_dir, READY).returncode == 0
+
+
 @pytest.mark.parametrize("missing", ["stream.pid", "metrics.json"])
 def test_a_driver_that_nobody_wants_has_no_say(run_dir: Path, missing: str) -> None:
     """None was started, or it was told to stop (a paused DAG), or it does not serve anything."""

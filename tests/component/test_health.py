@@ -38,7 +38,9 @@ def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return settings.model_copy(update={"metrics_port": 0, "ready_batch_seconds": 30.0})
 
 
-def look(settings: Settings, *, batch: float = 1.0, taken: float = 0.0, pid: int = 4_711) -> Look:
+def look(
+    settings: Settings, *, batch: float = 1.0, taken: float = 0.0, pid: int = 4_711, start: float | None = None
+) -> Look:
     """Return a look at streams whose last batch ended some seconds before it, and that have something to read."""
     at = datetime.now(UTC) - timedelta(seconds=taken)
     ended = {"id": 7, "at": (at - timedelta(seconds=batch)).isoformat()}
@@ -48,7 +50,7 @@ def look(settings: Settings, *, batch: float = 1.0, taken: float = 0.0, pid: int
     ]
     report = Report(at, settings.lake, queries, [], {}, [])
     state, message = driver.judged(report, pid, 1_000.0, settings)
-    found = Driver(state, message, pid, 1_000.0, lag_records=5, gold_rows=3)
+    found = Driver(state, message, pid, 1_000.0, lag_records=5, gold_rows=3, process_start=start)
     not_ready = readiness.not_ready(report, EPOCHS, 1_000.0, settings)
     return Look(report, found, not_ready, EPOCHS, {}, (), {}, {"python": Usage(1.0, 1)}, 0.0, 0.1)
 
@@ -296,6 +298,7 @@ class TestSupervision:
         "changed",
         [
             pytest.param({"pid": 1}, id="another process answers"),
+            pytest.param({"pid": os.getpid(), "start": 1.0}, id="another process of the same number answers"),
             pytest.param({"pid": os.getpid(), "taken": driver.ANSWER_SECONDS + 1}, id="its look is old"),
         ],
     )

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from rich.console import Console
 
 from customer_activity.demo.run import local_airflow, parts
+from customer_activity.engine import pids
 from customer_activity.engine.observability import QueryStatus
 from customer_activity.errors import (
     EXIT_TERMINAL,
@@ -26,7 +28,8 @@ from customer_activity.errors import (
 )
 from customer_activity.inspection import topics
 from customer_activity.settings import Settings
-from customer_activity.supervision import processes, running
+from customer_activity.supervision import driver, processes, running
+from support import inspected
 from support.run_reports import report
 from support.streams import Query
 from support.waiting import until
@@ -141,6 +144,39 @@ class TestProcesses:
             assert not processes.family(stranger.pid)
             assert psutil.pid_exists(stranger.pid)
             stranger.kill()
+
+    @pytest.mark.parametrize("earlier", [0, 1], ids=["the process itself", "another one, which is ours as well"])
+    def test_a_process_is_known_by_when_it_started(self, settings: Settings, start: Start, earlier: int) -> None:
+        child = start(POLITE, "stream")
+        until(says(settings, "stream", "ready"), WAIT_SECONDS, every=0.01)
+        path, start_time = processes.pid_path(settings, "stream"), pids.start_time(child.pid)
+        assert start_time is not None
+        assert path.read_text().splitlines() == [str(child.pid), f"start={start_time}"]
+        path.write_text(f"{child.pid}\nstart={start_time - earlier}")
+        known = [] if earlier else [child.pid]
+        assert (processes.running(settings, "stream") is None) == (not known)
+        assert running.stream_pids(settings) == running.stream_pids(settings, left_overs=True) == known
+        assert driver.stop(settings, WAIT_SECONDS) is (True if known else None)
+        assert (child.poll() is None) == (not known)
+
+    def test_a_pid_file_of_an_older_release_is_read(self, settings: Settings, start: Start) -> None:
+        child = start(POLITE, "stream")
+        until(says(settings, "stream", "ready"), WAIT_SECONDS, every=0.01)
+        processes.pid_path(settings, "stream").write_text(str(child.pid))
+        assert running.stream_pids(settings) == [child.pid]
+
+    @pytest.mark.parametrize(
+        "written", [{"host": "another-host"}, {"process_start": 1.0}], ids=["another host's", "another process's"]
+    )
+    def test_a_status_of_another_drivers_process_is_not_taken_for_one_of_ours(
+        self, settings: Settings, start: Start, written: dict[str, Any]
+    ) -> None:
+        child = start(POLITE, "portal")
+        until(says(settings, "portal", "ready"), WAIT_SECONDS, every=0.01)
+        inspected.write_status(settings, Query.SILVER, pid=child.pid)
+        assert running.stream_pids(settings) == [child.pid]
+        inspected.write_status(settings, Query.SILVER, pid=child.pid, **written)
+        assert running.stream_pids(settings) == []
 
     @pytest.mark.parametrize("written", [None, "", "soon", str(NO_PROCESS)])
     def test_a_pid_file_without_a_process_is_nothing(self, settings: Settings, written: str | None) -> None:

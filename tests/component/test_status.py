@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.checkpoints import checkpoint
+from customer_activity.engine import pids
 from customer_activity.engine.observability import QueryStatus
 from customer_activity.inspection import query_status, status, topics
 from customer_activity.inspection import tables as inspected
@@ -29,6 +31,8 @@ from support.corrections import correction_of
 from support.inspected import NO_PROCESS, NOON, catch_up, delta_offset, of, text, write_batch, write_status, write_times
 from support.streams import Query
 
+PID = os.getpid()
+START = pids.start_time(PID) or 0.0
 FIRST = NOON + timedelta(seconds=90)  # when the first record was sent that has not landed
 
 
@@ -77,6 +81,25 @@ class TestStatus:
         found = query_status.states(settings)[1]
         assert (found.query, found.state) == (Query.SILVER, state)
         assert written.get("message", "") in found.message
+
+    @pytest.mark.parametrize(
+        ("written", "state", "pid"),
+        [
+            pytest.param({}, "running", PID, id="of an older release"),
+            pytest.param({"process_start": START}, "running", PID, id="the process itself"),
+            pytest.param({"process_start": START - 1}, "dead", None, id="its number is another process's"),
+            pytest.param({"process_start": START - 1, "state": "stopped"}, "stopped", None, id="likewise, stopped"),
+            pytest.param({"process_start": START - 1, "state": "failed"}, "failed", None, id="likewise, failed"),
+            pytest.param({"host": "another"}, "running", None, id="another host's"),
+            pytest.param({"host": "before", "process_start": START}, "running", PID, id="the host was renamed"),
+        ],
+    )
+    def test_a_number_of_another_process_is_not_the_drivers(
+        self, settings: Settings, written: dict[str, Any], state: str, pid: int | None
+    ) -> None:
+        write_status(settings, Query.SILVER, **written)
+        found = query_status.read(settings, Query.SILVER)
+        assert (found.state, found.pid) == (state, pid)
 
     @pytest.mark.parametrize(("state", "message"), [("running", "waits for the hot path"), ("stopped", "")])
     def test_how_far_a_batch_is_is_said_while_it_is_at_work(self, settings: Settings, state: str, message: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from customer_activity.engine import pids
 from customer_activity.lake.microbatch import Placement
 
 HELD = "held"  # a publisher's state while quality holds its gate shut
@@ -32,6 +33,7 @@ class QueryStatus:
         query: which query.
         state: starting, running, held, stopped or failed.
         pid: the driver's process.
+        process_start: when that started, by which it is told from another process with its number (`pids.py`).
         host: the machine, or the container, that has it.
         updated_at: when this was written, UTC.
         batch_id: the last finished batch.
@@ -53,6 +55,7 @@ class QueryStatus:
     query: str
     state: str = "starting"
     pid: int = field(default_factory=os.getpid)
+    process_start: float | None = field(init=False)
     host: str = field(default_factory=socket.gethostname)
     updated_at: str = field(default_factory=now)
     batch_id: int | None = None
@@ -69,6 +72,10 @@ class QueryStatus:
     progress: str = ""
     progress_at: str | None = None
     idle_at: str | None = None
+
+    def __post_init__(self) -> None:
+        """Note which process it is that has the number."""
+        self.process_start = pids.start_time(self.pid)
 
     def moved(self, progress: str) -> None:
         """Note how far the batch at work is: supervision takes it for a sign of life."""

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from customer_activity import topology
+from customer_activity.engine import pids
 from customer_activity.engine.observability import HELD
 from customer_activity.settings import Settings
 
@@ -30,7 +31,7 @@ class QueryReport:
     exit_code: int | None = (
         None  # what its driver ended with because it failed; None where it has not, or it is unknown
     )
-    pid: int | None = None  # the driver's process
+    pid: int | None = None  # the driver's process; None where it is another host's, or its number went to another
     # Its last batch: id, rows, seconds, at, and placement (where it was worked on, and why). Of a query that left no
     # status, only id and at.
     batch: dict[str, Any] | None = None
@@ -74,11 +75,14 @@ def read(settings: Settings, query: str) -> QueryReport:
     state, message = status["state"], status["message"]
     age = (datetime.now(UTC) - datetime.fromisoformat(status["updated_at"])).total_seconds()
     is_at_work = state in ("starting", "running", HELD)
-    is_here = status.get("host", socket.gethostname()) == socket.gethostname()  # another container has other processes
-    if is_at_work and is_here and not is_alive(status["pid"]):
-        state, message = "dead", f"its process {status['pid']} ended and left no message"
+    pid, start = status["pid"], status.get("process_start")  # a file of an older release does not tell the start
+    # Another container has other processes; a host that was renamed meanwhile has the same.
+    is_here = status.get("host", socket.gethostname()) == socket.gethostname() or pids.is_same(pid, start)
+    is_reused = is_here and pids.is_reused(pid, start)
+    if is_at_work and is_here and (is_reused or not is_alive(pid)):
+        state, message = "dead", f"its process {pid} ended and left no message"
     elif is_at_work and age > SILENT_SECONDS:
-        state, message = "silent", f"process {status['pid']} has written no status for {age:.0f} s"
+        state, message = "silent", f"process {pid} has written no status for {age:.0f} s"
     last = {
         "id": status["batch_id"],
         "rows": status["batch_rows"],
@@ -91,7 +95,7 @@ def read(settings: Settings, query: str) -> QueryReport:
         state,
         message or (status.get("progress", "") if is_at_work else ""),  # one that was stopped waits for nothing
         exit_code=status.get("exit_code"),  # one of an older release has none
-        pid=status["pid"],
+        pid=pid if is_here and not is_reused else None,
         batch=last if status["batch_id"] is not None else None,
         progress_at=status.get("progress_at"),
         idle_at=status.get("idle_at"),

@@ -17,7 +17,7 @@ import psutil
 
 from customer_activity import topology
 from customer_activity.catalog import Table
-from customer_activity.engine import heartbeat
+from customer_activity.engine import heartbeat, pids
 from customer_activity.engine.observability import HELD
 from customer_activity.errors import TransientError
 from customer_activity.inspection import status
@@ -66,6 +66,7 @@ class Driver(NamedTuple):
     gold_rows: int = 0
     not_ready: str = ""  # which streams are not, and why
     last_words: str = ""  # the end of its log, when it ended and was not told to
+    process_start: float | None = None  # of its process, which tells it from another with its number (`engine/pids.py`)
     exit_code: int | None = None  # what it ended with, where a stream's status says so; 2 when a restart does not help
 
     def as_json(self) -> dict[str, Any]:
@@ -88,7 +89,11 @@ def answered(answer: Mapping[str, Any] | None, pid: int, now: datetime) -> Drive
     """Return what a driver says of itself; None where it is another one that answers, or its look is old."""
     try:
         said, at = dict((answer or {})["driver"]), datetime.fromisoformat((answer or {})["at"])
-        if said["pid"] != pid or (now - at).total_seconds() > ANSWER_SECONDS:
+        if (
+            said["pid"] != pid
+            or pids.is_reused(pid, said.get("process_start"))
+            or (now - at).total_seconds() > ANSWER_SECONDS
+        ):
             return None
         return Driver(State(said.pop("state")), **said)
     except (KeyError, TypeError, ValueError):  # of another release
@@ -126,6 +131,7 @@ def look(settings: Settings, own: int | None = None, kept: Kept | None = None) -
         report.rows(Table.ACTIVITY),
         "; ".join(f"{stream}: {why}" for stream, why in not_ready.items()),
         processes.last_lines(settings, STREAM) if state in (State.FAILED, State.DEAD) else "",
+        None if pid is None else pids.start_time(pid),
         failed.exit_code if state is State.FAILED and (failed := _failed(report)) is not None else None,
     )
     return report, driver

@@ -17,12 +17,14 @@ from pathlib import Path
 
 import psutil
 
+from customer_activity.engine import pids
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import PRIVATE
 
 PACKAGE = "customer_activity"
 # One of these is in the command line of a process of ours: of Python, of the JVM that pyspark started, of Airflow's.
 OURS = (PACKAGE, "pyspark", "airflow")
+STARTED = "start="  # before the time, in the second line of a pid file: no number, which scripts would take for a pid
 SCRIPT = "activity"  # or Python runs the console script of this name
 POLL_SECONDS = 0.1
 END_SECONDS = 5.0  # between SIGKILL and the process table showing it
@@ -64,16 +66,25 @@ def launch(settings: Settings, name: str, line: list[str], variables: dict[str, 
             env={"PYTHONFAULTHANDLER": "1", **variables},
             start_new_session=True,
         )
-    pid_path(settings, name).write_text(str(process.pid), encoding="utf-8")
+    start_time = pids.start_time(process.pid)
+    lines = [str(process.pid), *([] if start_time is None else [f"{STARTED}{start_time}"])]
+    pid_path(settings, name).write_text("\n".join(lines), encoding="utf-8")
     return process
 
 
 def recorded(settings: Settings, name: str) -> int | None:
-    """Return the number of the process that was last started under a name."""
+    """Return the number of the process that was last started under a name; None where it went to another since.
+
+    A number is not given out again while something that its process started still runs in its session: where it was,
+    there are no left-overs to look for.
+    """
     try:
-        return int(pid_path(settings, name).read_text(encoding="utf-8"))
+        number, *more = pid_path(settings, name).read_text(encoding="utf-8").split()
+        pid = int(number)
+        start_time = next((float(line.removeprefix(STARTED)) for line in more if line.startswith(STARTED)), None)
     except (FileNotFoundError, ValueError):
         return None
+    return None if pids.is_reused(pid, start_time) else pid  # the file of an older release has the number alone
 
 
 def running(settings: Settings, name: str) -> psutil.Process | None:
@@ -83,7 +94,7 @@ def running(settings: Settings, name: str) -> psutil.Process | None:
 
 
 def ours(pid: int) -> psutil.Process | None:
-    """Return a process when it runs and is one of ours: its number may have gone to another since."""
+    """Return a process when it runs and is one of ours by its command line."""
     try:
         process = psutil.Process(pid)
         return process if is_running(process) and _is_ours(process.cmdline()) else None
