@@ -4,37 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.commands.verify import published
 from customer_activity.contracts.published import keys, values
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.kafka import clients
 from customer_activity.lake import delta
 from customer_activity.settings import Settings
-from customer_activity.verification import kafka_input
+from customer_activity.verification import expiry, kafka_input
 from customer_activity.verification import lake as lake_of_verification
 from customer_activity.verification.comparison import Check
-from customer_activity.verification.published import Seen, compare
+from customer_activity.verification.published import Seen, compare, must_have
 from customer_activity.verification.records import RawRecord
 from customer_activity.verification.verify import Report
 from support.days import KEY, row, write
 from support.tables import date, opened
 from support.world import World, failing
+from support.world_rows import PURCHASES
 
 HOUR = 3_600_000
 NOW = 1_800_000_000_000
-KEPT = 5 * HOUR  # how long the topic keeps a record
 
 
 @pytest.fixture(autouse=True)
-def on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def on() -> Iterator[None]:
     topology.switch_on(["publish_daily_final"])
-    monkeypatch.setattr("time.time", lambda: NOW / 1000)
     yield
     topology.switch_on([])
 
@@ -66,7 +67,7 @@ def record(customer: str, count: int) -> tuple[bytes, bytes]:
     return next(keys(made, KEY)), next(values(made))
 
 
-COUNTS = {"A": 1, "B": 2, "C": 3, "D": 4}
+COUNTS = {"A": 1, "B": 2, "C": 3, "D": 4, "Z": 9, **{f"E{number}": 5 for number in range(5)}}
 OLD, C, D = [Sent("A", 8.9), Sent("B", 8.9)], Sent("C", 2.9), Sent("D", 0.9)
 
 
@@ -75,7 +76,7 @@ def verified(
     sent: list[Sent],
     begins: dict[int, int],
     monkeypatch: pytest.MonkeyPatch,
-    kept_for: int | None = KEPT,
+    late: Callable[[], None] | None = None,
 ) -> Check:
     """Verify the topic of final days: what it has of each partition comes behind the offsets that have expired."""
     records: dict[int, list[RawRecord]] = {partition: [] for partition in begins}
@@ -84,50 +85,119 @@ def verified(
         records[partition].append(RawRecord(partition, offset, moment, *record(customer, COUNTS[customer]), ()))
     ends = {partition: begin + len(records[partition]) for partition, begin in begins.items()}
     every = [record for of_partition in records.values() for record in of_partition]
-    for name, answer in {"begins": begins, "ends": ends, "is_compacted": False, "kept_for": kept_for}.items():
+    for name, answer in {"begins": begins, "ends": ends, "is_compacted": False}.items():
         monkeypatch.setattr(kafka_input, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(kafka_input, "read", lambda *_: iter(every))
     settings = Settings(lake=lake)
     (topic,) = published(settings)
     seen = Seen()
     seen.read(settings, topic.topic)
-    return compare(topic, {Table.DAILY: opened(lake, Table.DAILY)}, seen, 1_000_000)
+    tables = {Table.DAILY: opened(lake, Table.DAILY)}
+    if late is not None:
+        late()
+    return compare(topic, tables, seen, 1_000_000, must_have(lake, topic, tables, seen))
 
 
 @pytest.mark.parametrize(
-    ("sent", "begins", "kept_for", "missing"),
+    ("sent", "begins", "missing"),
     [
-        pytest.param([*OLD, C, D], {0: 0, 1: 0}, KEPT, [], id="nothing has expired"),
-        pytest.param([*OLD, C], {0: 0, 1: 0}, KEPT, ["D"], id="nothing has expired, and one was never sent"),
-        pytest.param([C, D], {0: 2, 1: 0}, KEPT, [], id="the oldest have expired"),
-        pytest.param([C], {0: 2, 1: 0}, KEPT, ["D"], id="the oldest have expired, and a newer one was never sent"),
-        pytest.param([D], {0: 3, 1: 0}, KEPT, [], id="what is older than the oldest record may have expired"),
-        pytest.param([D._replace(partition=1)], {0: 2, 1: 0}, KEPT, ["C"], id="of an empty partition by its retention"),
-        pytest.param([], {0: 4, 1: 0}, HOUR // 2, [], id="all of it may have expired"),
-        pytest.param([], {0: 4, 1: 0}, None, [], id="nothing is known of a size that ends in an empty partition"),
-        pytest.param([C], {0: 2, 1: 0}, None, ["D"], id="of a size that ends in records their own times are known"),
+        pytest.param([*OLD, C, D], {0: 0, 1: 0}, [], id="nothing has expired"),
+        pytest.param([*OLD, C], {0: 0, 1: 0}, ["D"], id="nothing has expired, and one was never sent"),
+        pytest.param([C, D], {0: 2, 1: 0}, [], id="the oldest have expired"),
+        pytest.param([C], {0: 2, 1: 0}, ["D"], id="the oldest have expired, and a newer one was never sent"),
+        pytest.param([D], {0: 3, 1: 0}, [], id="what is older than the oldest record may have expired"),
+        pytest.param([D._replace(partition=1)], {0: 3, 1: 0}, [], id="nothing is known of an empty partition"),
+        pytest.param([], {0: 4, 1: 0}, [], id="all of it may have expired"),
+        pytest.param([C], {0: 2, 1: 7}, [], id="a newer one may have expired from the partition that is empty"),
     ],
 )
 def test_what_cannot_have_expired_is_missed(
-    sent: list[Sent],
-    begins: dict[int, int],
-    kept_for: int | None,
-    missing: list[str],
-    lake: str,
-    monkeypatch: pytest.MonkeyPatch,
+    sent: list[Sent], begins: dict[int, int], missing: list[str], lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = verified(lake, sent, begins, monkeypatch, kept_for)
+    check = verified(lake, sent, begins, monkeypatch)
     assert list(check.examples) == [f'["{customer}","2026-03-01"] is missing' for customer in missing]
 
 
-def test_of_versions_whose_files_are_gone_nothing_is_missed(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+FIRST = Sent("Z", 8.0)  # older than what was committed three hours ago, and of no row of these days
+
+
+@pytest.fixture
+def many(lake: str) -> str:
+    """Return a lake with five more versions, each with a day that became final in the last hour."""
+    for number in range(5):
+        write(lake, 4 + number, {f"E{number}": (5, True)})
+        date(lake, Table.DAILY, NOW - (5 - number) * HOUR // 6)
+    return lake
+
+
+def gone(lake: str, versions: int) -> None:
+    """Remove the files of the first versions' changes, as VACUUM does."""
     changes = sorted(
         Path(table_path(lake, Table.DAILY), "_change_data").iterdir(), key=lambda path: path.stat().st_mtime
     )
-    assert verified(lake, [], {0: 4}, monkeypatch).differences == 2
-    for path in changes[:-1]:
+    for path in changes[:versions]:
         path.unlink()
-    assert list(verified(lake, [], {0: 4}, monkeypatch).examples) == ['["D","2026-03-01"] is missing']
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3, 50])
+@pytest.mark.parametrize(
+    ("versions", "missing"),
+    [
+        pytest.param(0, {"C", "D", "E0", "E1", "E2", "E3", "E4"}, id="all are there"),
+        pytest.param(1, {"C", "D", "E0", "E1", "E2", "E3", "E4"}, id="what may have expired is gone"),
+        pytest.param(3, {"E0", "E1", "E2", "E3", "E4"}, id="some are gone"),
+        pytest.param(6, {"E3", "E4"}, id="most are gone"),
+        pytest.param(8, set[str](), id="all are gone"),
+    ],
+)
+def test_of_versions_whose_files_are_gone_nothing_is_missed(
+    versions: int, missing: set[str], at_a_time: int, many: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "VERSIONS_AT_A_TIME", at_a_time)
+    gone(many, versions)
+    check = verified(many, [FIRST], {0: 9}, monkeypatch)
+    assert check.differences == len(missing) + 1  # and the record that is of no row
+    assert {example[2:].partition('"')[0] for example in check.examples if "missing" in example} <= missing
+
+
+def test_storage_that_does_not_answer_has_lost_nothing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("Generic S3 error: HTTP 503")
+
+    monkeypatch.setattr(DeltaTable, "load_cdf", fails)
+    with pytest.raises(OSError, match="503"):
+        verified(lake, [C], {0: 2}, monkeypatch)
+
+
+def test_versions_that_come_while_it_is_verified_shift_nothing(many: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day that may have expired is not missed because others became final meanwhile."""
+
+    def late() -> None:
+        for number in range(4):
+            write(many, 20 + number, {f"F{number}": (5, True)})
+            date(many, Table.DAILY, NOW)
+
+    sent = [D, *(Sent(f"E{number}", 0.1) for number in range(5))]
+    assert verified(many, sent, {0: 3}, monkeypatch, late).differences == 0
+
+
+def test_a_figure_that_went_and_came_back_must_be_there(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, state in enumerate([(3, False), (3, True)]):
+        write(lake, 4 + number, {"C": state})
+        date(lake, Table.DAILY, NOW - HOUR // (2 + number))
+    assert list(verified(lake, [D], {0: 3}, monkeypatch).examples) == ['["C","2026-03-01"] is missing']
+
+
+def test_a_publisher_of_several_topics_sends_what_each_of_them_takes(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology.switch_on(["publish_routed", "publish_daily_final"])
+    beside = {each.topic: each.beside for each in published(settings)}
+    high, other, daily = (settings.topics[role] for role in ("high_value_purchases", "other_purchases", "daily_final"))
+    assert beside == {high: (other,), other: (high,), daily: ()}
+    limits = {high: "1000", other: "5000"}
+    monkeypatch.setattr(clients, "topic_setting", lambda _, topic, __: limits[topic])
+    assert kafka_input.largest_record(settings, other, *beside[other]) == 1_000
 
 
 @pytest.mark.parametrize(
@@ -157,21 +227,24 @@ def test_a_row_that_is_too_large_is_in_quarantine(
 
 
 @pytest.mark.parametrize(
-    ("role", "failing_checks"),
+    ("changes", "failing_checks"),
     [
-        pytest.param("daily_final", set(), id="of a topic of ours"),
-        pytest.param(None, {Table.QUARANTINE.label}, id="of a topic that nobody publishes"),
+        pytest.param({}, set(), id="of a topic of ours"),
+        pytest.param({"topic": "a-former-name"}, set(), id="of a topic that has another name by now"),
+        pytest.param({"reason": "not_json"}, {Table.QUARANTINE.label}, id="for another reason"),
+        pytest.param({"partition": 0, "offset": 3}, {Table.QUARANTINE.label}, id="with coordinates"),
+        pytest.param({"topic": PURCHASES}, {Table.QUARANTINE.label}, id="of an input"),
     ],
 )
 def test_quarantine_has_what_is_too_large_for_other_topics(
-    role: str | None, failing_checks: set[str], settings: Settings, verify_world: Callable[..., Report]
+    changes: dict[str, Any], failing_checks: set[str], settings: Settings, verify_world: Callable[..., Report]
 ) -> None:
     world = World()
     key, value = record("C", 3)
-    topic = settings.topics[role] if role else "somebody-elses"
+    topic = settings.topics["daily_final"]
     nothing = dict.fromkeys(world.tables[Table.QUARANTINE][0])
     world.tables[Table.QUARANTINE].append(
-        nothing | {"reason": "too_large_to_publish", "topic": topic, "key": key, "value": value}
+        nothing | {"reason": "too_large_to_publish", "topic": topic, "key": key, "value": value} | changes
     )
     assert failing(verify_world(world)) == failing_checks
 

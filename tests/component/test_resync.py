@@ -14,11 +14,13 @@ from customer_activity.catalog import Table
 from customer_activity.contracts import view
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.contracts.view import records
-from customer_activity.errors import LeaseLost, TerminalError
+from customer_activity.errors import LeaseLost, QueryAlreadyRunning, TerminalError
 from customer_activity.kafka.marker import BEFORE_THE_FIRST, Marker, parse
+from customer_activity.lease import lease
 from customer_activity.streams.publish import resync
 from customer_activity.streams.publish.resync import compared
 from customer_activity.streams.publish.too_large import TooLarge, keep_new
+from support.streams import Query
 from support.tables import append_table, opened
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -85,6 +87,24 @@ def test_what_cannot_be_sent_is_put_into_quarantine_once(lake: str) -> None:
     assert {each["reason"] for each in rows} == {"too_large_to_publish"}
     with pytest.raises(LeaseLost):
         keep_new(lake, "publish", lambda _: 2, [TooLarge(0, "view", b"C-1", row(3))], 900)
+
+
+def test_beside_a_stream_that_writes_quarantine_too_a_resync_does_not(
+    lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_lake: str, query: str) -> None:
+        if query == Query.BRONZE:
+            raise QueryAlreadyRunning("bronze already runs")
+
+    found = [TooLarge(0, "view", b"C-1", row(1))]
+    with monkeypatch.context() as patched:
+        patched.setattr(lease, "refuse_running", refuse)
+        with pytest.raises(QueryAlreadyRunning):
+            keep_new(lake, "publish", lambda _: 3, found, 900)
+    assert opened(lake, Table.QUARANTINE).to_pyarrow_table().num_rows == 0
+    keep_new(lake, "publish", lambda _: 3, found, 900)
+    monkeypatch.setattr(lease, "refuse_running", refuse)
+    keep_new(lake, "publish", lambda _: 3, found, 900)  # is there already
 
 
 def test_a_lake_that_is_behind_its_topic_is_refused() -> None:

@@ -98,6 +98,7 @@ BAD = landed(PURCHASES, 0, 3, **P1)
 GOOD = landed(PURCHASES, 1, 1, reason="not_json")
 NOWHERE = landed(PURCHASES, 1, 1, **P1) | {"partition": 7, "offset": 0}
 GONE = C1_ROW | {"is_gone": True}
+C4_ROW = C3_ROW | {"customer_id": "C4"}
 MICROSECOND = timedelta(microseconds=1)
 BRONZE, TOMBSTONES, QUARANTINE = Table.PURCHASE_EVENTS.label, Table.PROFILE_EVENTS.label, Table.QUARANTINE.label
 BOUGHT, SUMS, PEOPLE, GOLD = (
@@ -198,6 +199,20 @@ GROW, TWICE = "view: versions grow", "view: nothing twice"
                 add(Table.ACTIVITY_CHANGES, GONE | {"view_version": 14}),
                 publish(C1_ROW, viewVersion=15),
             ),
+        ),
+        case(
+            "view: deleted again what came and went while it was too large",
+            both(
+                add(Table.ACTIVITY_CHANGES, C4_ROW | {"view_version": 14, "is_gone": False}),
+                add(Table.ACTIVITY_CHANGES, C4_ROW | {"view_version": 15, "is_gone": True}),
+                publish(None, key="C4", partition=1),
+            ),
+        ),
+        case(
+            "view: the same record twice beside a damaged change",
+            both(add(Table.ACTIVITY_CHANGES, C1_ROW | {"view_version": None, "is_gone": False}), publish(C1_ROW)),
+            TWICE,
+            GROW,
         ),
         case("view: as_of wrong", instead(asOfEpochMillis=NOW), LAST),
         case("view: one decimal", instead(totalAmount=b"10.1"), LAST, CONTRACT),

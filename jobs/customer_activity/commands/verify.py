@@ -85,19 +85,17 @@ def others() -> list[Declared]:
 
 def published(settings: Settings) -> list[PublishedTopic]:
     """Return the topics of optional streams that publish tables, with what these say that a topic must have."""
-    return [
-        PublishedTopic(
-            settings.topics[write.target.role],
-            spec.sources[0],
-            write.key,
-            write.expected,
-            write.order,
-            write.outdated,
-        )
-        for spec in topology.publishers()
-        for write in spec.writes
-        if isinstance(write.target, topology.Topic) and write.expected
-    ]
+    found = []
+    for spec in topology.publishers():
+        writes = {
+            settings.topics[write.target.role]: write
+            for write in spec.writes
+            if isinstance(write.target, topology.Topic) and write.expected
+        }
+        for topic, write in writes.items():
+            said = (write.key, write.expected, write.order, write.outdated)
+            found.append(PublishedTopic(topic, spec.sources[0], *said, tuple(writes.keys() - {topic})))
+    return found
 
 
 def show(report: Report) -> None:

@@ -6,66 +6,78 @@ partition still has is there, and a row went out after it was committed: the tab
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from itertools import takewhile
 
+import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from customer_activity.settings import Settings
-from customer_activity.verification import kafka_input
+from customer_activity.catalog import Table
+from customer_activity.verification import lake
 
-BEFORE, AFTER = ("delete", "update_preimage"), ("insert", "update_postimage")
-OF_FEED = ["_change_type", "_commit_version", "_commit_timestamp"]
+VERSIONS_AT_A_TIME = 50  # of a change feed: what they changed is in memory at once
+CLOCK_MILLIS = 60_000  # by so much the clocks of who commits and of who publishes may differ
+NOT_FOUND = "not found"  # in object_store's words for a file that is gone
+# What commits added or changed; a row that one rewrote as it was is not among them.
+CHANGED = """
+WITH told AS (SELECT * EXCLUDE (_change_type, _commit_timestamp), _change_type AS kind FROM feed)
+SELECT * EXCLUDE (_commit_version) FROM (
+    SELECT * EXCLUDE (kind) FROM told WHERE kind IN ('insert', 'update_postimage')
+    EXCEPT SELECT * EXCLUDE (kind) FROM told WHERE kind IN ('delete', 'update_preimage')
+)
+"""
 
 
-def complete_since(
-    settings: Settings, topic: str, begins: Mapping[int, int], oldest: Mapping[int, int | None]
-) -> int | None:
+def complete_since(begins: Mapping[int, int], oldest: Mapping[int, int | None]) -> int | None:
     """Return since when no record has expired from a topic, in milliseconds since 1970; None where that is not known.
 
+    It is not where a partition has no record left, or its first one no time.
+
     Args:
-        settings: which broker.
-        topic: which topic.
         begins: the first offset that each partition has.
         oldest: the timestamp of the first record of each partition that has any.
+    """
+    moments = [oldest.get(partition) for partition, begin in begins.items() if begin]
+    known = [moment for moment in moments if moment is not None]
+    return max(known) + CLOCK_MILLIS if known and len(known) == len(moments) else None
+
+
+def changed_since(path: str, name: Table, table: DeltaTable, moment: int) -> Iterator[pa.Table]:
+    """Yield the rows that commits after a moment added or changed, newest first, as far back as log and files go.
+
+    Args:
+        path: of the lake.
+        name: which table.
+        table: the same, open at the version to begin with.
+        moment: in milliseconds since 1970.
 
     Raises:
-        BrokerUnavailable: Kafka does not answer.
+        DeltaError, OSError: storage does not answer.
     """
-    kept_for = kafka_input.kept_for(settings, topic)
-    at_most = None if kept_for is None else int(time.time() * 1000) - kept_for
-    moments = [oldest.get(partition, at_most) for partition, begin in begins.items() if begin]
-    known = [moment for moment in moments if moment is not None]
-    return max(known) if known and len(known) == len(moments) else None
-
-
-def changed_since(table: DeltaTable, moment: int) -> tuple[pa.Table, pa.Table] | None:
-    """Return the rows that commits after a moment replaced, and those that they wrote, as far back as files are there.
-
-    None where there are none.
-    """
-    versions = sorted(entry["version"] for entry in table.history() if entry["timestamp"] > moment)
-    while versions:
-        try:
-            found = pa.table(table.load_cdf(starting_version=versions[0], ending_version=table.version()))
-        except (DeltaError, OSError, pa.ArrowInvalid):  # maintenance has removed the files of what is older
-            versions = versions[max(1, len(versions) // 2) :]
+    newer = takewhile(lambda commit: commit["timestamp"] > moment, lake.log(path, name, table.version()))
+    versions = [commit["version"] for commit in newer]
+    for number in range(0, len(versions), VERSIONS_AT_A_TIME):
+        part = versions[number : number + VERSIONS_AT_A_TIME]
+        if (found := _changed(table, part[-1], part[0])) is not None:
+            yield found
             continue
-        is_view = pa.types.is_string_view  # texts of a feed, which Arrow does not filter
-        texts = [each.with_type(pa.string()) if is_view(each.type) else each for each in found.schema]
-        feed = found.cast(pa.schema(texts))
-        rows, kind = feed.drop_columns(OF_FEED), feed.column(OF_FEED[0])
-        return rows.filter(pc.is_in(kind, pa.array(BEFORE))), rows.filter(pc.is_in(kind, pa.array(AFTER)))
-    return None
+        for version in part:  # maintenance has removed files of one of them, and of all before it
+            if (found := _changed(table, version, version)) is None:
+                return
+            yield found
 
 
-def required(before: Iterator[tuple[bytes, Any]], after: Iterator[tuple[bytes, Any]]) -> set[bytes]:
-    """Return the keys of records that rows made which were not there before as they are."""
-    known: dict[bytes, list[Any]] = {}
-    for key, row in before:
-        known.setdefault(key, []).append(row)
-    return {key for key, row in after if row not in known.get(key, ())}
+def _changed(table: DeltaTable, first: int, last: int) -> pa.Table | None:
+    """Return what some versions changed; None where files of theirs are gone."""
+    try:
+        feed = pa.table(table.load_cdf(starting_version=first, ending_version=last))
+    except (DeltaError, OSError, pa.ArrowInvalid) as error:
+        if NOT_FOUND in str(error):
+            return None
+        raise
+    with duckdb.connect(":memory:") as database:
+        database.execute("SET TimeZone = 'UTC'")
+        database.register("feed", feed)
+        return database.sql(CHANGED).to_arrow_table()

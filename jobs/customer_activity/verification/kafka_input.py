@@ -39,23 +39,13 @@ def is_compacted(settings: Settings, topic: str) -> bool:
     return "compact" in clients.topic_setting(settings, topic, "cleanup.policy")
 
 
-def kept_for(settings: Settings, topic: str) -> int | None:
-    """Return for how many milliseconds a topic keeps each record at least; None where its size limits that, too.
+def largest_record(settings: Settings, *topics: str) -> int:
+    """Return how many bytes a batch of records may have on each of some topics.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
     """
-    kept, most_bytes = (int(clients.topic_setting(settings, topic, f"retention.{of}")) for of in ("ms", "bytes"))
-    return kept if kept >= 0 and most_bytes < 0 else None
-
-
-def largest_record(settings: Settings, topic: str) -> int:
-    """Return how many bytes a batch of records may have on a topic.
-
-    Raises:
-        BrokerUnavailable: Kafka does not answer.
-    """
-    return int(clients.topic_setting(settings, topic, "max.message.bytes"))
+    return min(int(clients.topic_setting(settings, topic, "max.message.bytes")) for topic in topics)
 
 
 def read(settings: Settings, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[RawRecord]:

@@ -62,7 +62,6 @@ class Landed(NamedTuple):
 class Tombstone(NamedTuple):
     """A record without a value that bronze or quarantine has."""
 
-    topic: str
     partition: int
     offset: int
     key: bytes | None
@@ -141,11 +140,20 @@ def landed(tables: Tables, name: Table, columns: Sequence[str]) -> Iterator[Land
         yield Landed(topic, raw, landing, at, tuple(rest))
 
 
-def tombstones(table: DeltaTable) -> Iterator[Tombstone]:
-    """Yield the coordinates and keys of all records without a value, of every topic."""
-    is_tombstone = pc.field("value").is_null() & pc.field("offset").is_valid()
-    found = table.to_pyarrow_dataset().to_table(columns=list(Tombstone._fields), filter=is_tombstone)
-    yield from map(Tombstone._make, zip(*(column.to_pylist() for column in found.columns), strict=True))
+def tombstones(table: DeltaTable, topic: str) -> Iterator[Tombstone]:
+    """Yield the coordinates and keys of all records of a topic without a value."""
+    dataset = table.to_pyarrow_dataset()
+    is_marked = "is_tombstone" in dataset.schema.names  # less to read than the values
+    has_none = pc.field("is_tombstone") if is_marked else pc.field("value").is_null()
+    batches = dataset.to_batches(
+        columns=list(Tombstone._fields),
+        filter=has_none & (pc.field("topic") == topic) & pc.field("offset").is_valid(),
+        batch_size=BATCH_ROWS,
+        batch_readahead=1,
+        fragment_readahead=1,
+    )
+    for batch in batches:
+        yield from map(Tombstone._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
 def too_large(quarantine: DeltaTable, topic: str) -> Iterator[tuple[bytes, bytes]]:
@@ -187,7 +195,7 @@ def commits(lake: str, name: Table, table: DeltaTable) -> Commits:
     """Return what the commits of a table carry, as far back as its log and its history go without a gap."""
     # The log first: what leaves it meanwhile is in the history by then.
     said: dict[int, dict[str, Any] | None] = {}
-    for commit in chain(_log(lake, name, table.version()), _history(lake, name)):
+    for commit in chain(log(lake, name, table.version()), _history(lake, name)):
         said[commit["version"]] = _kept(commit.get("userMetadata"))
     first = table.version() + 1
     while first - 1 in said:
@@ -221,7 +229,7 @@ def _since_correction(commits: Commits, versions: list[int]) -> Commits:
     return Commits(0 if is_known and commits.first_version <= newest else max(commits.first_version, 1), metadata)
 
 
-def _log(lake: str, name: Table, newest: int) -> Iterator[dict[str, Any]]:
+def log(lake: str, name: Table, newest: int) -> Iterator[dict[str, Any]]:
     """Yield what the commits say that a log has, from a version back. `DeltaTable.history` miscounts beside writers."""
     files, folder = filesystem(table_path(lake, name))
     for version in range(newest, -1, -1):

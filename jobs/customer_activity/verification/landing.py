@@ -59,9 +59,9 @@ class TopicInput:
     from_lake: int = 0  # records from the lake, because Kafka has them no longer
     beyond: int = 0  # rows of the lake past the end, because input still arrives
     present: dict[int, int] = field(default_factory=dict)  # end offset after the tables were opened, by partition
-    # Where Kafka removes records from the middle: the newest offset of each key by partition, and of what key no
-    # newer one need be there, because its tombstone is gone from Kafka, too.
-    newest: dict[tuple[int, bytes | None], int] = field(default_factory=dict)
+    # Where Kafka removes records from the middle: the offset of each key's newest record, by partition and by hash of
+    # the key. It is a tombstone of the lake where Kafka has removed that, too.
+    newest: dict[int, dict[int, int]] = field(default_factory=dict)
     # Up to where (exclusive) it is known whose records arrived after the end, by partition.
     followed: dict[int, int] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)  # those customers
@@ -80,7 +80,7 @@ class TopicInput:
                 run = runs[partition] = order.of(partition, offset)
             log[partition][offset] = judge(raw, run[2])
             if self.is_compacted:
-                self.newest[partition, raw.key] = offset
+                self.newest.setdefault(partition, {})[hash(raw.key)] = offset
             if raw.headers:
                 self._note_trace(raw, run[2])
             self.read += 1
@@ -95,9 +95,10 @@ class TopicInput:
 
     def know_tombstones(self, found: Iterable[Tombstone]) -> None:
         """Take note of the tombstones that the lake has: compaction removes them from Kafka in the end."""
-        for topic, partition, offset, key in found:
-            if topic == self.topic and offset < self.end.get(partition, 0):
-                self.newest[partition, key] = max(offset, self.newest.get((partition, key), -1))
+        for partition, offset, key in found:
+            if offset < self.end.get(partition, 0):
+                of_partition = self.newest.setdefault(partition, {})
+                of_partition[hash(key)] = max(offset, of_partition.get(hash(key), -1))
 
     def follow(self, records: Iterable[RawRecord], upto: dict[int, int]) -> None:
         """Take note of whose records arrived after the end; one that is refused changes nobody's row."""
@@ -139,12 +140,12 @@ class TopicInput:
         partition, offset = raw.partition, raw.offset
         if not 0 <= offset < self.end[partition]:
             return False
-        if offset < self.begin[partition]:
+        if offset < self.begin.get(partition, 0):
             return True
         if not self.is_compacted:
             return False
         is_growing = self.present.get(partition, 0) > self.end[partition]  # with the key's newest record, perhaps
-        is_replaced = offset < self.newest.get((partition, raw.key), -1)
+        is_replaced = offset < self.newest.get(partition, {}).get(hash(raw.key), -1)
         return is_replaced or is_growing or raw.key is None or raw.value is None
 
     def covers(self) -> dict[int, int]:
@@ -159,7 +160,7 @@ class TopicInput:
         end, present = self.end, self.present
         for row in rows:
             partition, offset = row.raw.partition, row.raw.offset
-            if end.get(partition, 0) <= offset < present.get(partition, 0):
+            if partition in present and end.get(partition, 0) <= offset < present[partition]:
                 self.beyond += 1
             else:
                 yield row

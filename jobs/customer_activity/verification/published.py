@@ -12,7 +12,7 @@ it in a table of outdated ones, and what is there must be, or may still be, on t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -42,6 +42,7 @@ class PublishedTopic(NamedTuple):
         query: for the rows of the table, as `stored`, that it has.
         order: the columns that tell records of one key apart where each stands by itself; empty where the last counts.
         outdated: the table of records that stay as they were sent; None where there are none.
+        beside: the other topics of its publisher, which sends a row to none that one of them would not take.
     """
 
     topic: str
@@ -50,6 +51,7 @@ class PublishedTopic(NamedTuple):
     query: str
     order: tuple[str, ...] = ()
     outdated: Table | None = None
+    beside: tuple[str, ...] = ()
 
 
 @dataclass
@@ -66,10 +68,10 @@ class Seen:
     # By key, bytes and value of what quarantine has instead of the topic.
     held: dict[bytes, list[tuple[int, bytes]]] = field(default_factory=dict)
 
-    def hold(self, found: Iterable[tuple[bytes, bytes]]) -> None:
+    def hold(self, found: Iterable[tuple[bytes | None, bytes | None]]) -> None:
         """Take note of the records, key and value, that are in quarantine because the topic takes none so large."""
         self.held.clear()
-        for key, value in found:
+        for key, value in ((key or b"", value or b"") for key, value in found):
             self.held.setdefault(self._of(key, value), []).append((len(key) + len(value), value))
 
     def read(self, settings: Settings, topic: str) -> None:
@@ -82,7 +84,7 @@ class Seen:
         self.take(kafka_input.read(settings, topic, self.positions, end))
         self.positions = end
         if begins is not None and not self.is_whole:
-            self.since = expiry.complete_since(settings, topic, begins, self.oldest)
+            self.since = expiry.complete_since(begins, self.oldest)
 
     def take(self, records: Iterable[RawRecord]) -> None:
         """Add records, a partition's in offset order."""
@@ -101,15 +103,29 @@ class Seen:
         return _key([key.decode(errors="replace"), *names])
 
 
-def compare(published: PublishedTopic, tables: lake.Tables, seen: Seen, largest: int) -> Check:
-    """Compare a topic's last values with the rows of its table; one of more bytes than it takes is in quarantine."""
+def compare(
+    published: PublishedTopic,
+    tables: lake.Tables,
+    seen: Seen,
+    largest: int,
+    required: Collection[bytes] = frozenset(),
+) -> Check:
+    """Compare a topic's last values with the rows of its table.
+
+    Args:
+        published: which topic.
+        tables: of the lake.
+        seen: what was read of the topic, and of its part of quarantine.
+        largest: how many bytes it takes; a row of more is in quarantine.
+        required: keys of rows that must be there although records have expired: see `must_have`.
+    """
     outdated = {} if published.outdated is None else dict(_rows_of(published, tables[published.outdated]))
-    required = _required(published, tables[published.table], seen) - outdated.keys()
     differences = Differences()
     left = {key: value for key, value in seen.last.items() if value is not None}
     wanted = there = 0
     for key, present in _rows_of(published, tables[published.table]):
         wanted += 1
+        is_outdated = key in outdated
         row = outdated.pop(key, present)
         value = left.pop(key, None)
         held = seen.held.get(key, [])
@@ -118,7 +134,7 @@ def compare(published: PublishedTopic, tables: lake.Tables, seen: Seen, largest:
         elif value is not None:
             there += 1
             _hold(differences, key, row, value)
-        elif seen.is_whole or key in required:
+        elif seen.is_whole or (key in required and not is_outdated):
             differences.add(key.decode(), "is missing")
     for key in outdated.keys() & left.keys():
         wanted, there = wanted + 1, there + 1
@@ -137,13 +153,16 @@ def _hold(differences: Differences, key: bytes, row: Mapping[str, Any], value: b
         differences.add(key.decode(), "differs:", unlike(tuple(row), tuple(row.values()), _values(row, found)))
 
 
-def _required(published: PublishedTopic, table: DeltaTable, seen: Seen) -> set[bytes]:
-    """Return the keys that a topic must have although records have expired from it."""
-    changed = None if seen.is_whole or seen.since is None else expiry.changed_since(table, seen.since)
-    if changed is None:
+def must_have(path: str, published: PublishedTopic, tables: lake.Tables, seen: Seen) -> set[bytes]:
+    """Return the keys that a topic must have although records have expired from it.
+
+    Raises:
+        DeltaError, OSError: storage does not answer.
+    """
+    if seen.is_whole or seen.since is None:
         return set()
-    before, after = (rows(published, stored) for stored in changed)
-    return expiry.required(before, after)
+    changed = expiry.changed_since(path, published.table, tables[published.table], seen.since)
+    return {key for stored in changed for key, _ in rows(published, stored)}
 
 
 def _rows_of(published: PublishedTopic, table: DeltaTable) -> Iterator[tuple[bytes, dict[str, Any]]]:

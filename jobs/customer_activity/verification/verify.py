@@ -28,7 +28,7 @@ from customer_activity.verification.checking import (
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.declared import Declared
 from customer_activity.verification.landing import TopicInput
-from customer_activity.verification.published import PublishedTopic, Seen, camel_case
+from customer_activity.verification.published import PublishedTopic, Seen, camel_case, must_have
 from customer_activity.verification.published import compare as compare_published
 from customer_activity.verification.records import Payment, Place, Profile, Purchase, RawRecord, Record
 from customer_activity.verification.sampling import choose
@@ -177,8 +177,8 @@ def _compare_published(
         return Check(published.topic, 0, 0, 0, impossible=why)
     seen.read(settings, published.topic)
     seen.hold(lake.too_large(tables[Table.QUARANTINE], published.topic))
-    largest = kafka_input.largest_record(settings, published.topic)
-    return compare_published(published, tables, seen, largest)
+    largest = kafka_input.largest_record(settings, published.topic, *published.beside)
+    return compare_published(published, tables, seen, largest, must_have(settings.lake, published, tables, seen))
 
 
 def _follow(settings: Settings, source: TopicInput) -> None:

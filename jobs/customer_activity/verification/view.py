@@ -40,12 +40,19 @@ EXACT_CENTS = re.compile(r"(0|[1-9][0-9]*)\.([0-9]{2})")
 
 
 class Repeat(NamedTuple):
-    """A record that says what the one of its key before it said, at a newer version than that."""
+    """A record that says what the one of its key before it said."""
 
     key: str
     place: str
-    after: int  # the version before
-    version: int
+    after: int  # the newest version before
+    version: int | None  # None of a tombstone
+
+
+class Change(NamedTuple):
+    """A change of gold to a row: at which version, and whether it took the row away."""
+
+    view_version: int
+    is_gone: bool
 
 
 @dataclass
@@ -76,7 +83,7 @@ class ViewTopic:
                 continue
             newest = self.newest_version.get(key, 0)
             if key in self.last and _content(self.last[key]) == _content(state):
-                self.repeated.append(Repeat(key, place, newest, newest if state is None else state[1]))
+                self.repeated.append(Repeat(key, place, newest, None if state is None else state[1]))
             if state is not None:
                 version = state[1]
                 if version <= newest:
@@ -129,7 +136,7 @@ class ViewTopic:
         versions: Mapping[str, Any],
         customers: Collection[str] | None = None,
         largest: int = 0,
-        changed: Callable[[Collection[str]], Mapping[str, Collection[int]]] = lambda _: {},
+        changed: Callable[[Collection[str]], Mapping[str, Collection[Change]]] = lambda _: {},
     ) -> list[Check]:
         """Compare the last values with the rows expected and gold's versions; report on the records one by one.
 
@@ -138,8 +145,8 @@ class ViewTopic:
             versions: gold's, by customer.
             customers: only these are compared, where they are given.
             largest: how many bytes the topic takes; a row of more may be in quarantine instead.
-            changed: returns at which versions gold changed the rows of customers. A row that changed and changed back
-                while nothing was published is published again.
+            changed: returns how gold changed the rows of customers. A row that changed and changed back while nothing
+                was published is published again, and one that came and went while it was too large is deleted again.
         """
         live = {
             key: state
@@ -167,9 +174,9 @@ class ViewTopic:
             differences.add(customer_id, "should have been deleted")
         changes = changed({repeat.key for repeat in self.repeated}) if self.repeated else {}
         repeated = Differences()
-        for key, place, after, version in self.repeated:
-            if not any(after < at < version for at in changes.get(key, ())):
-                repeated.add(key, f"at {place}: the same as the record before")
+        for repeat in self.repeated:
+            if not any(_explains(change, repeat) for change in changes.get(repeat.key, ())):
+                repeated.add(repeat.key, f"at {repeat.place}: the same as the record before")
         return [
             differences.check("view: last values", len(expected), len(live)),
             *([Check("view: too large, in quarantine", held, held, 0)] if held else []),
@@ -219,6 +226,13 @@ def _fields(text: str) -> dict[str, Any]:
         if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
             raise ValueError(f"{name} is of the wrong type")  # noqa: TRY004 - the input is wrong, not the program
     return fields
+
+
+def _explains(change: Change, repeat: Repeat) -> bool:
+    """Whether a row was another one in between."""
+    if repeat.version is None:
+        return change.view_version > repeat.after and not change.is_gone
+    return repeat.after < change.view_version < repeat.version
 
 
 def _content(state: tuple[Activity, int] | None) -> Activity | None:

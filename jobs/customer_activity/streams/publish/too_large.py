@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 
+from customer_activity import topology
 from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.logs import log
@@ -21,6 +23,8 @@ from customer_activity.lake import deltalog
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lake.named_operations import epochs_of
 from customer_activity.lake.replacing import replace as replace_rows
+from customer_activity.lease import lease
+from customer_activity.storage import s3
 
 VERSION_SHIFT = 32  # a version has fewer rows than that many bits count
 
@@ -93,13 +97,19 @@ def keep_new(
 
     Raises:
         LeaseLost: another driver has taken over.
+        QueryAlreadyRunning: the lake is a folder, and another stream runs that writes quarantine. Delta's commits of
+            one process may overwrite those of another there.
     """
-    is_held = pc.field("reason") == Reason.TOO_LARGE_TO_PUBLISH.value
+    topics = pa.array({each.topic for each in found}, pa.string())
+    is_held = (pc.field("reason") == Reason.TOO_LARGE_TO_PUBLISH.value) & pc.field("topic").isin(topics)
     columns = ["topic", "key", "value"]
     held = DeltaTable(table_path(lake, Table.QUARANTINE)).to_pyarrow_dataset().to_table(columns, filter=is_held)
     known = set(zip(*(held.column(name).to_pylist() for name in columns), strict=True))
     new = [each for each in found if (each.topic, each.key, each.value) not in known]
-    if new:
+    if not new:
+        return
+    others = [each for each in topology.writers(Table.QUARANTINE) if each != query]
+    with nullcontext() if s3.is_on(lake) else lease.kept_out(lake, others):
         fence = CommitProperties(
             app_transactions=epochs_of(lake, Table.QUARANTINE, fencing_epoch, [query]),
             custom_metadata={"userMetadata": json.dumps({"query": query, "operation": "resync", "rows": len(new)})},
