@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.engine import gate
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.quality import verdicts
@@ -133,6 +134,26 @@ def test_damage_to_the_view_is_caught_by_the_rule_about_it(
 ) -> None:
     damage(case.topics)
     assert rule in failing(case.judge("across.view"))
+
+
+@pytest.mark.parametrize(
+    ("is_newest", "topic", "failed"),
+    [
+        pytest.param(True, "customer-activity-view", set(), id="its newest row"),
+        pytest.param(False, "customer-activity-view", {"view_has_every_row"}, id="a row before"),
+        pytest.param(True, "another-topic", {"view_has_every_row"}, id="a row of another topic"),
+    ],
+)
+def test_a_row_may_be_missing_from_the_view_while_it_is_the_one_that_is_too_large(
+    case: Case, *, is_newest: bool, topic: str, failed: set[str]
+) -> None:
+    changes = DeltaTable(table_path(case.settings.lake, Table.ACTIVITY_CHANGES)).to_pyarrow_table().to_pylist()
+    newest = max(row["view_version"] for row in changes if row["customer_id"] == "C-2")
+    value = json.dumps({"customerId": "C-2", "viewVersion": newest if is_newest else newest - 1})
+    held = {"reason": Reason.TOO_LARGE_TO_PUBLISH.value, "key": b"C-2", "value": value.encode(), "topic": topic}
+    case.rewrite(Table.QUARANTINE, lambda rows: [*rows, held])
+    del case.topics.values[b"C-2"]
+    assert failing(case.judge("across.view")) == failed
 
 
 def test_a_batch_that_counts_wrongly_is_caught(case: Case) -> None:

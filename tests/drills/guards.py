@@ -54,7 +54,7 @@ class Guard(NamedTuple):
 
     Attributes:
         name: what it does.
-        file: below jobs/customer_activity, or `infra/…`.
+        file: below jobs/customer_activity, or `infra/…` or `expectations/…`.
         code: its text there.
         tests: arguments of pytest.
         without: the text without it.
@@ -68,7 +68,8 @@ class Guard(NamedTuple):
 
     def path(self, project: Path) -> Path:
         """Return where its file is in a copy of the project."""
-        return project / self.file if self.file.startswith("infra/") else project / "jobs/customer_activity" / self.file
+        is_beside = self.file.startswith(("infra/", "expectations/"))
+        return project / self.file if is_beside else project / "jobs/customer_activity" / self.file
 
 
 class Verdict(StrEnum):
