@@ -16,9 +16,12 @@ from deltalake.exceptions import DeltaError
 from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.engine import gate
 from customer_activity.lake.failpoints import FailPoint
-from customer_activity.quality import verdicts
+from customer_activity.quality import pins, verdicts
 from customer_activity.quality.run import Report, run
 from customer_activity.quality.verdicts import Outcome
+from customer_activity.quarantine import replay as replaying
+from customer_activity.quarantine.contents import Selection
+from customer_activity.quarantine.replay import replay
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze.bad_share import BadShareGuard
 from support.damages import DAMAGES, HISTORY, VIEW_DAMAGES, set_, without
@@ -115,6 +118,53 @@ def test_no_alarm_is_given_within_a_batch(
         assert streaming() == set()
         pipeline.repeat(hop)
     assert streaming() == set()
+
+
+@pytest.mark.parametrize(
+    ("silver_has_read", "is_interrupted", "failed"),
+    [
+        pytest.param(False, False, set(), id="done between two pins"),
+        pytest.param(True, True, {"refused_records_are_not_accepted"}, id="interrupted, and silver has gone on"),
+    ],
+)
+def test_a_replay_gives_an_alarm_only_where_it_was_interrupted(
+    pipeline: Pipeline,
+    streaming: Callable[[], set[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    silver_has_read: bool,
+    is_interrupted: bool,
+    failed: set[str],
+) -> None:
+    """What is opened after quarantine has a record that is in quarantine as it was opened."""
+    pipeline.send(profile("C-1"), purchase("P-1", "C-1"), purchase("P-2", currency="USD"))
+    pipeline.run()
+    assert streaming() == set()
+    dollars = pipeline.settings.model_copy(update={"currency": "USD"})
+    of_the_setting = {"purchases_are_in_the_currency"}  # the rules are judged by the one before
+    replayed: list[dict[str, int]] = []
+
+    def replay_once() -> None:
+        if not replayed:
+            replayed.append(replay(dollars, Selection(), "the currency was wrong").accepted)
+
+    def opened(path: str, **how: Any) -> DeltaTable:
+        table = DeltaTable(path, **how)
+        if path == table_path(dollars.lake, Table.QUARANTINE):
+            replay_once()
+        return table
+
+    if is_interrupted:
+        monkeypatch.setattr(replaying, "_remove", lambda *_: None)
+        replay_once()
+    if silver_has_read:
+        pipeline.hop(Query.SILVER)
+    monkeypatch.setattr(pins, "DeltaTable", opened)
+    assert streaming() - of_the_setting == failed
+    assert replayed == [{PURCHASES: 1}]
+    if not is_interrupted:
+        pipeline.run()
+        assert streaming() == of_the_setting
 
 
 @pytest.mark.parametrize(("table", "damage", "rule"), DAMAGES.values(), ids=DAMAGES.keys())
