@@ -28,9 +28,7 @@ class QueryReport:
     # started; off, though it has run before (of `Report.off`).
     state: str
     message: str = ""  # why it failed, or what its state means
-    exit_code: int | None = (
-        None  # what its driver ended with because it failed; None where it has not, or it is unknown
-    )
+    exit_code: int | None = None  # what its driver ended with because it failed; None where it has not, or is unknown
     pid: int | None = None  # the driver's process; None where it is another host's, or its number went to another
     # Its last batch: id, rows, seconds, at, and placement (where it was worked on, and why). Of a query that left no
     # status, only id and at.
