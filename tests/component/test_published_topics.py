@@ -77,6 +77,8 @@ def verified(
     begins: dict[int, int],
     monkeypatch: pytest.MonkeyPatch,
     late: Callable[[], None] | None = None,
+    *,
+    expires: bool = True,
 ) -> Check:
     """Verify the topic of final days: what it has of each partition comes behind the offsets that have expired."""
     records: dict[int, list[RawRecord]] = {partition: [] for partition in begins}
@@ -85,7 +87,7 @@ def verified(
         records[partition].append(RawRecord(partition, offset, moment, *record(customer, COUNTS[customer]), ()))
     ends = {partition: begin + len(records[partition]) for partition, begin in begins.items()}
     every = [record for of_partition in records.values() for record in of_partition]
-    for name, answer in {"begins": begins, "ends": ends, "is_compacted": False}.items():
+    for name, answer in {"begins": begins, "ends": ends, "expires": expires}.items():
         monkeypatch.setattr(kafka_input, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(kafka_input, "read", lambda *_: iter(every))
     settings = Settings(lake=lake)
@@ -116,6 +118,23 @@ def test_what_cannot_have_expired_is_missed(
 ) -> None:
     check = verified(lake, sent, begins, monkeypatch)
     assert list(check.examples) == [f'["{customer}","2026-03-01"] is missing' for customer in missing]
+
+
+@pytest.mark.parametrize(
+    ("policy", "missing"),
+    [
+        pytest.param("delete", 0, id="records expire"),
+        pytest.param("compact,delete", 0, id="records expire, though it is compacted"),
+        pytest.param("compact", 1, id="the newest record of each key stays"),
+    ],
+)
+def test_what_becomes_of_the_oldest_records_is_the_topics_policy(
+    policy: str, missing: int, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "topic_setting", lambda *_: policy)
+    expires = kafka_input.expires(Settings(), "daily")
+    sent = [Sent("B", 8.9), C, D]
+    assert verified(lake, sent, {0: 1}, monkeypatch, expires=expires).differences == missing
 
 
 FIRST = Sent("Z", 8.0)  # older than what was committed three hours ago, and of no row of these days

@@ -43,7 +43,7 @@ def row(value: bytes, schema: pa.Schema) -> pa.Table | None:
         found = json.loads(value, parse_float=Decimal)
         made = pa.table([_column(found[field_name(column)], column.type) for column in schema], schema=schema)
         return made if next(values(made)) == value else None
-    except (ValueError, KeyError, TypeError, pa.ArrowException):
+    except (ValueError, KeyError, TypeError, RecursionError, pa.ArrowException):
         return None
 
 

@@ -39,6 +39,15 @@ def is_compacted(settings: Settings, topic: str) -> bool:
     return "compact" in clients.topic_setting(settings, topic, "cleanup.policy")
 
 
+def expires(settings: Settings, topic: str) -> bool:
+    """Whether Kafka removes records from the beginning of the topic, by their age or its size.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    return "delete" in clients.topic_setting(settings, topic, "cleanup.policy")
+
+
 def largest_record(settings: Settings, *topics: str) -> int:
     """Return how many bytes a batch of records may have on each of some topics.
 

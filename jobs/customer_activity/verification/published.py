@@ -79,7 +79,7 @@ class Seen:
         begins = None
         if self.positions is None:
             self.positions = begins = kafka_input.begins(settings, topic)
-            self.is_whole = kafka_input.is_compacted(settings, topic) or not any(begins.values())
+            self.is_whole = not kafka_input.expires(settings, topic) or not any(begins.values())
         end = kafka_input.ends(settings, topic)
         self.take(kafka_input.read(settings, topic, self.positions, end))
         self.positions = end
@@ -207,7 +207,7 @@ def _plain(value: Any) -> Any:
 def _parsed(value: bytes) -> Any:
     try:
         return json.loads(value, parse_float=Decimal)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second one: it is nested too deeply
         return None
 
 

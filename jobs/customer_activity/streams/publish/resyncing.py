@@ -150,7 +150,7 @@ def _named(value: bytes, name: str, schema: pa.Schema) -> str:
     """Return what names a record; empty where it is none of ours."""
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second one: it is nested too deeply
         return ""
     return str(found.get(published.field_name(schema.field(name)), "")) if isinstance(found, dict) else ""
 

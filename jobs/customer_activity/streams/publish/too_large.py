@@ -100,6 +100,8 @@ def keep_new(
         QueryAlreadyRunning: the lake is a folder, and another stream runs that writes quarantine. Delta's commits of
             one process may overwrite those of another there.
     """
+    if not found:
+        return
     topics = pa.array({each.topic for each in found}, pa.string())
     is_held = (pc.field("reason") == Reason.TOO_LARGE_TO_PUBLISH.value) & pc.field("topic").isin(topics)
     columns = ["topic", "key", "value"]
