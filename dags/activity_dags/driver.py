@@ -101,8 +101,8 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
         """Go on after the watch, by what it saw last.
 
         Raises:
-            AirflowFailException: the driver has failed too often, or with an exit code that says that starting it again
-                does not help; carries why.
+            AirflowFailException: the driver has failed too often; or not for the first time, and with an exit code that
+                says that starting it again does not help. Carries why.
         """
         self.until = until
         state, message, words = event["state"], event.get("message", ""), event.get("last_words", "")
@@ -110,7 +110,8 @@ class DriverOperator(ResumableJobMixin, BaseOperator):
         if state in WELL:
             return self.tell(context, event)
         self.log.warning("Driver %s: %s%s", state, message or "it says no more", f"\n{words}" if words else "")
-        if event.get("exit_code") == program.TERMINAL:
+        # Once it is tried: what is final is mostly refused at the start, and the status may be a former driver's.
+        if event.get("exit_code") == program.TERMINAL and self.failures:
             raise AirflowFailException(f"{state}, with exit code {program.TERMINAL}: {message}\n{words}")
         if state == STALLED:
             self.log.info("Stopping it: %s", program.report(self.pipeline, "driver", "stop"))

@@ -168,11 +168,16 @@ def test_a_driver_that_failed_with_what_may_pass_is_started_again(
     assert (deferred.kwargs or {})["failures"] == [NOW]
 
 
-def test_a_driver_that_failed_for_good_is_not_started_again(program: Any, task: Any, context: Any) -> None:
+def test_a_driver_that_failed_for_good_is_started_once_more(
+    program: Any, well: Callable[..., Any], task: Any, context: Any
+) -> None:
+    program.answers(driver_start=[{"lines": [well(is_new=True)]}])
     event = {"state": "failed", "message": "too many bad records", "exit_code": 2, "last_words": "error: quarantine"}
+    failures = (resumed(task, context, event).kwargs or {})["failures"]
+    assert program.commands == ["driver start"]
     with pytest.raises(AirflowFailException, match=r"(?s)failed, with exit code 2: too many bad.*error: quarantine"):
-        task.resume(context, event, failures=[], until=NOW)
-    assert program.commands == []
+        task.resume(context, event, failures=failures, until=NOW)
+    assert program.commands == ["driver start"]
 
 
 def test_failures_of_long_ago_do_not_count(program: Any, well: Callable[..., Any], task: Any, context: Any) -> None:

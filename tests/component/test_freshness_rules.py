@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -31,11 +32,22 @@ def pipeline(nobody: NoSpark, lake: str, settings: Settings) -> Pipeline:
     return made
 
 
-def judged(pipeline: Pipeline, suite: str, folder: Path, patch: pytest.MonkeyPatch, after: int) -> Report:
-    """Judge a suite so many milliseconds from now."""
-    Topics.of(pipeline).serve(patch)
+def judged(
+    pipeline: Pipeline,
+    suite: str,
+    folder: Path,
+    patch: pytest.MonkeyPatch,
+    after: int,
+    *,
+    reading: int = 0,
+    pace: Mapping[str, float] = MappingProxyType({}),
+) -> Report:
+    """Judge a suite so many milliseconds from now, of which reading the view has taken some."""
+    topics = Topics.of(pipeline)
+    topics.asked_at = lambda: time.time_ns() + (after - reading) * 1_000_000
+    topics.serve(patch)
     patch.setattr(snapshot, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + after * 1_000_000))
-    return run(pipeline.settings.model_copy(update={"quality_docs": str(folder)}), [suite])
+    return run(pipeline.settings.model_copy(update={"quality_docs": str(folder), **pace}), [suite])
 
 
 @pytest.mark.parametrize(
@@ -72,6 +84,28 @@ def test_a_stream_that_has_stopped_is_told_from_those_around_it(
             pipeline.hop(query)
     assert failing(judged(pipeline, "across.freshness", tmp_path, monkeypatch, 0)) == set()
     assert failing(judged(pipeline, "across.freshness", tmp_path, monkeypatch, HOUR)) == failed
+
+
+def test_a_view_that_takes_long_to_read_is_no_publisher_that_has_stopped(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.send(profile("C-1", sent=NOW), purchase("P-1", "C-1", sent=NOW))
+    for query in Query:
+        if query is not Query.PUBLISH:
+            pipeline.hop(query)
+    assert failing(judged(pipeline, "across.freshness", tmp_path, monkeypatch, HOUR, reading=HOUR)) == set()
+    assert failing(judged(pipeline, "across.freshness", tmp_path, monkeypatch, HOUR)) == {"publish_keeps_up"}
+
+
+@pytest.mark.parametrize("pace", ["merge_seconds", "gold_seconds"])
+def test_current_rows_may_wait_for_the_next_merge(
+    pace: str, pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.send(profile("C-1", sent=NOW), purchase("P-1", "C-1", sent=NOW))
+    for query in (Query.BRONZE, Query.SILVER, Query.GOLD, Query.PUBLISH):
+        pipeline.hop(query)
+    assert failing(judged(pipeline, "across.freshness", tmp_path, monkeypatch, HOUR, pace={pace: 3_600.0})) == set()
+    assert failing(judged(pipeline, "across.freshness", tmp_path, monkeypatch, HOUR)) == {"current_rows_keep_up"}
 
 
 def test_the_table_that_waits_is_named(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

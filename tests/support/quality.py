@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ class Topics:
     marker: Marker | None
     partitions: int = 2
     lowest: dict[tuple[str, int], int] = field(default_factory=dict)
+    asked_at: Callable[[], int] = time.time_ns  # when the view is read, in nanoseconds
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Topics:
@@ -64,7 +66,7 @@ class Topics:
 
         monkeypatch.setattr(clients, "offset_range", offset_range)
         monkeypatch.setattr(kafka_input, "read", read)
-        monkeypatch.setattr(outside, "read_view", lambda _: View(self.values, self.marker))
+        monkeypatch.setattr(outside, "read_view", lambda _: View(self.values, self.marker, self.asked_at() // 1_000))
 
     def change_view(self, customer: str, **fields: Any) -> None:
         """Change fields of a customer's last value."""

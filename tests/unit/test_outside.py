@@ -136,7 +136,7 @@ def test_a_value_keeps_the_contract_or_is_unreadable(
     settings: Settings, changes: dict[str, Any], is_readable: bool
 ) -> None:
     value = {name: content for name, content in (VALUE | changes).items() if content is not ...}
-    relations = outside.view_relations(View({b"C-1": json.dumps(value).encode(), b"C-3": None}, None), settings.lake)
+    relations = outside.view_relations(View({b"C-1": json.dumps(value).encode(), b"C-3": None}, None, 0), settings.lake)
     found = relations["topic.view"]
     assert isinstance(found, pa.Table)
     rows = found.to_pylist()
@@ -155,7 +155,7 @@ def test_a_value_that_is_nested_very_deeply_is_unreadable(settings: Settings, fi
         .encode()
         .replace(f'"{field}": 0'.encode(), b'"%s": %s' % (field.encode(), nested))
     )
-    found = outside.view_relations(View({b"C-1": value}, None), settings.lake)["topic.view"]
+    found = outside.view_relations(View({b"C-1": value}, None, 0), settings.lake)["topic.view"]
     assert isinstance(found, pa.Table)
     assert found.column("is_readable").to_pylist() == [False]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -83,10 +84,12 @@ class View(NamedTuple):
     Attributes:
         values: the last value of each key; null deletes it.
         marker: how far gold was out before the values were read: at least so far they are.
+        asked_us: when that was, in microseconds since 1970.
     """
 
     values: Mapping[bytes, bytes | None]
     marker: Marker | None
+    asked_us: int
 
 
 def read_view(settings: Settings) -> View:
@@ -96,10 +99,11 @@ def read_view(settings: Settings) -> View:
         BrokerUnavailable: Kafka does not answer.
         TopicMismatch: there is no such topic.
     """
+    asked_us = time.time_ns() // 1_000  # a large view takes minutes to read, and gold goes on meanwhile
     key = identity(settings).encode()
     marker = parse(clients.last_values(settings, settings.progress_topic).get(key))
     marker = None if marker is None else _further(settings.lake, marker)
-    return View(clients.last_values(settings, settings.view_topic), marker)
+    return View(clients.last_values(settings, settings.view_topic), marker, asked_us)
 
 
 def _further(lake: str, marker: Marker) -> Marker:
@@ -110,8 +114,9 @@ def _further(lake: str, marker: Marker) -> Marker:
 
 
 def view_relations(view: View, lake: str) -> Relations:
-    """Return `topic.view`, and `topic.published`: the greatest view version that is out with all before it."""
-    published = pa.table({"view_version": pa.array([_published(view.marker, lake)], pa.int64())})
+    """Return `topic.view`, and `topic.published`: up to which view version all was out, and when that was asked."""
+    said = {"view_version": [_published(view.marker, lake)], "asked_us": [view.asked_us]}
+    published = pa.table(said, pa.schema([(name, pa.int64()) for name in said]))
     return {"topic.view": _rows(view.values), "topic.published": published}
 
 

@@ -66,6 +66,7 @@ def variables(settings: Settings) -> dict[str, Any]:
         "view_topic": settings.view_topic,
         "max_bad_share": settings.max_bad_share,
         "grace_hours": settings.grace_hours,
+        "pace_seconds": max(settings.merge_seconds, settings.gold_seconds),
         "reasons": [reason.value for reason in Reason],
     }
 
