@@ -11,11 +11,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
+from customer_activity.quality.run import run
 from customer_activity.quarantine.contents import Selection
 from customer_activity.quarantine.replay import replay
 from support import tables
 from support.paid_lives import HOPS, Buy, Killed, Pay, Take, ending_at, found, land, live, living, record, wanted
 from support.payments import Expected
+from support.quality import failing
 from support.quick_pipeline import QuickPipeline
 from support.records import PAYMENTS
 
@@ -82,6 +84,22 @@ def test_a_refused_payment_comes_back_whatever_was_paid_since(pipeline: QuickPip
     assert found(pipeline) == Expected({"P-0": (f"pay-{again}", "in time")}, set(), {(1, 0, reason, None)})
     assert found(pipeline) == wanted(pipeline)
     assert pipeline.rows(Table.QUARANTINE) == []
+
+
+@pytest.mark.parametrize(
+    ("landing", "is_wrong"),
+    [pytest.param(1, True, id="in one landing"), pytest.param(2, False, id="by a replay that is at work")],
+)
+def test_a_payment_is_accepted_or_refused(
+    pipeline: QuickPipeline, tmp_path: Path, landing: int, is_wrong: bool
+) -> None:
+    lake, place = pipeline.settings.lake, {"topic": PAYMENTS, "partition": 1, "offset": 0, "kafka_timestamp": AT}
+    refused = {"reason": "timestamp_in_future", "quarantined_at": AT, "landing": 1}
+    tables.append(lake, Table.QUARANTINE, place | refused, query="payment_events")
+    accepted = {"ingested_at": datetime.now(UTC), "landing": landing}
+    tables.append(lake, Table.PAYMENT_EVENTS, place | accepted, query="payment_events")
+    report = run(pipeline.settings.model_copy(update={"quality_docs": str(tmp_path)}), ["bronze.payment_events"])
+    assert ("payment_events_are_accepted_or_refused" in failing(report)) == is_wrong
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
