@@ -139,15 +139,15 @@ def planned_by_another(query: str, fencing_epoch: Callable[[], int | None]) -> A
 
 
 def offsets_lost(query: str, text: str, settings: Settings) -> ActivityError:
-    """Name what Kafka has lost; where it has it again by now, say what was said, and that it may pass."""
+    """Name what Kafka has lost; where it has it again by now, say what was said."""
     try:
         loss.check(settings, topology.spec(query))
     except ActivityError as fault:
         return fault
     first = next((line for line in text.splitlines() if "offset" in line.lower()), text.splitlines()[0])
-    return TransientError(
-        f"{query}: Kafka did not have offsets that were never landed, and has them now: {first}",
-        remedy="start again: nothing was skipped; find out what became of the topic's leaders",
+    return OffsetsLost(
+        f"{query}: Kafka no longer has offsets that were never landed: {first}",
+        remedy="find out what removed them; nothing was skipped",
     )
 
 

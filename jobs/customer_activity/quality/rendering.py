@@ -69,6 +69,8 @@ def _document(suite: str, run_id: str, at: datetime, results: list[ExpectationVa
     from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer  # noqa: PLC0415
 
     passed = sum(bool(result.success) for result in results)
+    # Its renderer reads a run's name as a time where it can: some ids end like a time zone that is none, and it fails.
+    name = f"run {run_id}"
     whole = ExpectationSuiteValidationResult(
         success=passed == len(results),
         results=results,
@@ -80,7 +82,7 @@ def _document(suite: str, run_id: str, at: datetime, results: list[ExpectationVa
             "success_percent": 100 * passed / max(1, len(results)),
         },
         meta={
-            "run_id": RunIdentifier(run_name=run_id, run_time=at).to_json_dict(),
+            "run_id": RunIdentifier(run_name=name, run_time=at).to_json_dict(),
             "validation_time": at.isoformat(),
         },
     )
