@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyarrow import fs
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
@@ -21,6 +22,7 @@ from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.comparison import Compared
 from customer_activity.rebuild.run import Rebuilt
 from customer_activity.settings import Settings
+from customer_activity.storage.filesystem import filesystem
 from support.damages import HISTORY, added, set_, without
 from support.pipeline import copied_lake
 from support.quality import Rows, rewrite
@@ -222,6 +224,29 @@ def test_what_a_killed_rebuild_has_left_goes_and_what_one_is_at_work_on_stays(se
     with run.beside(settings) as ours:
         assert not theirs.exists()
         assert Path(ours.lake).is_dir()
+    assert not list(Path(settings.lake).glob("_rebuild-*"))
+
+
+def test_what_is_removed_while_it_is_tidied_is_no_fault(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket lists a folder for a moment that is gone, and two rebuilds tidy at once."""
+    real = filesystem
+    copy = Path(settings.lake, "_rebuild-0123456789ab")
+    copy.mkdir()
+
+    class Late:
+        def __init__(self, location: str) -> None:
+            self.files, self.path = real(location)
+
+        def get_file_info(self, of: Any) -> Any:
+            return fs.FileInfo(of, fs.FileType.Directory) if isinstance(of, str) else self.files.get_file_info(of)
+
+        def delete_dir(self, path: str) -> None:
+            self.files.delete_dir(path)
+            raise FileNotFoundError(path)
+
+    monkeypatch.setattr(run, "filesystem", lambda location: ((late := Late(location)), late.path))
+    with run.beside(settings):
+        assert not copy.exists()
     assert not list(Path(settings.lake).glob("_rebuild-*"))
 
 

@@ -43,7 +43,8 @@ def killed(activity: Shell, lake: str, *arguments: str) -> None:
     assert activity.process.stdout is not None
     os.setpriority(os.PRIO_PROCESS, activity.process.pid, 19)  # who watches it must not come too late
     while corrections.at_work(lake) is None:  # on a disk it is there for some tenths of a second
-        assert not select.select([activity.process.stdout], [], [], 0)[0], "it came to its end unseen, or failed"
+        if select.select([activity.process.stdout], [], [], 0)[0]:
+            pytest.fail(f"it came to its end unseen, or failed: {activity.end()}")
     activity.process.kill()
     activity.process.wait(60)
     activity.errors.close()
