@@ -52,7 +52,7 @@ class ActivityError(Exception):
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Return what the command line ends with because of an error: 1 where nobody foresaw it."""
+    """Return the exit code of the command line for an error: 1 for an unexpected one."""
     return error.exit_code if isinstance(error, ActivityError) else EXIT_CHECK_FAILED
 
 

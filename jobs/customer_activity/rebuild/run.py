@@ -184,7 +184,7 @@ def _left_behind(lake: str) -> Iterator[str]:
 def _remove(shadow: Settings) -> None:
     for place in (shadow.lake, str(shadow.run_dir)):
         files, path = filesystem(place)
-        # Gone already: another rebuild tidies, too, and a bucket may still list what Hadoop removes just then.
+        # Removed already: by another rebuild, or it was listed by S3 while Hadoop was still removing it.
         with suppress(FileNotFoundError):
             files.delete_dir(path)
 

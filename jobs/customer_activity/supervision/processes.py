@@ -94,7 +94,7 @@ def running(settings: Settings, name: str) -> psutil.Process | None:
 
 
 def ours(pid: int) -> psutil.Process | None:
-    """Return a process when it runs and is one of ours by its command line."""
+    """Return a process if it runs and its command line is one of the pipeline's."""
     try:
         process = psutil.Process(pid)
         return process if is_running(process) and _is_ours(process.cmdline()) else None

@@ -70,7 +70,7 @@ def changed_since(path: str, name: Table, table: DeltaTable, moment: int) -> Ite
 
 
 def _changed(table: DeltaTable, first: int, last: int) -> pa.Table | None:
-    """Return what some versions changed; None where files of theirs are gone."""
+    """Return what some versions changed; None if any of their files has been removed."""
     try:
         feed = pa.table(table.load_cdf(starting_version=first, ending_version=last))
     except (DeltaError, OSError, pa.ArrowInvalid) as error:
