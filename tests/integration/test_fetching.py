@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from customer_activity.errors import BrokerUnavailable, OffsetsLost
-from customer_activity.kafka import clients
+from customer_activity.kafka import clients, settled
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze import fetching
 from customer_activity.streams.bronze.fetching import Fetcher
@@ -52,6 +52,7 @@ def transaction(settings: Settings, *values: bytes, commits: bool) -> int:
         producer.produce(settings.purchase_topic, key=b"P", value=value, partition=PARTITION)
     producer.flush(30)
     (producer.commit_transaction if commits else producer.abort_transaction)(30)
+    settled.settle(settings, settings.purchase_topic)
     return end(settings)
 
 

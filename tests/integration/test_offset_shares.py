@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table
 from customer_activity.errors import BrokerUnavailable, OffsetsLost
-from customer_activity.kafka import clients
+from customer_activity.kafka import clients, settled
 from customer_activity.lake import delta
 from customer_activity.lake.microbatch import Place
 from customer_activity.settings import Settings
@@ -52,6 +52,7 @@ def test_a_share_may_begin_and_end_anywhere(spark: SparkSession, spread: Setting
                 producer.produce(spread.purchase_topic, record.value, record.key, chance.randrange(2))
                 wanted |= {record.fields()["purchaseId"]} if commits else set()
             (producer.commit_transaction if commits else producer.abort_transaction)(30)
+    settled.settle(spread, spread.purchase_topic)
     send(spread, *(profile(f"C-{number}") for number in range(20)))
 
     drain(spark, spread)

@@ -17,7 +17,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.engine import gate
 from customer_activity.engine.gate import Failure
 from customer_activity.errors import JudgingBusy, PublishingHeld
-from customer_activity.kafka import clients
+from customer_activity.kafka import clients, settled
 from customer_activity.lake import delta
 from customer_activity.quality.run import alone, run
 from customer_activity.settings import Settings
@@ -78,6 +78,7 @@ def test_markers_of_transactions_are_no_loss_and_a_lost_record_is(spark: SparkSe
         record = purchase(f"P-{number}", "C-1")
         producer.produce(judged.purchase_topic, key=record.key, value=record.value)
         (producer.abort_transaction if number == 2 else producer.commit_transaction)(30)
+    settled.settle(judged, judged.purchase_topic)
     drain(spark, judged)
     assert failing(run(judged, ["across.completeness"])) == set()
 

@@ -22,7 +22,7 @@ from customer_activity.contracts.columns import Kept
 from customer_activity.contracts.tables import TABLES
 from customer_activity.demo.traffic import poison
 from customer_activity.errors import BadShareExceeded, CheckpointMismatch, TerminalError
-from customer_activity.kafka import clients
+from customer_activity.kafka import clients, settled
 from customer_activity.kafka.marker import Marker
 from customer_activity.maintenance import maintenance, scheduler
 from customer_activity.operations import recovery
@@ -172,6 +172,7 @@ def send_in_transactions(settings: Settings) -> None:
         producer.produce(settings.purchase_topic, key=record.key, value=record.value)
         producer.flush(30)
         (producer.abort_transaction if aborts else producer.commit_transaction)(30)
+    settled.settle(settings, settings.purchase_topic)
 
 
 def test_headers_and_raw_bytes_arrive_in_bronze(lived: Settings) -> None:

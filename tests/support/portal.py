@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx
 from confluent_kafka import Producer
 
-from customer_activity.kafka import clients
+from customer_activity.kafka import clients, settled
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes
 from support.waiting import until
@@ -26,13 +26,17 @@ def begun(settings: Settings) -> Producer:
 
 
 def send(settings: Settings, *records: Record, commits: bool = True) -> None:
-    """Publish records in one transaction, which is aborted where it does not commit."""
+    """Publish records in one transaction, which is aborted where it does not commit, and wait until it has ended.
+
+    A broker answers before it has written the marks that end a transaction: until then its records cannot be read.
+    """
     producer = begun(settings)
     write(producer, settings, records)
     if commits:
         producer.commit_transaction(30)
     else:
         producer.abort_transaction(30)
+    settled.settle(settings, settings.view_topic)
 
 
 def write(producer: Producer, settings: Settings, records: Sequence[Record]) -> None:
