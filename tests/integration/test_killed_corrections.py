@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import select
+import selectors
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,11 @@ def killed(activity: Shell, lake: str, *arguments: str) -> None:
     activity.begin(*arguments)
     assert activity.process.stdout is not None
     os.setpriority(os.PRIO_PROCESS, activity.process.pid, 19)  # who watches it must not come too late
-    while corrections.at_work(lake) is None:  # on a disk it is there for some tenths of a second
-        if select.select([activity.process.stdout], [], [], 0)[0]:
-            pytest.fail(f"it came to its end unseen, or failed: {activity.end()}")
+    with selectors.DefaultSelector() as said:
+        said.register(activity.process.stdout, selectors.EVENT_READ)
+        while corrections.at_work(lake) is None:  # on a disk it is there for some tenths of a second
+            if said.select(0):
+                pytest.fail(f"it came to its end unseen, or failed: {activity.end()}")
     activity.process.kill()
     activity.process.wait(60)
     activity.errors.close()

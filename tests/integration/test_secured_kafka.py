@@ -148,7 +148,7 @@ def test_the_whole_pipeline(broker: SecuredBroker, deployed: Settings, commands:
     findings = found_by_the_doctor(commands.run(reader, "doctor", "--json")[1])
     assert [findings[name]["ok"] for name in ("settings", "broker", "topics")] == [True, True, True], findings
     assert len(followed(broker.of("portal", deployed))) > 0
-    turned_away = deployed.model_copy(update={"kafka_config": broker.file("reader", name="refused", password=MARK)})
+    turned_away = deployed.model_copy(update={"kafka_config": broker.file("reader", password=MARK)})
     code, _ = commands.run(turned_away, "verify")
     assert (code, "invalid credentials" in commands.said) == (EXIT_TERMINAL, True)
     assert_no_secret_in(tmp_path)
@@ -193,7 +193,7 @@ def test_who_is_refused_learns_why_at_once(
     commands: Commands,
 ) -> None:
     user, ca, password = who
-    file = broker.file(user, name="refused", ca=ca, password=password)
+    file = broker.file(user, ca=ca, password=password)
     refused = supplied.model_copy(update={"kafka_config": file})
     started = time.monotonic()
     code, _ = commands.run(refused, *command)
@@ -208,7 +208,7 @@ def test_who_may_not_write_anywhere_learns_it(broker: SecuredBroker, supplied: S
 
 
 def test_the_doctor_says_who_is_refused(broker: SecuredBroker, supplied: Settings, commands: Commands) -> None:
-    file = broker.file("reader", name="refused", password=f"{MARK}-wrong")
+    file = broker.file("reader", password=f"{MARK}-wrong")
     refused = supplied.model_copy(update={"kafka_config": file})
     code, printed = commands.run(refused, "doctor", "--json")
     found = found_by_the_doctor(printed)["broker"]

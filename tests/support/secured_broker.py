@@ -88,9 +88,14 @@ class SecuredBroker:
     settings: Settings
     folder: Path
 
-    def file(self, user: str, *, password: str | None = None, ca: str = "ca", name: str | None = None) -> Path:
-        """Write the file with which a user signs in."""
-        path = self.folder / f"{name or user}.properties"
+    def file(self, user: str, *, password: str | None = None, ca: str = "ca") -> Path:
+        """Write the file with which a user signs in, or is turned away: then another one each time.
+
+        A process remembers for a while what a file's clients were told, and those of the test before may still be.
+        """
+        is_right = password is None and ca == "ca"
+        count = len(list(self.folder.glob(f"{user}*.properties")))
+        path = self.folder / f"{user if is_right else f'{user}-refused-{count}'}.properties"
         path.write_text(
             f"security.protocol=SASL_SSL\nsasl.mechanism={MECHANISM}\n"
             f"sasl.jaas.config={login(user, password or word_of(user))}\n"
