@@ -163,7 +163,7 @@ def host(
         if available_now:
             drain(queries, prepared, settings, stopping, check)
             return
-        # What runs behind the path to the view has one turn between all: two cores are few.
+        # What runs behind the hot path has one turn between all: two cores are few.
         turn = Turn()
         turns = Turns(queries, stopping)
         together = [
@@ -185,7 +185,7 @@ def look_around(settings: Settings, stopping: threading.Event, lease: Lease | No
     if lease is not None:
         lease.check()
     if attended is not None and not stopping.is_set() and heartbeat.is_stale(settings.run_dir, attended):
-        log.warning("nobody has looked after this driver for %.0f s: it stops", attended)
+        log.warning("no heartbeat of whoever watches this driver for %.0f s: it stops", attended)
         stopping.set()
 
 
@@ -250,7 +250,7 @@ def supervise(
             for query in running:
                 if query not in waiting and not stopping.is_set():
                     query.start(available_now=available_now)
-            # A start is a race for two cores, and what merges behind the path has nothing to do before the path has.
+            # A start is a race for two cores, and what merges behind the hot path has nothing to do before that has.
             delay = 0.0 if available_now else min(2 * settings.merge_seconds, BEHIND_SECONDS)
             begin_behind = time.monotonic() + delay
             written: Written = {}

@@ -15,7 +15,7 @@
     │   ├── OffsetsLost           Kafka no longer has records that were never landed
     │   ├── ChangeFeedLost        files are gone that a query still has to read
     │   │   └── Corrected             rows that it has read were retracted since
-    │   └── ForeignCommit         a table of the path was changed by something else than the pipeline
+    │   └── ForeignCommit         a hot-path table was changed by something else than the pipeline
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
         ├── RecordsUnreadable     Kafka hands out records that the client cannot read
@@ -115,7 +115,7 @@ class Corrected(ChangeFeedLost):
 
 
 class ForeignCommit(TerminalError):
-    """Raised when a table of the path has a commit that the pipeline did not make and cannot follow."""
+    """Raised when a hot-path table has a commit that the pipeline did not make and cannot follow."""
 
 
 class TransientError(ActivityError):

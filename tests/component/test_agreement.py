@@ -342,5 +342,5 @@ def test_current_rows_are_recovered_from_what_there_is(empty_lake: Path, tmp_pat
     with pytest.raises(CheckpointMismatch, match="activity recover summaries"):
         check(lake)
     done = recovery.recover(lake.path, Query.SUMMARIES, "a backup was put back")
-    assert done.made_anew == (Table.SUMMARIES if is_short else None)
+    assert done.rebuilt == (Table.SUMMARIES if is_short else None)
     check(lake)

@@ -71,9 +71,9 @@ NAMED = "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizatio
             id="what a stream knows of the past is gone, which no table of its own brings back",
         ),
         pytest.param(NO_RIGHT, KafkaRefused, NAMED, id="Kafka lacks a right for it"),
-        pytest.param(NO_USER, KafkaRefused, "does not let this client sign in", id="Kafka does not know it any more"),
+        pytest.param(NO_USER, KafkaRefused, "authentication at Kafka", id="Kafka does not know it any more"),
         pytest.param(
-            "TABLE_PUT_BACK: t ends at 3, and 7 was read", TransientError, "put back to an earlier", id="put back"
+            "TABLE_PUT_BACK: t ends at 3, and 7 was read", TransientError, "restored to an earlier", id="put back"
         ),
         pytest.param("Ada, 1 Old Street", TransientError, "summaries stopped: RuntimeError", id="Spark's"),
     ],

@@ -256,7 +256,7 @@ def test_what_is_too_much_for_one_process_is_for_executors(
     monkeypatch.setattr(catalogue, "NEAR_FILES", 1)
     lived(pipeline, ["driver", "driver", "driver", "runs", "runs"])
     assert histories.rows(pipeline) == histories.rows(in_driver)
-    assert placements(pipeline, Table.PURCHASES)[3] == "executors: 50 rows of the past are in no sorted run"
+    assert placements(pipeline, Table.PURCHASES)[3] == "executors: 50 rows of state are in no sorted run"
 
 
 @pytest.mark.parametrize("places", [["driver", "driver", "driver", "executors"], ["executors", "runs"]])
@@ -295,7 +295,7 @@ def test_without_an_executor_it_says_so_and_waits_for_none(pipeline: Pipeline, m
         pipeline.run()
     placed(pipeline, "runs")
     pipeline.send(*HISTORY[3])
-    with pytest.raises(TransientError, match="50 rows of the past are in no sorted run, and there is no executor"):
+    with pytest.raises(TransientError, match="50 rows of state are in no sorted run, and there is no executor"):
         pipeline.run()
 
 

@@ -135,7 +135,7 @@ def test_a_stream_that_was_off_for_too_long_names_what_recovers_it(
     assert type(told) is ChangeFeedLost
     assert told.remedy.startswith(f"`activity recover {stream} --reason …` builds its table again from {source.label}")
 
-    made = recovery.recover(settings.lake, stream, "it was off").made_anew
+    made = recovery.recover(settings.lake, stream, "it was off").rebuilt
 
     assert made in topology.spec(stream).tables
     windowed.restart()
@@ -195,7 +195,7 @@ def test_a_stream_that_was_off_while_its_source_was_recomputed_is_recovered(
             windowed.hop(stream)
         told = failures.explain(stream, RuntimeError("a batch failed"), died.value, settings, lambda: 1)
         assert told.remedy.startswith(f"`activity recover {stream} --reason …`")
-        assert recovery.recover(settings.lake, stream, "it was off").made_anew
+        assert recovery.recover(settings.lake, stream, "it was off").rebuilt
     windowed.restart()
     follow(windowed)
     assert_proven(windowed)
@@ -211,7 +211,7 @@ def test_rows_that_somebody_else_took_away_are_foreign_to_a_stream_and_nothing_i
     windowed.restart()
     with pytest.raises(ForeignCommit):
         windowed.hop("daily")
-    assert recovery.recover(lake, "daily", "to see").made_anew is None
+    assert recovery.recover(lake, "daily", "to see").rebuilt is None
 
 
 def withhold(pipeline: Pipeline, record: Record) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def test_a_correction_that_only_adds_purchases_is_stamped_in_their_order(
 
     told = failures.explain("event_time", RuntimeError("a batch failed"), died.value, settings, lambda: 1)
     assert told.remedy.startswith("`activity recover event_time --reason …`")
-    assert recovery.recover(settings.lake, "event_time", "it was off").made_anew is Table.TIMED_PURCHASES
+    assert recovery.recover(settings.lake, "event_time", "it was off").rebuilt is Table.TIMED_PURCHASES
     for stream in CHAIN[1:]:
         recovery.recover(settings.lake, stream, "what it follows was recomputed")
     windowed.restart()

@@ -179,7 +179,7 @@ def test_current_rows_put_back_to_before_what_logs_have_are_made_anew(
     with pytest.raises(TerminalError, match=rf"{query}: [\s\S]*activity recover {query}"):
         drain(spark, settings)
 
-    assert recovery.recover(settings.lake, query, "a backup was put back").made_anew is table
+    assert recovery.recover(settings.lake, query, "a backup was put back").rebuilt is table
     drain(spark, settings)
 
     assert_verified(settings)

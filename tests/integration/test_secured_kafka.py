@@ -179,7 +179,7 @@ def followed(settings: Settings) -> set[bytes]:
 @pytest.mark.parametrize(
     ("who", "words"),
     [
-        pytest.param(("pipeline", "ca", f"{MARK}-wrong"), "does not let this client sign in", id="a wrong password"),
+        pytest.param(("pipeline", "ca", f"{MARK}-wrong"), "authentication at Kafka", id="a wrong password"),
         pytest.param(("pipeline", "stranger", None), "certificate verify failed", id="an unknown CA"),
         pytest.param(("nobody", "ca", None), "Topic authorization failed", id="no rights"),
     ],

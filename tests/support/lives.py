@@ -21,16 +21,16 @@ class Event(StrEnum):
     """What happens to a lake or a machine between two batches."""
 
     RESTARTED = "nothing else"
-    INDEX_LOST = "index lost"
-    INDEX_OLD = "index of earlier put back"
+    INDEX_LOST = "local state lost"
+    INDEX_OLD = "earlier local state restored"
     MACHINE_CHANGED = "another machine"
-    LAYER_BACK = "layer put back"
+    LAYER_BACK = "a table restored"
     COMPACTED = "compaction"
     VACUUMED = "VACUUM"
     LOG_SHORTENED = "log shortened"
     FOREIGN_COMMIT = "foreign commit"
     GATE_SHUT = "gate shut and opened"
-    OFF_FOR_LONG = "a query off for long"
+    OFF_FOR_LONG = "a stream off for long"
     DISK_FULL = "disk full"
 
 

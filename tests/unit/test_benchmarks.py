@@ -292,17 +292,22 @@ def test_steady_needs_a_low_p99_and_no_upward_trend(p99: float, is_upward: bool,
 
 
 @pytest.mark.parametrize(
-    ("p50", "at_least", "expected"),
-    [pytest.param(40.0, 40.0, 20.0, id="reached"), pytest.param(None, 50.0, 25.0, id="what it waited at least")],
+    ("p50", "at_least", "expected", "shown"),
+    [
+        pytest.param(40.0, 40.0, 20.0, "20 x", id="reached"),
+        pytest.param(None, 50.0, 25.0, "≥ 25 x", id="what it waited at least"),
+    ],
 )
 def test_the_tutorial_is_compared_even_where_it_lost_purchases(
-    p50: float | None, at_least: float, expected: float
+    p50: float | None, at_least: float, expected: float, shown: str
 ) -> None:
     scenarios = {
         "freshness": {"p50_seconds": median(2.0)},
         "tutorial": {"p50_seconds": median(p50), "runs": [{"p50_at_least_seconds": at_least}]},
     }
     assert targets.tutorial_ratio(scenarios) == expected
+    (target,) = [target for target in targets.TARGETS if "tutorial" in target.name]
+    assert targets.row(targets.judge(target, scenarios))[1] == shown
 
 
 MORE, LESS = "backlog: purchases/s, ours to Kafka Streams", "freshness: p95 to p50"  # tolerances 20 % and 25 %

@@ -49,10 +49,10 @@ TIME_IS_UP = KafkaException(KafkaError(KafkaError._TIMED_OUT))
     [
         pytest.param(
             KafkaError(KafkaError._AUTHENTICATION, "no such user"),
-            "does not let this client sign in",
+            "authentication at Kafka",
             id="no such user",
         ),
-        pytest.param(KafkaError(KafkaError._SSL, UNTRUSTED), "does not let this client sign in", id="an unknown CA"),
+        pytest.param(KafkaError(KafkaError._SSL, UNTRUSTED), "authentication at Kafka", id="an unknown CA"),
         pytest.param(KafkaError(KafkaError._SSL, CUT_OFF), None, id="a handshake that was cut off"),
         pytest.param(KafkaError(KafkaError._TRANSPORT, "connection refused"), None, id="nobody there"),
     ],

@@ -110,7 +110,7 @@ def _lack_of_quarantine(lake: str, query: str, tables: Iterable[Table]) -> str:
 def _is_in_quarantine(lake: str, query: str, batch: tuple[Any, Any]) -> bool:
     """Whether quarantine has a commit of a batch: in its log, or in what was kept of older ones.
 
-    History is told from only where the log begins behind it: a table that was put back may have a longer log, and less
+    History is told from only where the log begins behind it: a table that was restored may have a longer log, and less
     than its history.
     """
     oldest = newest = deltalog.newest_version(lake, QUARANTINE)

@@ -36,8 +36,8 @@ def recover(
         console.print_json(done._asdict())
         return
     begins = "at the beginning" if done.batch_id is None else f"with batch {done.batch_id}, the newest in its tables"
-    if done.made_anew is not None:
-        begins = f"after all that it follows: {done.made_anew.label} was built again"
+    if done.rebuilt is not None:
+        begins = f"after all that it follows: {done.rebuilt.label} was rebuilt"
     if topology.spec(query).is_publisher:
         begins = "after what the topic's progress marker says is out"
     console.out.print(f"{query} starts {begins}", highlight=False)

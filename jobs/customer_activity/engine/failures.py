@@ -90,7 +90,7 @@ def of_feed(query: str, text: str) -> ActivityError | None:
     """Say what a change feed has lost; None when it was something else."""
     if TABLE_PUT_BACK in text:
         return TransientError(
-            f"{query}: a table that it reads was put back to an earlier version while it ran",
+            f"{query}: a table that it reads was restored to an earlier version while it ran",
             remedy="start again: the start compares the streams with their tables, and says how to go on",
         )
     if any(words in text for words in FILES_GONE):
@@ -127,14 +127,14 @@ def of_kafka(query: str, cause: BaseException | None, text: str, settings: Setti
 
 
 def planned_by_another(query: str, fencing_epoch: Callable[[], int | None]) -> ActivityError:
-    """Say whose the query is now that two drivers have planned a batch of it."""
+    """Say whose the stream is now that two drivers have planned a batch of it."""
     try:
         fencing_epoch()
     except LeaseLost as lost:
         return lost
     return TransientError(
-        f"{query}: a driver that was frozen planned a batch in this query's checkpoint when it woke",
-        remedy="start again: that batch is done then; it was not begun",
+        f"{query}: a zombie, a driver that was frozen, planned a batch in this stream's checkpoint when it woke",
+        remedy="start again: the batch was not begun here, and is processed then",
     )
 
 

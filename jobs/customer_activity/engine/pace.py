@@ -4,8 +4,8 @@ A round of the hot path costs nearly the same for one purchase as for two hundre
 round waits a little, and takes more with it; the more arrives, the shorter it waits, and at some hundred records a
 second the rounds follow each other. The first record after a quiet time never waits.
 
-A stream behind the path waits for its setting, and for longer where its last batch took long: a table that has grown
-must not take the path's cores. Spark begins batches at whole multiples of the interval of a trigger, so that two
+A stream behind the hot path waits for its setting, and for longer where its last batch took long: a table that has
+grown must not take the hot path's cores. Spark begins batches at whole multiples of the interval of a trigger, so that two
 streams of one interval begin together, and the second finds what the first wrote a whole interval ago. So the interval
 is short, which costs a glance at a log, and the waiting is done here.
 """
@@ -15,10 +15,10 @@ from __future__ import annotations
 from customer_activity import topology
 from customer_activity.settings import Settings
 
-LOOKS = 4  # of a stream behind the path, in the interval between its batches
+LOOKS = 4  # of a stream behind the hot path, in the interval between its batches
 LOOK_SECONDS = 1.0  # and not longer than this
 HALVED_AT = 400.0  # records a second that halve the pause between two rounds of the hot path
-SHARE_OF_TIME = 0.2  # that a stream behind the path is at work at most …
+SHARE_OF_TIME = 0.2  # that a stream behind the hot path is at work at most …
 LONGEST_SECONDS = 30.0  # … unless that would make it wait for longer: the batch after a backlog is a small one again
 
 
@@ -38,7 +38,7 @@ def period(settings: Settings, stream: str, seconds: float, records: int, since:
         stream: whose batches.
         seconds: that the last one took.
         records: in it.
-        since: seconds from the begin of the batch before it to its own, in which these records have come.
+        since: seconds from the start of the batch before it to its own, in which these records have come.
     """
     spec = topology.spec(stream)
     if spec.is_behind:
@@ -49,6 +49,6 @@ def period(settings: Settings, stream: str, seconds: float, records: int, since:
 
 
 def interval(settings: Settings, stream: str) -> float:
-    """Return the seconds between two batches of a stream behind the path: its own, or of the fastest that follows."""
+    """Return the seconds between two batches of a stream behind the hot path: its own, or its fastest follower's."""
     paces = {topology.spec(name).paced_by for name in topology.with_followers(stream)}
     return float(min(getattr(settings, name) for name in paces))

@@ -156,9 +156,9 @@ def _workers(batch: MicroBatch, past: Past, executors: Workers) -> Workers:
     rows = sum(file.rows for file in past.since)
     if not executors.are_there():
         raise TransientError(
-            f"{batch.query} keeps no local state, {rows:,} rows of the past are in no sorted run, and there is no "
+            f"{batch.query} keeps no local state, {rows:,} rows of state are in no sorted run, and there is no "
             "executor to add them",
             remedy="see that the cluster has room for an executor, or raise ACTIVITY_LOCAL_STATE_GB",
         )
-    batch.placement = Placement(Place.EXECUTORS, f"{rows:,} rows of the past are in no sorted run")
+    batch.placement = Placement(Place.EXECUTORS, f"{rows:,} rows of state are in no sorted run")
     return executors

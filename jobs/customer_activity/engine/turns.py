@@ -22,7 +22,7 @@ OnProgress = Callable[[str], None]
 
 
 class Turns:
-    """Up to which batch of bronze each query is through, so that the queries of the path take turns on few cores.
+    """Up to which batch of bronze each query is through, so that the queries of the hot path take turns on few cores.
 
     A stream begins when the one above it has something new, and bronze cuts its next batch when the last is in gold:
     each has the machine to itself, and idle streams wait instead of polling their tables' logs. What merges behind the
@@ -102,7 +102,7 @@ class Turns:
         return any(query in self.begun for query in queries)
 
     def _is_draining(self) -> bool:
-        """Whether a large batch is on the path; one is known by how long it takes."""
+        """Whether a large batch is on the hot path; one is known by how long it takes."""
         now = time.monotonic()
         is_on_the_way = min(self.through.values(), default=0) < self.draining_to and now < self.draining_until
         return is_on_the_way or any(now - begun > LARGE_SECONDS for begun in self.begun.values())
@@ -115,7 +115,7 @@ class Turns:
 
 
 class Turn:
-    """One turn between all queries that merge behind the path: two cores are few."""
+    """One turn between all queries that merge behind the hot path: two cores are few."""
 
     def __init__(self) -> None:
         """Begin with the turn free."""

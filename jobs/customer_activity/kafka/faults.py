@@ -1,4 +1,4 @@
-"""Errors of Kafka's client as the product's own: no answer, no sign-in, no authorization, records that are unreadable.
+"""Errors of Kafka's client as the product's own: no answer, authentication and authorization, unreadable records.
 
 A client that is turned away goes on trying in its own threads, and the call that waits for it learns only that it timed
 out. So what clients are told is remembered here for a while.
@@ -123,6 +123,6 @@ def refused(settings: Settings, reason: str, what: str = "", *, is_signed_in: bo
         return KafkaRefused(f"Kafka at {settings.kafka_bootstrap_servers} refuses{about}: {reason}", remedy=RIGHTS)
     file = settings.kafka_config or f"the file that {VARIABLE} is to name: it is not set"
     return KafkaRefused(
-        f"Kafka at {settings.kafka_bootstrap_servers} does not let this client sign in: {reason}",
+        f"authentication at Kafka ({settings.kafka_bootstrap_servers}) failed: {reason}",
         remedy=f"correct user, password, mechanism or certificates in {file}",
     )

@@ -1,6 +1,6 @@
 """Read a batch's change feeds from the files that its commits added: no plan, no job, and no row through the JVM.
 
-Spark plans which versions a batch has, and notes them in the checkpoint. The tables of the path are only appended to,
+Spark plans which versions a batch has, and notes them in the checkpoint. The hot path's tables are only appended to,
 so the change feed of some versions is what their commits added: the files that `_delta_log/<version>.json` names. A
 compaction's files are none of them (`dataChange` is false). What is no append of ours is a named operation, which
 `named_operations.py` tells how to read, or is refused. The rows that a correction adds are in a file of their own.
@@ -246,7 +246,7 @@ def are_gone(lake: str, table: Table, added: Sequence[Added]) -> bool:
 
 
 def foreign(table: Table, version: int, described_by: str) -> ForeignCommit:
-    """Say that a table of the path was changed by something else than the pipeline."""
+    """Say that a hot-path table was changed by something else than the pipeline."""
     return ForeignCommit(
         f"{table.label}: version {version} was not written by the pipeline ({described_by}), and changes its rows; "
         "nothing of it was counted",

@@ -133,7 +133,7 @@ class MicroBatch:
         if not self.versions:
             return application, self.batch_id
         read = self.versions if sources is None else {source: self.versions[source] for source in sources}
-        # Versions start at 0 again where another table is read, one that was put back.
+        # Versions start at 0 again where another table is read, one that was restored.
         names = ":".join(self.ids.get(source, "")[:8] for source in read)
         return f"{application}:{names}", number_of(upto for _, upto in read.values())
 

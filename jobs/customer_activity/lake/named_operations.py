@@ -1,6 +1,6 @@
 """What a commit means to readers of its table: appended rows, maintenance, a named operation, or a foreign change.
 
-The tables of the path only grow, by commits of their own writers. Everything else that changes their rows is a named
+The hot path's tables only grow, by commits of their own writers. Everything else that changes their rows is a named
 operation. It carries `{"operation": <name>, "id": …, "reason": …}` as `userMetadata` and the epochs of the leases of
 the table's writers as transaction ids; the lake's `_audit` folder has who did it, before it is committed. What each
 reader does when it meets one:
@@ -45,7 +45,7 @@ SHOWN = 120  # characters of what a foreign commit says of itself
 
 
 class Operation(StrEnum):
-    """The named operations: the only commits to a table of the path that are not appends of its writers."""
+    """The named operations: the only commits to a hot-path table that are not appends of its writers."""
 
     CORRECTION = "correction"
     ERASURE = "erasure"

@@ -24,7 +24,7 @@ from customer_activity.lake import deltalog, history
 from customer_activity.lake.microbatch import MicroBatch, metadata_of
 from customer_activity.topology import Spec
 
-# What commits note of a landing; a replay's whose landings it is one of: that of the path's where it does not tell.
+# What commits note of a landing; a replay's whose landings it is one of: that of the hot path's where it does not tell.
 LANDING, LANDED_AT, BY_RULES, REPLAYED_TO = "landing", "landed_at", "rules", "replayed_to"
 FIRST_LANDING = "first_landing"  # of a replay, which has all from this one on: the other number is that of its last
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

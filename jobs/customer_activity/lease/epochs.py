@@ -179,7 +179,7 @@ def of(lake: str, open_lock: Callable[[Path], Lock]) -> Epochs:
 def in_tables(lake: str, queries: Sequence[str]) -> dict[str, int]:
     """Return the greatest epoch that commits of some queries carry, 0 where there is none.
 
-    It is greater than the newest of the lake's epochs where `_locks` was lost, or put back from a backup: a driver that
+    It is greater than the newest of the lake's epochs where `_locks` was lost, or restored from a backup: a driver that
     began below it could commit nothing, and neither could its next successors.
     """
     written = {query: topology.spec(query).tables for query in queries}

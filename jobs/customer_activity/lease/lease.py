@@ -268,9 +268,9 @@ def kept_out(lake: str, queries: Sequence[str]) -> Iterator[Lease]:
 
 
 def lost(query: str, epoch: int) -> LeaseLost:
-    """Say that another driver took a query over from the one with this epoch."""
+    """Say that another driver took a stream over from the one with this fencing epoch."""
     return LeaseLost(
-        f"{query}: another driver has taken over from this one (epoch {epoch}), which did not answer for "
+        f"{query}: another driver has taken over from this one (fencing epoch {epoch}), which did not answer for "
         f"{LEASE_SECONDS:.0f} s; nothing more is committed here",
         remedy="leave it to that driver; find out what held this one up",
     )

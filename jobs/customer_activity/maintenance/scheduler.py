@@ -119,7 +119,7 @@ class Scheduler:
             with paused(self.writers[table]) as are_paused:
                 if are_paused:
                     self.tended.append(self.tend(table))
-                    log.info("%s: tended as asked", table.label, extra={"table": table.label})
+                    log.info("%s: maintenance done as requested", table.label, extra={"table": table.label})
         if len(self.tended) == len(self.writers):
             requests.answer(run_dir, MAINTENANCE, request, {"tables": msgspec.to_builtins(self.tended)})
         return True

@@ -91,7 +91,7 @@ METRICS = (
         "stream state",
         Source.LOOK,
         "1 for the state that a stream is in, 0 for the others. `off`: an optional stream that has run before "
-        "and is not on, so its tables are stale.",
+        "and is not on, so its tables stay as they were.",
     ),
     Metric(
         "activity_stream_ready",

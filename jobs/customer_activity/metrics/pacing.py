@@ -10,7 +10,7 @@ from collections.abc import Callable
 from customer_activity import unforeseen
 from customer_activity.metrics.looks import Look
 
-EVERY_SECONDS = 10.0  # from the begin of a look to that of the next, at least
+EVERY_SECONDS = 10.0  # from the start of a look to that of the next, at least
 COST_SHARE = 10  # and so many times what the last one took: of a large lake they cost a tenth of a core at most …
 LONGEST_SECONDS = 120.0  # … unless that would be longer than this
 OLD_SECONDS = 60.0  # what is read is out of date so long after the next look should have ended
@@ -20,7 +20,7 @@ log = logging.getLogger("customer_activity")
 
 
 def pause(seconds: float) -> float:
-    """Return the seconds between the end of a look that took so many and the begin of the next."""
+    """Return the seconds between the end of a look that took so many and the start of the next."""
     return min(COST_SHARE * seconds, LONGEST_SECONDS)
 
 

@@ -1,7 +1,7 @@
 """Make the tables of a stream behind the hot path say what all of the tables that it follows comes to.
 
-For one that was damaged, that was put back from a backup when the log of its source no longer reaches back so far, or
-whose source was corrected or put back itself. Only the rows that differ are replaced, in one commit.
+For one that was damaged, that was restored from a backup when the log of its source no longer reaches back so far, or
+whose source was corrected or restored itself. Only the rows that differ are replaced, in one commit.
 """
 
 from __future__ import annotations

@@ -38,13 +38,13 @@ class Recovered(NamedTuple):
         query: whose checkpoint was written.
         batch_id: it starts with this batch again; None: from the beginning.
         set_aside: where the old checkpoint is.
-        made_anew: the table of current rows that was built again from all that it reads.
+        rebuilt: the table of current rows that was rebuilt from all that it reads.
     """
 
     query: str
     batch_id: int | None
     set_aside: str | None
-    made_anew: Table | None = None
+    rebuilt: Table | None = None
 
 
 def check_agreement(lake: str, queries: Iterable[str]) -> None:
@@ -52,7 +52,7 @@ def check_agreement(lake: str, queries: Iterable[str]) -> None:
 
     Raises:
         CheckpointMismatch: a checkpoint is damaged, missing, of another generation, or older than the table; a table
-            that the query writes or reads was put back from a backup.
+            that the query writes or reads was restored from a backup.
     """
     ids = {table: delta.table_id(lake, table) for table in topology.tables()}
     for query in queries:
@@ -120,7 +120,7 @@ def _recover(lake: str, query: str, reason: str, fencing_epoch: Callable[[str], 
     aside = checkpoint.set_aside(lake, query, now)
     if topology.spec(query) in topology.following() and written is not None and not _reaches(lake, query, written):
         made = current_rows.make(lake, query, fencing_epoch(query))
-        audit.append(lake, now, "recover", query, reason, made_anew=made.label, set_aside=aside)
+        audit.append(lake, now, "recover", query, reason, rebuilt=made.label, set_aside=aside)
         return Recovered(query, None, aside, made)
     if written is not None and written.cut is not None:
         checkpoint.write(lake, query, written.generation, written.batch_id, written.cut, begin=first)

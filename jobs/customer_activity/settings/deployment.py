@@ -130,7 +130,7 @@ class Settings(Analysts, Monitoring, PortalSettings, LogsAndLineage):
     local_state_gb: float = Field(
         16.0,
         ge=0,
-        description="GB of local state that a stream keeps at most. With more it keeps none, and looks the past up in "
+        description="GB of local state that a stream keeps at most. With more it keeps none, and looks state up in "
         "the sorted runs that the lake has; with `ACTIVITY_PLACEMENT=driver` there is no limit.",
     )
     production: bool = Field(False, description="Refuse settings that are for drills (fault injection) only.")  # noqa: FBT003

@@ -19,7 +19,7 @@ class Monitoring(Pipeline):
     metrics_address: str = Field(
         "127.0.0.1",
         description="Address that they are served at: loopback, unless a Prometheus on another machine scrapes them. "
-        "There is no sign-in; there is no personal data either.",
+        "There is no authentication; there is no personal data either.",
     )
     metrics_port: int = Field(
         9464,

@@ -22,8 +22,8 @@ class PortalSettings(Pipeline):
     portal_port: int = Field(8090, ge=1, le=65535, description="Port of the portal.")
     portal_tokens: Path | None = Field(
         None,
-        description="File with the portal's tokens, a role and a token a line: `viewer` sees names, e-mail and postal "
-        "addresses masked, `personal-data` sees them. Without it everybody on this machine sees everything.",
+        description="File with the portal's tokens, a role and a token a line: `viewer` does not see names, "
+        "e-mail and postal addresses, `personal-data` does. Without it everybody on this machine sees everything.",
     )
     portal_stale_seconds: float = Field(
         10.0,

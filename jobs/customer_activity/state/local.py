@@ -216,7 +216,7 @@ class LocalState:
         """Keep none any more; the next driver is told at which size."""
         log.warning(
             "the local state of %s has %.1f GB or will have, which is more than ACTIVITY_LOCAL_STATE_GB; it is given "
-            "up, and small batches look the past up in the lake's sorted runs",
+            "up, and small batches look state up in the lake's sorted runs",
             self.name,
             found / GB,
         )

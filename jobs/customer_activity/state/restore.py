@@ -2,7 +2,7 @@
 
 The invariant of silver and gold: before a batch is worked on, the index holds each table that it knows exactly as
 it is where the batch begins, and after it exactly as it is where the batch ends. What an index held may have been lost,
-be behind or ahead, be of a table that was put back from a backup, or be half made: `bring` looks, and takes the
+be behind or ahead, be of a table that was restored from a backup, or be half made: `bring` looks, and takes the
 shortest way that is sure:
 
 1. The place is held already.

@@ -105,7 +105,7 @@ class Spec:
         is_gated: whether its batches wait while quality holds publishing.
         is_spread: whether Spark's executors can do its batches, or a part of them.
         is_optional: whether it runs only where it is switched on by its name.
-        paced_by: the setting that tells how many seconds there are between two batches of a stream behind the path.
+        paced_by: the setting that tells how many seconds there are between two batches of a stream behind the hot path.
         on_with: the setting that switches an optional stream on where it is set, besides its name.
     """
 

@@ -5,7 +5,7 @@ Writes     bronze.payment_events, bronze.quarantine (append)
 Grain      one row per Kafka record, by (topic, partition, offset)
 On restart a repeated batch reads the same offsets; each append carries (txnAppId, batch_id), so none lands twice
 
-It has a checkpoint and landings of its own, and runs behind the path to the view, which does not wait for it.
+It has a checkpoint and landings of its own, and runs behind the hot path, which does not wait for it.
 """
 
 from __future__ import annotations

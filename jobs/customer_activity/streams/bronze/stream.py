@@ -6,7 +6,7 @@ Grain      one row per Kafka record, by (topic, partition, offset)
 On restart a repeated batch reads the same offsets; each append carries (txnAppId, batch_id), so none lands twice
 
 Topics of optional streams land by a stream of their own, which is a `Lands`, too: a checkpoint's topics cannot be
-switched on and off, and the path to the view waits for none of them.
+switched on and off, and the hot path waits for none of them.
 """
 
 from __future__ import annotations

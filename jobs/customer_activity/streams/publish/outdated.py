@@ -45,7 +45,7 @@ def are_kept(lake: str, table: Table, name: str, rows: pa.Table) -> pa.Array:
 def of_version(batch: MicroBatch, version: int, commit: str) -> MicroBatch:
     """Return what writes for a version of the published table, in whichever batch; it is the one that a commit made.
 
-    Where the table is put back, the same version is another commit, and its rows are to be noted, too.
+    Where the table is restored, the same version is another commit, and its rows are to be noted, too.
     """
     return replace(batch, generation=commit, batch_id=version, versions={})
 

@@ -52,7 +52,7 @@ def position(version: int, rows: int) -> int:
 def keep(lake: str, batch: MicroBatch, table: Table, table_id: str, found: Iterable[TooLarge], max_bytes: int) -> Steps:
     """Put records into quarantine, each once, however batches and parts are cut.
 
-    Where the table is put back, the same version is another commit, and its rows are to be kept, too: so it is the
+    Where the table is restored, the same version is another commit, and its rows are to be kept, too: so it is the
     commit by which Delta knows what was kept.
 
     Args:
