@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -22,6 +23,8 @@ from customer_activity.verification import declared
 from customer_activity.verification.checking import ALL, KNOWN
 from customer_activity.verification.comparison import Check
 from customer_activity.verification.declared import Declared
+from customer_activity.verification.oracle import Expected
+from customer_activity.verification.records import Payment
 from customer_activity.verification.verify import Report
 from support.world import World, expect, failing
 from support.world_rows import NOW, profile, purchase
@@ -113,6 +116,42 @@ def test_a_key_that_can_identify_a_person_is_not_shown(database: duckdb.DuckDBPy
 def test_all_differences_are_counted_and_a_few_are_shown(check: Callable[..., Check]) -> None:
     found = check([*RIGHT, *(RIGHT[0] | {"product_id": f"Y{number}"} for number in range(9))])
     assert (found.differences, len(found.examples)) == (9, 5)
+
+
+BY_DEFINITION = PER_DAY._replace(query=PER_DAY.query.replace("FROM purchases", "FROM purchases, definition"))
+BY_PAYMENTS = PER_DAY._replace(
+    query="""
+    SELECT payment_id AS product_id, confirmed_at::DATE AS day, count(*) AS units, sum(payments.amount) AS turnover
+    FROM purchases RIGHT JOIN payments USING (purchase_id), definition GROUP BY ALL
+    """
+)
+NOTHING, REFUSED = expect([], [("C1", profile())]), expect([("P1", purchase(amount=b"-1"))])
+ONE = expect([("P1", purchase(productId="X"))])
+PAID = dataclasses.replace(NOTHING, payments={(0, 0): Payment("P1", "A", None, 125, "EUR", NOW, 0, 0, NOW, 1, 0)})
+NOTHING_COMPUTED = "nothing has been computed: no commit notes a definition"
+
+
+@pytest.mark.parametrize(
+    ("arrived", "like", "notes", "examples"),
+    [
+        pytest.param(NOTHING, BY_DEFINITION, [], [], id="no purchase has arrived"),
+        pytest.param(REFUSED, BY_DEFINITION, [], [], id="all that arrived was refused"),
+        pytest.param(ONE, BY_DEFINITION, [], [NOTHING_COMPUTED], id="a purchase has arrived"),
+        pytest.param(ONE, BY_DEFINITION, [{"query": "daily"}], [NOTHING_COMPUTED], id="a commit notes something else"),
+        pytest.param(ONE, BY_DEFINITION, [{"definition": {}}], [f"X {TODAY} is missing"], id="computed, and lost"),
+        pytest.param(PAID, BY_DEFINITION, [], [], id="a payment has arrived, which the table is not of"),
+        pytest.param(PAID, BY_PAYMENTS, [], [NOTHING_COMPUTED], id="a payment has arrived, which the table is of"),
+        pytest.param(NOTHING, BY_PAYMENTS, [], [], id="no payment has arrived"),
+        pytest.param(ONE, PER_DAY, [], [f"X {TODAY} is missing"], id="the table goes by no definition"),
+    ],
+)
+def test_a_table_of_which_nothing_was_computed_is_equal_only_where_nothing_has_arrived(
+    arrived: Expected, like: Declared, notes: list[dict[str, Any]], examples: list[str], tmp_path: Path
+) -> None:
+    write_deltalake(str(tmp_path), SCHEMA.empty_table())
+    with declared.opened(arrived, {}) as opened:
+        found = declared.compare(opened, like, DeltaTable(str(tmp_path)), notes)
+    assert (found.differences, list(found.examples)) == (len(examples), examples)
 
 
 @pytest.mark.parametrize(
@@ -213,5 +252,6 @@ def test_a_sample_leaves_declared_tables_out(verify_world: Callable[..., Report]
     assert [check.impossible[:8] for check in report.checks if check.impossible] == ["a sample"]
 
 
-def test_the_verifier_knows_every_table_of_today() -> None:
-    assert set(topology.tables()) == KNOWN
+def test_the_verifier_knows_every_table_or_is_told_what_it_must_hold() -> None:
+    told = {table for spec in topology.specs() for table in spec.tables if spec.how(table).expected}
+    assert set(topology.tables()) == KNOWN | told

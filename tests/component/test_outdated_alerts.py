@@ -274,6 +274,7 @@ def test_what_a_resync_cannot_send_is_in_quarantine(lake: str, resyncable: Broke
         pytest.param(b"[]", id="no object"),
         pytest.param(b"[" * 100_000, id="nested too deeply"),
         pytest.param(b'{"alertId":"x"}', id="without its fields"),
+        pytest.param(b'{"alertId":"\\ud800"}', id="half of a character"),
         pytest.param(None, id="a null"),
     ],
 )

@@ -17,6 +17,7 @@ from customer_activity.quarantine.replay import replay
 from support import tables
 from support.paid_lives import HOPS, Buy, Killed, Pay, Take, ending_at, found, land, live, living, record, wanted
 from support.payments import Expected
+from support.proof import proofs
 from support.quality import failing
 from support.quick_pipeline import QuickPipeline
 from support.records import PAYMENTS
@@ -100,6 +101,18 @@ def test_a_payment_is_accepted_or_refused(
     tables.append(lake, Table.PAYMENT_EVENTS, place | accepted, query="payment_events")
     report = run(pipeline.settings.model_copy(update={"quality_docs": str(tmp_path)}), ["bronze.payment_events"])
     assert ("payment_events_are_accepted_or_refused" in failing(report)) == is_wrong
+
+
+@pytest.mark.parametrize("first", [Buy(0, 0), Pay(0, 10)], ids=["a purchase", "a payment"])
+def test_tables_that_are_not_computed_are_equal_only_until_something_arrives(
+    pipeline: QuickPipeline, first: Buy | Pay
+) -> None:
+    of_payments = (Table.PAID, Table.UNPAID, Table.UNMATCHED_PAYMENTS)
+    assert all(check.ok for check in proofs(pipeline, *of_payments))
+    land(pipeline, first)
+    assert not any(check.ok for check in proofs(pipeline, *of_payments))
+    pipeline.hop("payments")
+    assert all(check.ok for check in proofs(pipeline, *of_payments))
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ from customer_activity.verification.published import Seen, compare, must_have
 from customer_activity.verification.records import RawRecord
 from customer_activity.verification.verify import Report
 from support.days import KEY, row, write
-from support.tables import date, opened
+from support.tables import append, date, opened
 from support.world import World, failing
 from support.world_rows import PURCHASES
 
@@ -243,6 +245,45 @@ def test_a_row_that_is_too_large_is_in_quarantine(
     (topic,) = published(Settings(lake=lake))
     check = compare(topic, {Table.DAILY: opened(lake, Table.DAILY)}, seen, largest)
     assert check.differences == differences
+
+
+@pytest.mark.parametrize(
+    ("amount", "differences"),
+    [
+        pytest.param(None, 0, id="a field that had no value"),
+        pytest.param(Decimal("3.50"), 1, id="a field that has one"),
+    ],
+)
+def test_a_field_that_a_record_lacks_is_null(amount: Decimal | None, differences: int, tmp_path: Path) -> None:
+    """A release that knew less of a purchase has sent records that stay as they are."""
+    lake = str(tmp_path)
+    delta.create(lake, Table.DAILY)
+    append(lake, Table.DAILY, row("C", 3, is_final=True) | {"total_amount": amount}, query="daily")
+    key, value = record("C", 3)
+    sent = {name: told for name, told in json.loads(value, parse_float=str).items() if name != "totalAmount"}
+    seen = Seen()
+    seen.take([RawRecord(0, 0, NOW, key, json.dumps(sent).encode(), ())])
+    (topic,) = published(Settings(lake=lake))
+    assert compare(topic, {Table.DAILY: opened(lake, Table.DAILY)}, seen, 1_000_000).differences == differences
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(b'{"customerId":"\\ud800"}', id="half of a character"),
+        pytest.param(b'{"customerId":1e99999999999999999999}', id="a number that no decimal holds"),
+        pytest.param(b"\xff", id="no UTF-8"),
+    ],
+)
+def test_a_record_of_another_writer_is_in_no_table(value: bytes, tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    delta.create(lake, Table.DAILY)
+    seen = Seen(("customerId",))
+    seen.take([RawRecord(0, 0, NOW, b"\xed\xa0\x80", value, ())])
+    (topic,) = published(Settings(lake=lake))
+    check = compare(topic, {Table.DAILY: opened(lake, Table.DAILY)}, seen, 1_000_000)
+    assert check.differences == 1
+    assert check.examples[0].endswith("is not in the table")
 
 
 @pytest.mark.parametrize(

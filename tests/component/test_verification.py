@@ -62,6 +62,26 @@ def test_a_row_may_be_in_quarantine_instead_of_on_the_topic_when_that_cannot_tak
     assert held == ([] if found_by else [1])
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"reason": "not_json"}, id="for another reason"),
+        pytest.param({"partition": 0, "offset": 2}, id="with coordinates"),
+    ],
+)
+def test_nothing_else_is_in_quarantine_for_the_view(
+    changes: dict[str, Any], verify_world: Callable[..., Report]
+) -> None:
+    world = World(largest=50)
+    key, value = published(C1_ROW)
+    world.tables[Table.QUARANTINE].append(
+        dict.fromkeys(world.tables[Table.QUARANTINE][0])
+        | {"reason": "too_large_to_publish", "topic": VIEW, "key": key, "value": value}
+        | changes
+    )
+    assert failing(verify_world(world)) == {Table.QUARANTINE.label}
+
+
 def test_records_that_compaction_removed_are_taken_from_the_lake(verify_world: Callable[..., Report]) -> None:
     world = World()
     del world.kafka[PROFILES][0][:2]  # C1's first profile and the one that became current
@@ -363,11 +383,33 @@ def test_a_record_is_judged_by_the_rules_that_its_landing_notes(
     assert bool(found) == bool(found_by)
 
 
+@pytest.mark.parametrize(
+    ("rules", "stored", "is_right"),
+    [
+        pytest.param(2, None, True, id="by rules that know none, not read"),
+        pytest.param(2, 7, False, id="by rules that know none, read"),
+        pytest.param(3, 7, True, id="read"),
+        pytest.param(3, None, False, id="not read"),
+        pytest.param(3, 8, False, id="read wrongly"),
+    ],
+)
+def test_bronze_has_the_risk_score_that_the_rules_of_its_landing_know(
+    rules: int, stored: int | None, is_right: bool, verify_world: Callable[..., Report]
+) -> None:
+    world = World().landed_in(1, rules)
+    value = purchase(purchaseId="P3", customerId="C2", amount=b"5.25", riskScore=7)
+    world.kafka[PURCHASES][1][1] = world.kafka[PURCHASES][1][1]._replace(value=value)
+    world.row(Table.PURCHASE_EVENTS, 4).update(value=value, risk_score=stored)
+    world.row(Table.PURCHASES, 2)["risk_score"] = 7 if rules > 2 else None
+    assert failing(verify_world(world)) == (set() if is_right else {Table.PURCHASE_EVENTS.label})
+
+
 def test_a_lake_of_before_has_no_numbers(verify_world: Callable[..., Report]) -> None:
     world = World()
     for rows in world.tables.values():
         for row in rows:
             row.pop("landing", None)
+            row.pop("risk_score", None)
     assert failing(verify_world(world)) == set()
 
 

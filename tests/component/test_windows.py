@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from customer_activity import topology
-from customer_activity.catalog import REPLAY, Table
+from customer_activity.catalog import REPLAY, Table, table_path
 from customer_activity.errors import SettingsError, TerminalError
 from customer_activity.lake import delta
 from customer_activity.lake.failpoints import FailPoint
@@ -100,6 +101,18 @@ def test_a_day_is_final_once_and_nothing_is_added_then(windowed: Pipeline) -> No
     (late,) = windowed.rows(Table.LATE_EVENTS)
     assert (late["purchase_id"], late["reason"], late["late_by_ms"]) == ("P-4", "later_than_grace", 2 * DAY)
     assert_right(windowed)
+
+
+@pytest.mark.parametrize("table", [Table.DAILY, Table.WEEKLY, Table.LATE_EVENTS])
+def test_a_table_that_is_not_computed_is_equal_only_until_a_purchase_arrives(windowed: Pipeline, table: Table) -> None:
+    assert proof(windowed, table).ok
+    land(windowed, [bought(1, 12 * HOUR)])
+    assert not proof(windowed, table).ok
+    follow(windowed)
+    assert proof(windowed, table).ok
+    shutil.rmtree(table_path(windowed.settings.lake, table))
+    delta.ensure_tables(windowed.settings.lake)
+    assert not proof(windowed, table).ok
 
 
 @pytest.mark.parametrize("seed", [0, 9, *(pytest.param(each, marks=nightly) for each in range(1, 9))])

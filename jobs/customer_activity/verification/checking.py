@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
-from customer_activity.catalog import Reason, Table
+from customer_activity.catalog import Table
 from customer_activity.settings import Settings
 from customer_activity.verification import (
     comparison,
@@ -27,6 +27,7 @@ from customer_activity.verification.landing import (
     LANDED_COLUMNS,
     TopicInput,
     compare_landed,
+    is_too_large,
     quarantined,
     without_totals,
 )
@@ -183,8 +184,7 @@ def _looked_at(
     """
     ours = {settings.view_topic, *(source.topic for source in sources)}
     for row in quarantine:
-        is_too_large = row.columns[0] == Reason.TOO_LARGE_TO_PUBLISH and row.raw.offset is None
-        if row.topic in ours or not (is_too_large or row.topic == settings.payment_topic):
+        if row.topic in ours or not (is_too_large(row) or row.topic == settings.payment_topic):
             yield row
 
 
@@ -201,8 +201,9 @@ def _compare_gold(
     # Which state a frozen row has depends on how batches were cut, and so does its trace.
     known = {customer: row for customer, row in wanted.gold.items() if customer not in wanted.frozen}
     changes, _ = comparison.compare_gold(Table.ACTIVITY_CHANGES.label, wanted.gold, states)
+    newest = {customer: version for customer, *row, version in states if wanted.gold.get(customer) == (customer, *row)}
     rows = lake.rows(tables[Table.ACTIVITY], comparison.GOLD_COLUMNS, chosen)
-    gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, rows)
+    gold, versions = comparison.compare_gold(Table.ACTIVITY.label, wanted.gold, rows, newest)
     largest = kafka_input.largest_record(settings, settings.view_topic)
     of_view = [
         *view.checks(wanted.gold, versions, chosen, largest, partial(_changed, tables[Table.ACTIVITY_CHANGES])),

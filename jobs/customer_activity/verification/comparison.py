@@ -131,14 +131,24 @@ def compare_rows(
 
 
 def compare_gold(
-    name: str, expected: Mapping[str, Activity], rows: Iterable[tuple[Any, ...]]
+    name: str,
+    expected: Mapping[str, Activity],
+    rows: Iterable[tuple[Any, ...]],
+    newest: Mapping[str, Any] = {},
 ) -> tuple[Check, dict[str, Any]]:
-    """Compare gold's rows with the oracle's; also return each customer's view version, which only gold knows."""
+    """Compare gold's rows with the oracle's; also return each customer's view version, which only gold knows.
+
+    A right row must have the version that `newest` has of the customer: that of the newest change, if that is right.
+    """
     versions: dict[str, Any] = {}
+    others: dict[str, Any] = {}  # the versions that rows should have, where they have another one
 
     def without_version() -> Iterator[tuple[Any, ...]]:
         for row in rows:
-            versions[row[0]] = row[-1]
+            customer_id, version = row[0], row[-1]
+            versions[customer_id] = version
+            if newest.get(customer_id) not in {None, version} and expected.get(customer_id) == row[:-1]:
+                others[customer_id] = newest[customer_id]
             yield row[:-1]
 
     check = compare_rows(name, Activity._fields, expected, without_version())
@@ -146,6 +156,10 @@ def compare_gold(
     for customer_id, version in versions.items():
         if version is None or version < 1:
             differences.add(customer_id, "has no view_version")
+        elif customer_id in others:
+            differences.add(
+                customer_id, f"differs: view_version (newest change {others[customer_id]}, found {version})"
+            )
     return differences.check(check.name, check.expected, check.observed), versions
 
 

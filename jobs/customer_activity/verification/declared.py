@@ -23,12 +23,14 @@ and what was decided or set when the tables were computed, which the input does 
     catalogue_versions, routing_rules
                  the tables of these names, likewise
     definition   one row, by which the table was computed, as its newest commit notes it: of windows and payments
-                 `time_zone`, `grace_hours`, `session_gap_minutes` and `payment_minutes`, of alerts their limits
+                 `time_zone`, `grace_hours`, `session_gap_minutes` and `payment_minutes`, of alerts their limits; none
+                 where nothing was computed, which is a difference once there are purchases or payments to be read
     days         the days of such a time zone around the purchases, by Python's zoneinfo: `day`, `begins`, `is_there`
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -93,6 +95,7 @@ DEFINITION = pa.schema(
         *((name, pa.int64()) for name in ("gap_minutes", "session_purchases", "session_amount", "session_risk")),
     ]
 )
+INPUTS = ("purchases", "payments")  # what of the input has tables computed that go by a definition
 UNBOUND = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.SyntaxException)
 UNLIKE = """
 SELECT {key}, count_if(NOT is_found) AS missing, count_if(is_found) AS surplus
@@ -166,6 +169,9 @@ def compare(
     keys = declared.key or tuple(columns)  # without a key rows are compared whole
     hidden = PERSONAL.union(() if declared.key else columns)
     differences = Differences()
+    # The query joins the definition: without one it wants no row, whatever there is to be computed.
+    if not definition.num_rows and _should_note_one(database, declared.query):
+        differences.add("nothing has been computed: no commit notes a definition")
     for *key, missing, surplus in _rows(database, UNLIKE.format(key=_names(keys))):
         shown = [str(value) for column, value in zip(keys, key, strict=True) if column not in hidden]
         name = " ".join(shown) or "a row"
@@ -186,6 +192,12 @@ def _definition(notes: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return by what a table was computed; empty where its commits do not tell."""
     found = next((note["definition"] for note in notes if "definition" in note), None)
     return pa.Table.from_pylist([] if found is None else [found], DEFINITION)
+
+
+def _should_note_one(database: duckdb.DuckDBPyConnection, query: str) -> bool:
+    """Whether commits should note a definition: the query reads one, and an input that has brought records."""
+    read = set(re.findall(r"\w+", query))
+    return "definition" in read and any(_rows(database, f"FROM {name} LIMIT 1") for name in read.intersection(INPUTS))
 
 
 def _days(database: duckdb.DuckDBPyConnection, zones: Sequence[str]) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
@@ -95,17 +95,20 @@ def versions(tables: Tables) -> tuple[int, ...]:
 def rows(
     table: DeltaTable, columns: Sequence[str], customers: frozenset[str] | None = None
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield a table's rows with the columns in the order given, of certain customers where they are given."""
+    """Yield a table's rows with the columns in the order given, of certain customers where they are given.
+
+    Then `customer_id` is among the columns.
+    """
     dataset = table.to_pyarrow_dataset()
     batches = dataset.to_batches(
         columns=_selected(dataset.schema, columns),
-        filter=None if customers is None else pc.field("customer_id").isin(pa.array(customers, pa.string())),
         batch_size=BATCH_ROWS,
         batch_readahead=1,
         fragment_readahead=1,
     )
     for batch in batches:
-        yield from zip(*(_values(column) for column in batch.columns), strict=True)
+        found = batch if customers is None else batch.filter(_is(batch, "customer_id", customers))
+        yield from zip(*(_values(column) for column in found.columns), strict=True)
 
 
 def newest(
@@ -146,21 +149,29 @@ def tombstones(table: DeltaTable, topic: str) -> Iterator[Tombstone]:
     is_marked = "is_tombstone" in dataset.schema.names  # less to read than the values
     has_none = pc.field("is_tombstone") if is_marked else pc.field("value").is_null()
     batches = dataset.to_batches(
-        columns=list(Tombstone._fields),
-        filter=has_none & (pc.field("topic") == topic) & pc.field("offset").is_valid(),
+        columns=["topic", *Tombstone._fields],
+        filter=has_none & pc.field("offset").is_valid(),
         batch_size=BATCH_ROWS,
         batch_readahead=1,
         fragment_readahead=1,
     )
     for batch in batches:
-        yield from map(Tombstone._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        found = batch.filter(_is(batch, "topic", [topic])).select(Tombstone._fields)
+        yield from map(Tombstone._make, zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def too_large(quarantine: DeltaTable, topic: str) -> Iterator[tuple[bytes, bytes]]:
     """Yield key and value of the records that are in quarantine because a topic takes none so large."""
-    is_held = (pc.field("topic") == topic) & (pc.field("reason") == Reason.TOO_LARGE_TO_PUBLISH.value)
-    found = quarantine.to_pyarrow_dataset().to_table(columns=["key", "value"], filter=is_held)
-    yield from zip(found.column("key").to_pylist(), found.column("value").to_pylist(), strict=True)
+    batches = quarantine.to_pyarrow_dataset().to_batches(
+        columns=["topic", "reason", "key", "value"],
+        batch_size=BATCH_ROWS,
+        batch_readahead=1,
+        fragment_readahead=1,
+    )
+    for batch in batches:
+        is_held = pc.and_(_is(batch, "topic", [topic]), _is(batch, "reason", [Reason.TOO_LARGE_TO_PUBLISH]))
+        found = batch.filter(is_held)
+        yield from zip(found.column("key").to_pylist(), found.column("value").to_pylist(), strict=True)
 
 
 def places(tables: Tables) -> pa.Table:
@@ -172,14 +183,22 @@ def places(tables: Tables) -> pa.Table:
         dataset = tables[name].to_pyarrow_dataset()
         reason = ("reason",) if "reason" in dataset.schema.names else ()
         found = dataset.to_table(columns=_selected(dataset.schema, (*COLUMNS[:-1], stamp, *reason)))
-        if reason:  # once it is read: files that a merge wrote have texts as views, which Arrow compares with no text
-            reasons = found.column("reason").cast(pa.string())
-            found = found.filter(pc.invert(pc.is_in(reasons, pa.array(list(NOT_BRONZE), pa.string()))))
+        if reason:
+            found = found.filter(pc.invert(_is(found, "reason", NOT_BRONZE)))
         # Whole milliseconds, floored: so the contract counts.
         moments = pc.divide(found.column(stamp).cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1000)
         columns = [*(found.column(column) for column in COLUMNS[:-1]), moments]
         parts.append(pa.table(columns, names=list(COLUMNS)).cast(PLACES))
     return pa.concat_tables(parts)
+
+
+def _is(rows: pa.Table | pa.RecordBatch, column: str, texts: Iterable[str]) -> Any:
+    """Tell of rows that were read which have one of some texts.
+
+    No filter can tell it while they are read: files that a merge or a replay wrote have texts as views until their
+    footers are repaired, and Arrow compares these with no text.
+    """
+    return pc.is_in(rows.column(column).cast(pa.string()), pa.array(list(texts), pa.string()))
 
 
 def _selected(schema: pa.Schema, columns: Sequence[str]) -> list[str] | dict[str, pc.Expression]:

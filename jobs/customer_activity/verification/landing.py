@@ -38,7 +38,7 @@ from customer_activity.verification.records import (
 
 # What bronze has beside the raw columns; the coordinates are compared by finding the record at all.
 LANDED_COLUMNS: dict[type[Record], tuple[str, ...]] = {
-    Purchase: PURCHASE_COLUMNS[:6],
+    Purchase: PURCHASE_COLUMNS[:7],
     Profile: (*PROFILE_COLUMNS[:6], "is_tombstone"),
     Payment: PAYMENT_COLUMNS[:6],
 }
@@ -116,7 +116,7 @@ class TopicInput:
         """
         raw = row.raw
         of_partition = self.log.get(raw.partition)
-        if of_partition is None:
+        if of_partition is None or raw.offset is None:
             return None
         record = of_partition.get(raw.offset)
         if record is None:
@@ -160,7 +160,8 @@ class TopicInput:
         end, present = self.end, self.present
         for row in rows:
             partition, offset = row.raw.partition, row.raw.offset
-            if partition in present and end.get(partition, 0) <= offset < present[partition]:
+            is_placed = offset is not None  # else the row is damaged
+            if is_placed and partition in present and end.get(partition, 0) <= offset < present[partition]:
                 self.beyond += 1
             else:
                 yield row
@@ -216,6 +217,11 @@ def quarantined(sources: Iterable[TopicInput], rows: Iterable[Landed]) -> list[I
     return reduced
 
 
+def is_too_large(row: Landed) -> bool:
+    """Whether a row of quarantine is what a topic of ours did not take: it has no coordinates there."""
+    return row.columns[0] == Reason.TOO_LARGE_TO_PUBLISH and row.raw.offset is None
+
+
 def without_totals(rows: Iterable[Landed], customers: list[str]) -> Iterator[Landed]:
     """Pass on what is in quarantine, but note of whose totals it says that they do not fit: those are no records."""
     for row in rows:
@@ -226,6 +232,8 @@ def without_totals(rows: Iterable[Landed], customers: list[str]) -> Iterator[Lan
 
 
 def _fields(record: Purchase | Profile | Payment) -> tuple[Any, ...]:
+    if isinstance(record, Purchase):
+        return record[:7]
     return (*record[:6], record.is_tombstone) if isinstance(record, Profile) else record[:6]
 
 

@@ -87,9 +87,13 @@ class Order:
 
 
 def read(rows: pa.Table, topic: str, notes: Notes) -> Order:
-    """Find a topic's runs in rows of COLUMNS, `landed_at` in milliseconds; a record that is there twice counts once."""
+    """Find a topic's runs in rows of COLUMNS, `landed_at` in milliseconds; a record that is there twice counts once.
+
+    A row without coordinates is in no order; that it is there is found where rows are compared with the topic.
+    """
     order = Order()
     rows = rows.filter(pc.equal(rows.column("topic"), topic))
+    rows = rows.filter(pc.and_(pc.is_valid(rows.column("partition")), pc.is_valid(rows.column("offset"))))
     rows = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
     columns = [rows.column(name).to_numpy(zero_copy_only=False) for name in ("partition", "offset")]
     landings, moments = rows.column("landing"), rows.column("landed_at")

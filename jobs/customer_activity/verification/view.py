@@ -14,6 +14,7 @@ from customer_activity.verification import traces
 from customer_activity.verification.comparison import Check, Differences, unlike
 from customer_activity.verification.contract import json_value
 from customer_activity.verification.lake import Landed
+from customer_activity.verification.landing import is_too_large
 from customer_activity.verification.numbers import NumberText
 from customer_activity.verification.records import Activity, RawRecord
 from customer_activity.verification.traces import Traces
@@ -120,12 +121,12 @@ class ViewTopic:
     def holding(self, topic: str, quarantine: Iterable[Landed]) -> Iterator[Landed]:
         """Keep what never went out to the topic, and pass on what else is in quarantine."""
         for row in quarantine:
-            if row.topic != topic:
+            if row.topic != topic or not is_too_large(row):
                 yield row
                 continue
             try:
                 key, state = parse(row.raw)
-            except ValueError:  # not a record of ours: the customer's row is found to be missing
+            except ValueError:  # not as we publish: the customer's row is found to be missing
                 continue
             if state is not None and (key not in self.held or self.held[key][1] < state[1]):
                 self.held[key] = (*state, len(row.raw.key or b"") + len(row.raw.value or b""))
