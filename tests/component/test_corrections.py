@@ -16,8 +16,18 @@ from deltalake import DeltaTable
 
 from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path, table_path
-from customer_activity.errors import ChangeFeedLost, CorrectionUnfinished, SettingsError, TerminalError, TransientError
-from customer_activity.lake import corrections, delta, jvm
+from customer_activity.errors import (
+    ChangeFeedLost,
+    CorrectionUnfinished,
+    LakeOfAnotherRelease,
+    LeaseLost,
+    SettingsError,
+    StorageUnavailable,
+    TerminalError,
+    TransientError,
+)
+from customer_activity.lake import corrections, delta, jvm, layout
+from customer_activity.lake.corrections import Correction
 from customer_activity.operations import recovery
 from customer_activity.quality.run import run as judge
 from customer_activity.rebuild import basis, finishing, repair
@@ -133,7 +143,81 @@ def test_what_differs_is_replaced_and_alone_reaches_consumers(
     assert kept == [done.correction.run, back.correction.run, again.correction.run]
     for run in kept:
         corrections.drop(lake, run)
-    assert [*Path(lake).rglob("_corrections/*")] == []
+    assert [*Path(lake).rglob("_corrections/*.parquet")] == []
+
+
+def test_what_came_before_a_correction_that_was_dropped_is_not_undone(pipeline: StreamingPipeline) -> None:
+    """What it left is not there any more, and the same rows would come back twice."""
+    lake = pipeline.settings.lake
+    count_wrongly(lake, "P-4")
+    first = corrected(pipeline)
+    back = undone(pipeline, first.run)
+    assert back.correction is not None
+    corrections.drop(lake, back.correction.run)
+    assert [kept.run for kept in corrections.kept(lake)] == [first.run]
+    with pytest.raises(SettingsError, match=f"correction {back.correction.run} came after {first.run}") as refused:
+        undone(pipeline, first.run)
+    assert "--undo" not in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("fault", "looks"),
+    [
+        pytest.param(LeaseLost("silver: another driver has taken over"), 0, id="it slept until another had it"),
+        pytest.param(LeaseLost("silver: another driver has taken over"), 1, id="another one took it meanwhile"),
+        pytest.param(StorageUnavailable("storage does not answer"), 1, id="whose it is cannot be told"),
+    ],
+)
+def test_a_correction_that_may_be_anothers_turn_does_not_begin(
+    fault: Exception, looks: int, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = looks * len(topology.names())
+    begun: list[str] = []
+    begin = corrections.begin
+
+    def begins(lake: str, correction: Correction) -> None:
+        begun.append(correction.run)
+        begin(lake, correction)
+
+    monkeypatch.setattr(corrections, "begin", begins)
+
+    def epoch(_query: str) -> int:
+        nonlocal left
+        if not left:
+            raise fault
+        left -= 1
+        return 1
+
+    with pytest.raises(type(fault)):
+        finishing.begin(lake, BLANK, epoch)
+    assert corrections.at_work(lake) is None
+    assert len(begun) == looks, "a driver that runs is stopped by what it finds, be it there for a moment"
+
+
+def test_a_correction_is_finished_where_a_stream_was_switched_on_since(
+    pipeline: StreamingPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, right = pipeline.settings.lake, contents(pipeline)
+    count_wrongly(lake, "P-4")
+    with monkeypatch.context() as patch:
+        patch.setattr(repair, "finish", lambda *_: dies()("begun"))
+        with pytest.raises(Died):
+            applied(pipeline)
+    topology.switch_on(["daily"])
+    try:
+        assert repair.apply(pipeline.settings).correction is not None
+    finally:
+        topology.switch_on([])
+    assert corrections.at_work(lake) is None
+    assert contents(pipeline) == right
+
+
+def test_a_correction_of_a_former_release_is_finished_by_that(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    corrections.begin(lake, BLANK)
+    monkeypatch.setattr(layout, "CURRENT", layout.CURRENT + 1)
+    with pytest.raises(LakeOfAnotherRelease, match="a correction of it was interrupted") as refused:
+        repair.apply(Settings(lake=lake))
+    assert "the release that began it" in refused.value.remedy
 
 
 def test_a_record_of_somebody_elses_that_says_it_is_newer_is_overtaken(pipeline: StreamingPipeline) -> None:

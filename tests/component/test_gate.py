@@ -15,6 +15,7 @@ from customer_activity.engine.queries import RunningQuery
 from customer_activity.errors import PublishingHeld, SettingsError, Stopping
 from customer_activity.inspection import status
 from customer_activity.settings import Settings
+from support.dying import Died, dies
 from support.streams import Query
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -55,6 +56,15 @@ def test_what_was_released_is_overridden_until_it_has_passed_once(settings: Sett
     (note,) = (Path(settings.lake) / "_audit").iterdir()
     deed = json.loads(note.read_text(encoding="utf-8"))
     assert (deed["what"], deed["reason"], deed["rules"]) == ("release", "known, ticket 7", ["a"])
+
+
+def test_who_opens_the_gate_is_noted_before_it_is_open(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate.update(settings.lake, [], {"a": failed()})
+    monkeypatch.setattr(gate, "_write", lambda *_: dies()("noted"))
+    with pytest.raises(Died):
+        gate.release(settings.lake, "known, ticket 7", NOW)
+    assert set(gate.holding(settings.lake)) == {"a"}
+    assert len([*(Path(settings.lake) / "_audit").iterdir()]) == 1
 
 
 def test_there_must_be_something_to_release(settings: Settings) -> None:

@@ -20,8 +20,10 @@ from customer_activity.engine.regrown import Known
 from customer_activity.errors import OffsetsLost, SettingsError
 from customer_activity.kafka import clients
 from customer_activity.lake import delta
+from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from support import tables
+from support.dying import Died, dies
 from support.quick_pipeline import QuickPipeline
 from support.streams import Query
 
@@ -285,6 +287,31 @@ def test_what_a_first_batch_has_lost_is_found_and_accepted(settings: Settings, b
     assert checkpoint.first(settings.lake, Query.BRONZE) == source({0: 3, 1: 0}, {0: 5})
     cut = checkpoint.cut(settings.lake, Query.BRONZE, 0)
     assert cut == OffsetRange(None, [source({0: 9, 1: 6}, {0: 5})])
+
+
+def test_what_a_first_batch_has_lost_is_not_forgotten_by_a_recovery(settings: Settings, broker: dict[str, Any]) -> None:
+    """No table tells of it: without what was planned bronze would begin with what Kafka has by now."""
+    settings = settings.model_copy(update={"lake": f"{settings.lake}-into-which-nothing-landed"})
+    delta.ensure_tables(settings.lake)
+    begin, end = source({0: 0, 1: 0}, {0: 2}), source({0: 9, 1: 6}, {0: 4})
+    checkpoint.write(settings.lake, Query.BRONZE, "g-1", 0, OffsetRange(None, [end]), begin=begin)
+    broker["ranges"].update({BOUGHT: {0: (3, 20), 1: (0, 20)}})
+
+    done = recovery.recover(settings.lake, Query.BRONZE, "to see whether that helps")
+
+    assert (done.batch_id, done.is_planned) == (0, True)
+    assert loss.find(settings, topology.landing()) == [Lost(BOUGHT, 0, 0, 2)]
+
+
+def test_what_was_accepted_is_noted_before_nothing_tells_of_it_any_more(
+    settings: Settings, broker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker["ranges"].update({BOUGHT: {0: (12, 20), 1: (0, 20)}})
+    monkeypatch.setattr(checkpoint, "set_aside", lambda *_: dies()("noted"))
+    with pytest.raises(Died):
+        loss.accept(settings, 3, "retention was too short")
+    (deed,) = (json.loads(path.read_text()) for path in Path(settings.lake, "_audit").iterdir())
+    assert (deed["what"], deed["offsets"]) == ("accept-loss", 3)
 
 
 @pytest.mark.parametrize("offsets", [1, 4], ids=["fewer than are lost", "more than are lost"])

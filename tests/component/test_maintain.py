@@ -17,7 +17,8 @@ from customer_activity import topology
 from customer_activity.catalog import Table, checkpoint_path, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.offsets import OffsetRange
-from customer_activity.errors import EXIT_CHECK_FAILED, QueryAlreadyRunning, SettingsError, TransientError
+from customer_activity.errors import EXIT_CHECK_FAILED, LeaseLost, QueryAlreadyRunning, SettingsError, TransientError
+from customer_activity.lease.epochs import Files, ProcessLock
 from customer_activity.lease.lease import newest_epoch
 from customer_activity.maintenance import maintenance, on_demand, tending
 from customer_activity.maintenance.maintenance import RESTING_BYTES
@@ -105,6 +106,24 @@ def test_a_driver_elsewhere_is_left_alone(settings: Settings, lake: str, monkeyp
     with pytest.raises(QueryAlreadyRunning, match="ACTIVITY_RUN_DIR"):
         on_demand.maintain(settings, 0)
     assert files(lake) == 3
+
+
+def test_a_process_that_slept_leaves_the_rest_to_whoever_has_taken_over(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kill -STOP` and `kill -CONT`: a driver has taken the lease meanwhile."""
+    done: list[Table] = []
+
+    def tend(_lake: str, table: Table, **_: object) -> Tended:
+        done.append(table)
+        for query in topology.names():
+            Files(lake, ProcessLock).create(query, 99, "")
+        return Tended(table.label)
+
+    monkeypatch.setattr(tending, "tend", tend)
+    with pytest.raises(LeaseLost):
+        on_demand.maintain(settings, 0)
+    assert len(done) == 1
 
 
 EXPIRED = "part-of-a-crashed-batch.parquet"

@@ -67,6 +67,20 @@ def test_a_deployment_on_topics_of_another_is_refused_and_does_it_no_harm(
         running.publish([(b"C-1", b"{}")], Marker(THEIRS, 2))  # nobody fenced it
 
 
+def test_a_resync_takes_over_from_a_pipeline_of_another_name_that_is_at_work(settings: Settings) -> None:
+    """Each would undo what the other sends: its next transaction fails, and its driver says who has taken over."""
+    theirs = settings.model_copy(update={"pipeline": "theirs"})
+    with Publisher(theirs) as running:
+        running.publish([(b"C-1", b"{}")], Marker(THEIRS, 1))
+        with Publisher(settings) as resyncing:
+            resyncing.publish([(b"C-1", b'{"row": 1}')], Marker(OURS, 1))
+            with pytest.raises(TerminalError, match="another publisher took over"):
+                running.publish([(b"C-1", b"{}")], Marker(THEIRS, 2))
+    assert view(settings) == [("C-1", {}), ("C-1", {"row": 1})]
+    with Publisher(settings, [OURS]) as again:
+        assert again.marker == Marker(OURS, 1)
+
+
 def test_a_view_topic_that_another_progress_topic_tells_of_is_refused(settings: Settings) -> None:
     publish(other_topics(settings, progress_topic="theirs"), THEIRS)
     with pytest.raises(TerminalError, match="no marker of who published"):

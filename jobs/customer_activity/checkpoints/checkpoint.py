@@ -183,14 +183,18 @@ def write(
 
 def set_aside(lake: str, query: str, now: datetime) -> str | None:
     """Move a query's checkpoint away; return where it is now, None when there was none."""
-    suffix = f"until-{now:{TIME}}"
-    path = catalog.checkpoint_path(lake, query)
-    files, root = filesystem(path)
+    files, root = filesystem(catalog.checkpoint_path(lake, query))
     if files.get_file_info(root).type == fs.FileType.NotFound:
         return None
-    fs.copy_files(root, f"{root}.{suffix}", source_filesystem=files, destination_filesystem=files)
+    _, aside = filesystem(path := place_aside(lake, query, now))
+    fs.copy_files(root, aside, source_filesystem=files, destination_filesystem=files)
     files.delete_dir(root)
-    return f"{path}.{suffix}"
+    return path
+
+
+def place_aside(lake: str, query: str, now: datetime) -> str:
+    """Return where a query's checkpoint is once it is set aside at a time."""
+    return f"{catalog.checkpoint_path(lake, query)}.until-{now:{TIME}}"
 
 
 def forget_set_aside(lake: str, before: datetime) -> list[str]:

@@ -35,7 +35,11 @@ def recover(
     if json:
         console.print_json(done._asdict())
         return
-    begins = "at the beginning" if done.batch_id is None else f"with batch {done.batch_id}, the newest in its tables"
+    begins = (
+        "at the beginning"
+        if done.batch_id is None
+        else f"with batch {done.batch_id}, {'which it had planned' if done.is_planned else 'the newest in its tables'}"
+    )
     if done.rebuilt is not None:
         begins = f"after all that it follows: {done.rebuilt.label} was rebuilt"
     if topology.spec(query).is_publisher:

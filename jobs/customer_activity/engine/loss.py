@@ -155,9 +155,11 @@ def _accept(lake: str, landing: str, lost: list[Lost], reason: str) -> None:
     first = checkpoint.first(lake, landing) if cut.begin is None else None
     (begins,) = (None,) if first is None else offsets.raised([first], least)
     now = datetime.now(UTC)
-    aside = checkpoint.set_aside(lake, landing, now)
-    is_committed = state.committed == state.planned
-    checkpoint.write(lake, landing, state.generation, state.planned, moved, is_committed=is_committed, begin=begins)
     ranges = [part._asdict() for part in lost]
     gone = sum(part.offsets for part in lost)
+    aside = checkpoint.place_aside(lake, landing, now)
+    # First: once the checkpoint is another one, nothing tells any more that offsets are lost.
     audit.append(lake, now, "accept-loss", landing, reason, lost=ranges, offsets=gone, set_aside=aside)
+    checkpoint.set_aside(lake, landing, now)
+    is_committed = state.committed == state.planned
+    checkpoint.write(lake, landing, state.generation, state.planned, moved, is_committed=is_committed, begin=begins)

@@ -60,11 +60,12 @@ class Correction(msgspec.Struct, frozen=True):
     # what commits said is not all there any more.
     counted: dict[str, dict[str, dict[str, int]] | None]
     counted_before: dict[str, dict[str, dict[str, int]] | None]  # the same before it
+    is_dropped: bool = False  # its rows are not kept any more, and all that counts is that it was
 
 
 def new_run(lake: str, now: datetime) -> str:
     """Return a name for a run, which comes after those of all that are kept, wherever the clock was then."""
-    last = max((correction.run for correction in kept(lake)), default="")
+    last = max((correction.run for correction in made(lake)), default="")
     name = f"{now:{TIME}}"
     if name > last:
         return name
@@ -97,8 +98,13 @@ def begin(lake: str, correction: Correction) -> None:
     write_whole(_path(lake, AT_WORK), _encoded(correction))
 
 
-def withdraw(lake: str) -> None:
-    """Take that back: nothing has been committed."""
+def withdraw(lake: str, run: str) -> None:
+    """Take back that a correction has begun, where it is the one at work: nothing of it has been committed."""
+    if (found := at_work(lake)) is not None and found.run == run:
+        _clear(lake)
+
+
+def _clear(lake: str) -> None:
     files, path = filesystem(_path(lake, AT_WORK))
     files.delete_file(path)
 
@@ -121,7 +127,7 @@ def at_work(lake: str) -> Correction | None:
 def finish(lake: str, correction: Correction) -> None:
     """Note that it is through, and keep it."""
     write_whole(_path(lake, f"{correction.run}.json"), _encoded(correction))
-    withdraw(lake)
+    _clear(lake)
 
 
 def refuse_unfinished(lake: str) -> None:
@@ -139,7 +145,12 @@ def refuse_unfinished(lake: str) -> None:
 
 
 def kept(lake: str) -> list[Correction]:
-    """Return the corrections that are kept, the oldest first."""
+    """Return the corrections whose rows are kept, the oldest first."""
+    return [correction for correction in made(lake) if not correction.is_dropped]
+
+
+def made(lake: str) -> list[Correction]:
+    """Return all corrections that were brought to their end, the oldest first."""
     files, folder = filesystem(_path(lake, ""))
     found = files.get_file_info(fs.FileSelector(folder.rstrip("/"), allow_not_found=True))
     names = sorted(entry.base_name for entry in found if entry.base_name.endswith(".json"))
@@ -168,8 +179,9 @@ def drop(lake: str, run: str) -> None:
     """
     refuse_unfinished(lake)
     correction = find(lake, run)
-    files, path = filesystem(_path(lake, f"{run}.json"))
-    files.delete_file(path)  # first: what is interrupted here is swept by the next correction
+    # First: what is interrupted here is swept by the next correction. That it was is never forgotten: an earlier one
+    # cannot be undone after it.
+    write_whole(_path(lake, f"{run}.json"), _encoded(msgspec.structs.replace(correction, is_dropped=True)))
     for label, change in correction.changes.items():
         files, folder = filesystem(table_path(lake, Table.labelled(label)))
         for rows in (change.added, change.retracted):

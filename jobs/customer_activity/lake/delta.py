@@ -16,7 +16,7 @@ from pyarrow.fs import FileType
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import TABLES, arrow_schema
-from customer_activity.errors import SettingsError
+from customer_activity.errors import LakeOfAnotherRelease, SettingsError
 from customer_activity.lake import corrections, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.storage.filesystem import filesystem, keep_private, settle
@@ -59,6 +59,26 @@ def ensure_tables(lake: str) -> None:
     layout.refuse_others(lake)
     for folder in PRIVATE_FOLDERS if "://" not in lake else ():
         keep_private(Path(lake, folder))
+    _create_missing(lake)
+
+
+def complete_tables(lake: str) -> None:
+    """Create the tables that are not there yet of a lake whose correction is to be finished.
+
+    Raises:
+        LakeOfAnotherRelease: those that are there are not of this release.
+    """
+    try:
+        layout.refuse_others(lake)
+    except LakeOfAnotherRelease as error:
+        raise LakeOfAnotherRelease(
+            f"{error.what}; a correction of it was interrupted",
+            remedy="finish it with the release that began it (`activity rebuild --apply` there), then migrate",
+        ) from None
+    _create_missing(lake)
+
+
+def _create_missing(lake: str) -> None:
     for table in topology.tables():
         if not DeltaTable.is_deltatable(table_path(lake, table)):
             create(lake, table)

@@ -66,11 +66,16 @@ def at_rest(settings: Settings) -> list[Tended]:
 
     Raises:
         QueryAlreadyRunning: one does, and not with these settings.
+        LeaseLost: one has taken over meanwhile; what is done is right.
     """
     lake, promised = settings.lake, partial(change_feeds.promise, settings)
     try:
-        with Lease(ProcessLock, lake, topology.names()):
-            return [_tended(lake, table, promised(table)) for table in topology.tables()]
+        with Lease(ProcessLock, lake, topology.names()) as held:
+            done = []
+            for table in topology.tables():
+                held.check()  # a process that slept may not be the only one any more
+                done.append(_tended(lake, table, promised(table)))
+            return done
     except QueryAlreadyRunning as error:
         raise QueryAlreadyRunning(
             error.what,

@@ -37,6 +37,7 @@ class Recovered(NamedTuple):
     Attributes:
         query: whose checkpoint was written.
         batch_id: it starts with this batch again; None: from the beginning.
+        is_planned: the batch is in no table: its checkpoint had planned it, and what it was to read is kept.
         set_aside: where the old checkpoint is.
         rebuilt: the table of current rows that was rebuilt from all that it reads.
     """
@@ -45,6 +46,7 @@ class Recovered(NamedTuple):
     batch_id: int | None
     set_aside: str | None
     rebuilt: Table | None = None
+    is_planned: bool = False
 
 
 def check_agreement(lake: str, queries: Iterable[str]) -> None:
@@ -116,6 +118,7 @@ def _recover(lake: str, query: str, reason: str, fencing_epoch: Callable[[str], 
             remedy="restore the checkpoint, or move the lake away to build another one from Kafka",
         )
     now = datetime.now(UTC)
+    planned = _planned(lake, query) if written is None and topology.spec(query).topics else None
     first = None if written is None else _first(lake, query, written.generation)
     aside = checkpoint.set_aside(lake, query, now)
     if topology.spec(query) in topology.following() and written is not None and not _reaches(lake, query, written):
@@ -124,9 +127,37 @@ def _recover(lake: str, query: str, reason: str, fencing_epoch: Callable[[str], 
         return Recovered(query, None, aside, made)
     if written is not None and written.cut is not None:
         checkpoint.write(lake, query, written.generation, written.batch_id, written.cut, begin=first)
-    done = Recovered(query, written.batch_id if written else None, aside)
+    if planned is not None:  # else it would begin with what Kafka has by now, and what is lost would not be missed
+        checkpoint.write(lake, query, planned.generation, planned.batch_id, planned.cut, begin=planned.first)
+    newest = written or planned
+    done = Recovered(query, newest.batch_id if newest else None, aside, is_planned=planned is not None)
     audit.append(lake, now, "recover", query, reason, batch_id=done.batch_id, set_aside=aside)
     return done
+
+
+class Planned(NamedTuple):
+    """A batch that a checkpoint has planned, and where the first one begins."""
+
+    generation: str
+    batch_id: int
+    cut: OffsetRange
+    first: str | None
+
+
+def _planned(lake: str, query: str) -> Planned | None:
+    """Return the first batch of a query where its checkpoint has planned it, and nothing is through; else None.
+
+    A checkpoint that knows of more was of tables that are lost: these are filled from the beginning.
+    """
+    try:
+        state = checkpoint.state(lake, query)
+        if state is None or state.planned is None or (cut := checkpoint.cut(lake, query, state.planned)) is None:
+            return None
+        if state.committed is not None:
+            return None
+        return Planned(state.generation, state.planned, cut, checkpoint.first(lake, query))
+    except CheckpointMismatch:
+        return None
 
 
 def _first(lake: str, query: str, generation: str) -> str | None:

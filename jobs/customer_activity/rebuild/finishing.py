@@ -18,7 +18,6 @@ from customer_activity.catalog import Table
 from customer_activity.checkpoints import checkpoint
 from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import LeaseLost
 from customer_activity.lake import audit, corrections, deltalog
 from customer_activity.lake.corrections import Change, Correction
 from customer_activity.lake.microbatch import COUNTED, QUARANTINED, REMOVED
@@ -37,14 +36,20 @@ def begin(lake: str, correction: Correction, fencing_epoch: FencingEpoch) -> Non
 
     Raises:
         LeaseLost: another driver has.
+        StorageUnavailable: whether one has cannot be told.
     """
+    _require_lease(fencing_epoch)  # a process that slept finds out before it stops whoever has taken over
     corrections.begin(lake, correction)
     try:
-        for query in topology.names():
-            fencing_epoch(query)
-    except LeaseLost:
-        corrections.withdraw(lake)
+        _require_lease(fencing_epoch)
+    except BaseException:
+        corrections.withdraw(lake, correction.run)
         raise
+
+
+def _require_lease(fencing_epoch: FencingEpoch) -> None:
+    for query in topology.names():
+        fencing_epoch(query)
 
 
 def finish(settings: Settings, fencing_epoch: FencingEpoch, failpoint: Callable[[str], None] = lambda _: None) -> None:

@@ -92,6 +92,7 @@ def with_spark(settings: Settings, on_step: OnStep, work: Callable[[SparkSession
     if (interrupted := corrections.at_work(settings.lake)) is not None:
         on_step("finishing the correction that was interrupted")
         with streams_kept_out(settings) as fencing_epoch:
+            delta.complete_tables(settings.lake)  # of streams that were switched on since
             finish(settings, fencing_epoch)
         return Applied(None, interrupted)
     delta.require_tables(settings.lake)

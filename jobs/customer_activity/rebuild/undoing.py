@@ -107,12 +107,12 @@ def newest(lake: str, name: str) -> Correction:
     Raises:
         SettingsError: none of that name is kept, or another came after it.
     """
-    found, last = corrections.find(lake, name), corrections.kept(lake)[-1]
+    found, last = corrections.find(lake, name), corrections.made(lake)[-1]
     if found.run != last.run:
         raise SettingsError(
             f"correction {last.run} came after {name}: what that one left is not there any more",
-            remedy=f"`activity rebuild --undo {last.run}` first; or `activity rebuild --apply` with the release whose "
-            "rows you want",
+            remedy=("" if last.is_dropped else f"`activity rebuild --undo {last.run}` first; or ")
+            + "`activity rebuild --apply` with the release whose rows you want",
         )
     return found
 

@@ -106,6 +106,9 @@ class Publisher:
         found = markers.read(settings)
         # A pipeline that was given another name goes on from its marker under the one before.
         self.succeeded = outlet.of_other_names(found)
+        if ours is None and self.succeeded:  # another pipeline's may be at work, and would undo what a resync sends
+            _fence(settings, self.succeeded)
+            found = markers.read(settings)
         if ours is not None:
             refuse_others(settings, outlet, found, ours)
             refuse_resyncing(outlet, found)
@@ -201,3 +204,12 @@ class Publisher:
         """Give the client's threads a moment to end; every part has been committed or aborted by now."""
         with suppress(KafkaException):  # a fatal fault is told again here, and was told better
             self.producer.flush(FLUSH_SECONDS)
+
+
+def _fence(settings: Settings, identities: Iterable[str]) -> None:
+    """Have publishers of other names end with their next transaction: what they have open is aborted."""
+    for identity in identities:
+        try:
+            clients.producer(settings, transactional_id=identity).init_transactions(TRANSACTION_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise clients.unavailable(settings, error) from None
