@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+STREAM_NAME = "[a-z][a-z0-9_]*"  # of its query, checkpoint, lease and files
 REPLAY = "replay"  # what commits call themselves that bring records back from quarantine
 
 

@@ -34,7 +34,7 @@ NAMED = "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizatio
         pytest.param(
             NOTED,
             TransientError,
-            "planned a batch in this query's checkpoint",
+            "planned a batch in this stream's checkpoint",
             id="the one before has planned a batch",
         ),
         pytest.param(

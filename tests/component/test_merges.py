@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,8 +19,8 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import changes, executors, merge_spread, placement
 from customer_activity.engine.current_rows import CurrentRows
-from customer_activity.engine.stream import Context
-from customer_activity.errors import LeaseLost, TransientError
+from customer_activity.engine.stream import Context, Steps
+from customer_activity.errors import LeaseLost, TerminalError, TransientError
 from customer_activity.lake import commits, delta, deltalog, feeds, history, jvm
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch, Place
@@ -229,6 +229,40 @@ def test_a_part_that_comes_to_no_row_leaves_a_commit(settings: Settings, lake: s
     assert versions(lake, Query.SUMMARIES) == 1
     note = history.latest_metadata(lake, stream.target, Query.SUMMARIES)
     assert deltalog.noted(note)[stream.source].version == 1
+
+
+def test_a_part_of_which_a_step_writes_nothing_leaves_a_commit(settings: Settings, lake: str) -> None:
+    """So does a step that yields nothing: the engine commits for it, and once."""
+    append(lake, Query.SUMMARIES, [bought("C-1", "1.10", 1)])
+    spec = summaries.STREAM.spec
+    ids = {table: delta.table_id(lake, table) for table in (Table.PURCHASES, Table.SUMMARIES)}
+    silent = changes.ChangeStream(spec, {Table.PURCHASES: ["customer_id"]}, lambda _: lambda *_: nothing())
+    work = silent.open(Context(NOBODY, settings, ids)).work  # type: ignore[arg-type]
+    for _ in range(2):
+        work(None, MicroBatch(Query.SUMMARIES, "generation-1", 0, versions={Table.PURCHASES: (-1, 1)}))  # type: ignore[arg-type]
+    assert versions(lake, Query.SUMMARIES) == 1
+    note = history.latest_metadata(lake, Table.SUMMARIES, Query.SUMMARIES)
+    assert deltalog.noted(note)[Table.PURCHASES].version == 1
+
+
+def nothing() -> Steps:
+    """Write nothing."""
+    yield from ()
+
+
+def test_a_key_without_a_value_is_refused_before_it_is_added_with_each_batch(settings: Settings, lake: str) -> None:
+    append(lake, Query.SUMMARIES, [bought("C-1", "1.10", 1)])
+
+    def unnamed(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        rows = summaries.STREAM.reduce(batches)
+        return rows.set_column(0, rows.schema.field(0), pa.nulls(rows.num_rows, pa.string()))
+
+    stream = replace(summaries.STREAM, reduce=unnamed)
+    with pytest.raises(TerminalError, match=r"silver\.purchase_summaries: .* no value in a column of the key"):
+        opened(settings, stream)(
+            None, MicroBatch(Query.SUMMARIES, "generation-1", 0, versions={stream.source: (-1, 1)})
+        )
+    assert versions(lake, Query.SUMMARIES) == 0
 
 
 @pytest.mark.usefixtures("a_version_a_part")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from customer_activity.errors import SettingsError
 from customer_activity.kafka import acls, clients
 from customer_activity.kafka.acls import Right
 from customer_activity.settings import PROJECT, Settings
+from customer_activity.streams.registry import ALL, STREAMS
 
 SETTINGS = Settings(kafka_config=None, view_topic="rows", kafka_bootstrap_servers="kafka:9093")
 FILE = yaml.safe_load(acls.ACLS_FILE.read_text(encoding="utf-8"))["roles"]
@@ -83,6 +85,20 @@ def test_an_optional_publisher_has_rights_where_it_is_on() -> None:
     for stream, topics in own.items():
         wanted = {f"customer-activity-publishes-{stream}", *topics}
         assert (wanted & off, wanted & on, topics & read) == (set(), wanted, topics)
+
+
+def test_a_publisher_that_is_always_on_has_rights_too() -> None:
+    daily = [STREAMS[name].spec for name in ("event_time", "daily", "publish_daily")]
+    topology.install([*topology.specs(), *(replace(spec, is_optional=False) for spec in daily)])
+    try:
+        rights = acls.declared(SETTINGS, "pipeline", "anna")
+    finally:
+        topology.install(stream.spec for stream in ALL)
+    for kind, name in (
+        ("topic", "customer-activity-daily"),
+        ("transactional_id", "customer-activity-publishes-publish_daily"),
+    ):
+        assert Right(kind, name, "LITERAL", "WRITE") in rights
 
 
 @pytest.mark.parametrize("role", ["pipeline", "reader", "portal"])

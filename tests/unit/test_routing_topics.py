@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from customer_activity.catalog import ROUTES, Table
+from customer_activity.contracts import published
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.changed import Changed
@@ -55,3 +56,24 @@ def test_what_a_record_says() -> None:
         "v",
     )
     assert not {"name", "email", "address", "route"} & set(said)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "is_same"),
+    [
+        pytest.param(b'{"a": 1.50}', b'{"a":1.5}', True, id="written otherwise"),
+        pytest.param(b'{"a": 1}', b'{"a":1,"new":null}', True, id="sent before the field was known"),
+        pytest.param(b'{"a": 1}', b'{"a":1,"new":2}', False, id="a field that has a value by now"),
+        pytest.param(b'{"a": 1, "old": null}', b'{"a":1}', False, id="a field that is not known"),
+        pytest.param(None, b'{"a":1}', False, id="not there"),
+        pytest.param(b'{"a":1}', None, False, id="to be deleted"),
+        pytest.param(None, None, True, id="neither"),
+        pytest.param(b"{", b'{"a":1}', False, id="no JSON"),
+        pytest.param(b'{"a": 1e99999999999999999999}', b'{"a":1}', False, id="a number that no decimal holds"),
+        pytest.param(b"[1]", b'{"a":1}', False, id="no object"),
+    ],
+)
+def test_a_record_is_not_sent_again_for_a_field_that_it_could_not_have(
+    found: bytes | None, wanted: bytes | None, is_same: bool
+) -> None:
+    assert published.says_the_same(found, wanted) is is_same

@@ -43,8 +43,21 @@ def row(value: bytes, schema: pa.Schema) -> pa.Table | None:
         found = json.loads(value, parse_float=Decimal)
         made = pa.table([_column(found[field_name(column)], column.type) for column in schema], schema=schema)
         return made if next(values(made)) == value else None
-    except (ValueError, KeyError, TypeError, RecursionError, pa.ArrowException):
+    except (ValueError, KeyError, TypeError, RecursionError, ArithmeticError, pa.ArrowException):
         return None
+
+
+def says_the_same(found: bytes | None, wanted: bytes | None) -> bool:
+    """Whether a record says what another one does: an optional field that a release did not know is absent, or null."""
+    if found == wanted:
+        return True
+    if found is None or wanted is None:
+        return False
+    try:
+        ours, theirs = (json.loads(value, parse_float=Decimal) for value in (found, wanted))
+    except (ValueError, RecursionError, ArithmeticError):  # nested too deeply; a number that no decimal holds
+        return False
+    return isinstance(ours, dict) and dict.fromkeys(theirs) | ours == theirs
 
 
 def keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ read, so what is done of a batch that is repeated after a crash is told by the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from customer_activity.catalog import Table
 from customer_activity.checkpoints.resumption import Written
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import placement
-from customer_activity.engine.stream import Context, Opened, Steps, Writer
+from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import commits, delta, deltalog, feeds, footers
 from customer_activity.lake.feeds import Feed
@@ -71,6 +71,12 @@ class ChangeStream:
     columns: Mapping[Table, Sequence[str]]
     prepare: Callable[[Context], Step | Spreadable]
     begins: Callable[[Settings], Begins] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse columns in another order than the sources have: a checkpoint's offsets are told apart by it alone."""
+        if list(self.columns) != self.spec.sources:
+            told = " and ".join(table.label for table in self.spec.sources)
+            raise ValueError(f"{self.spec.name} reads {told}: `columns` must have these tables, in this order")
 
     def open(self, context: Context) -> Opened:
         """Open it for a driver."""
@@ -142,7 +148,8 @@ class _Worker:
                 for table, added in part.added.items():
                     of_part.tally.read[table.label] += sum(file.rows for file in added)
                 self._note(part, of_part)
-                self.writer.make_all(self._step(part, of_part), of_part)
+                done = self.writer.make_all(self._step(part, of_part), of_part)
+                self._tell(part, of_part, done)
                 for table in self.written.read:
                     self.written.note(table, part.versions)
                 batch.progress(_how_far(part, batch))
@@ -176,6 +183,12 @@ class _Worker:
                     batch.placement = placed._replace(why=f"{placed.why}; the local state is catching up")
                     return spread(part, batch)
         return prepared.step(part, batch)
+
+    def _tell(self, part: Feed, batch: MicroBatch, done: Collection[Table]) -> None:
+        """Have tables that tell how far sources are read tell it of a part of which the step wrote nothing to them."""
+        for source, table in self.made.items():
+            if part.added[source] and table not in done:
+                self.writer.make(Append(table), batch)
 
     def _note(self, part: Feed, batch: MicroBatch) -> None:
         """Have the part's commits note up to where each source is read, and which landings that includes."""

@@ -50,6 +50,10 @@ PARCELS_AT_A_TIME = "spark.sql.execution.arrow.maxRecordsPerBatch", "8"  # each 
 LIBRARIES = ("confluent_kafka", "msgspec", "pandas", "pydantic_settings", "tenacity")
 
 
+class KeyMissing(Exception):
+    """Raised by a task whose changes have no value in a column of their key."""
+
+
 class InputGone(Exception):
     """Raised where a file that a task is to read is gone."""
 
@@ -241,7 +245,7 @@ def _read(planned: DataFrame, progress: OnProgress) -> Reports:
         with _watched(planned.sparkSession, progress):
             told = planned.toArrow()
     except PySparkException as error:
-        for met, raised in ((StateGone, StateGone), (FileNotFoundError, InputGone)):
+        for met, raised in ((StateGone, StateGone), (KeyMissing, KeyMissing), (FileNotFoundError, InputGone)):
             if met.__name__ in str(error):
                 raise raised from error
         raise

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from customer_activity.catalog import Table
 from customer_activity.engine import executors, merge_tasks, reach
-from customer_activity.engine.executors import ByLane, InputGone, Reports
+from customer_activity.engine.executors import ByLane, InputGone, KeyMissing, Reports
 from customer_activity.engine.merge_rules import MergeRules
 from customer_activity.engine.merge_tasks import MOST_LANES, Work
 from customer_activity.engine.stream import Append, Rewrite, Steps
 from customer_activity.errors import TransientError
-from customer_activity.lake import commits, deltalog, feeds, pieces
+from customer_activity.lake import commits, deltalog, feeds, merging, pieces
 from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Added, Feed
 from customer_activity.lake.microbatch import MicroBatch
@@ -60,6 +60,7 @@ def rewrite(stream: MergeRules, part: Feed, batch: MicroBatch, *, spark: SparkSe
         AssertionError: executors have not come by as many rows of the table as its log says it has.
         ChangeFeedLost: a file of the part is gone.
         SettingsError: an executor does not see the lake.
+        TerminalError: a change has no value in a column of the key.
         TransientError: a file of the table is gone.
     """
     lake, source, target = settings.lake, stream.source, stream.target
@@ -73,9 +74,11 @@ def rewrite(stream: MergeRules, part: Feed, batch: MicroBatch, *, spark: SparkSe
     shares = [*pieces.divided(source, part.added[source]), *pieces.divided(target, held, is_past=True)]
     work = Work(lake, stream, shares, lanes, bool(held))
     with batch.phase("compute"):
-        merging = ByLane(partial(merge_tasks.pack, work), lanes, partial(merge_tasks.fold, work))
+        by_lane = ByLane(partial(merge_tasks.pack, work), lanes, partial(merge_tasks.fold, work))
         try:
-            reports = executors.run_by_lane(spark, len(shares), merging, batch.progress)
+            reports = executors.run_by_lane(spark, len(shares), by_lane, batch.progress)
+        except KeyMissing:
+            raise merging.lacks_key(target, stream.key) from None
         except InputGone:
             if part.is_gone(source):
                 raise part.lost(source) from None

@@ -95,7 +95,11 @@ def checksums(keys: pa.Table) -> npt.NDArray[np.uint32]:
 
 
 def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fold the changes of a lane into its rows and write these; report both files, and numbers of rows."""
+    """Fold the changes of a lane into its rows and write these; report both files, and numbers of rows.
+
+    Raises:
+        KeyMissing: a change has no value in a column of the key.
+    """
     found = executors.unpacked(batches)
     if not found:
         return
@@ -103,6 +107,8 @@ def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     changes = stream.together(found[CHANGES]) if CHANGES in found else stream.reduce(())
     held = found.get(HELD, arrow_schema(stream.target).empty_table())
     changes = stream.with_held(changes, lambda: held)
+    if any(changes.column(name).null_count for name in stream.key):
+        raise executors.KeyMissing
     folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.deletes)
     rewritten = written(work.lake, stream.target, folded, has_rows=work.has_rows)
     yield executors.report({**rewritten, "held": held.num_rows})

@@ -5,9 +5,9 @@ round waits a little, and takes more with it; the more arrives, the shorter it w
 second the rounds follow each other. The first record after a quiet time never waits.
 
 A stream behind the hot path waits for its setting, and for longer where its last batch took long: a table that has
-grown must not take the hot path's cores. Spark begins batches at whole multiples of the interval of a trigger, so that two
-streams of one interval begin together, and the second finds what the first wrote a whole interval ago. So the interval
-is short, which costs a glance at a log, and the waiting is done here.
+grown must not take the hot path's cores. Spark begins batches at whole multiples of the interval of a trigger, so that
+two streams of one interval begin together, and the second finds what the first wrote a whole interval ago. So the
+interval is short, which costs a glance at a log, and the waiting is done here.
 """
 
 from __future__ import annotations

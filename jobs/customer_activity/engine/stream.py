@@ -215,12 +215,13 @@ class Writer:
         self.lake = lake
         self.publisher = publisher
 
-    def make_all(self, steps: Steps, batch: MicroBatch) -> None:
-        """Run a step to its end.
+    def make_all(self, steps: Steps, batch: MicroBatch) -> set[Table]:
+        """Run a step to its end; return the tables that it has written to, now or in an attempt before.
 
         Raises:
             LeaseLost: another driver has taken over.
         """
+        tables: set[Table] = set()
         write = next(steps, None)
         while write is not None:
             try:
@@ -229,12 +230,15 @@ class Writer:
                 with suppress(StopIteration):  # a step takes back what it took for the write, and cannot let it pass
                     steps.throw(error)
                 raise
-            if version is not None and not isinstance(write, Send):
-                batch.written[write.table] = version
+            if not isinstance(write, Send):
+                tables.add(write.table)
+                if version is not None:
+                    batch.written[write.table] = version
             try:
                 write = steps.send(version)
             except StopIteration:
-                return
+                break
+        return tables
 
     def make(self, write: Write, batch: MicroBatch) -> int | None:
         """Make one write; return a table's version that came of it, None where it had been made before."""

@@ -39,8 +39,8 @@ class Right(NamedTuple):
 def declared(settings: Settings, role: str, user: str, path: Path = ACLS_FILE) -> list[Right]:
     """Read what a role of the file needs, with the names of this deployment; `user` is without Kafka's `User:`.
 
-    What names a topic of an optional stream counts where that stream is on; `{published}` is each topic that such a
-    stream publishes to, and `{publisher}` each such stream.
+    What names a topic of an optional stream counts where that stream is on; `{published}` is each topic besides the
+    view that a stream publishes to, and `{publisher}` each such stream.
 
     Raises:
         SettingsError: there is no such role.
@@ -68,7 +68,7 @@ def _named(settings: Settings, template: str) -> Iterator[dict[str, str]]:
     if "published" in wanted:
         yield from (known | {"published": known[role]} for role in sorted(topology.published_roles()))
     elif "publisher" in wanted:
-        yield from (known | {"publisher": each.name} for each in topology.publishers() if each.is_optional)
+        yield from (known | {"publisher": each.name} for each in topology.publishers() if each != topology.publishing())
     elif wanted & set(settings.topics) <= set(known):
         yield known
 

@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.table import TableMerger
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.errors import TerminalError
 from customer_activity.lake import deltalog, footers
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
@@ -36,7 +37,13 @@ def merge(
     which `delete_when` holds is deleted, and never inserted.
 
     Returns the new version; None when the batch is in the table already.
+
+    Raises:
+        LeaseLost: another driver has taken over.
+        TerminalError: a row has no value in a column of the key.
     """
+    if any(source.column(name).null_count for name in key):
+        raise lacks_key(table, key)
     target = DeltaTable(table_path(lake, table))
     application, number = batch.transaction(table)
     written = target.transaction_version(application)
@@ -64,6 +71,14 @@ def merge(
     deltalog.settle(lake, table, target.version())
     batch.rows += source.num_rows
     return target.version()
+
+
+def lacks_key(table: Table, key: Sequence[str]) -> TerminalError:
+    """Say that changes cannot be merged: a null matches no row, so each batch would add another one of that key."""
+    return TerminalError(
+        f"{table.label}: rows to merge have no value in a column of the key ({', '.join(key)}); nothing was merged",
+        remedy="have the stream leave such rows out, or give them a value",
+    )
 
 
 def _merger(

@@ -19,10 +19,12 @@ NO_ZONES = frozenset({"Factory", "localtime"})  # names among IANA's that mean n
 class OptionalStreams(Pipeline):
     """What optional streams go by."""
 
-    streams: Annotated[str, StringConstraints(pattern=r"^[a-z_]*(, *[a-z_]+)*$")] = Field(
-        "",
-        description="Optional streams that run with the others, comma separated; what they read comes with them. "
-        "`activity describe` shows what is on.",
+    streams: Annotated[str, StringConstraints(pattern=rf"^({catalog.STREAM_NAME}(, *{catalog.STREAM_NAME})*)?$")] = (
+        Field(
+            "",
+            description="Optional streams that run with the others, comma separated; what they read comes with them. "
+            "`activity describe` shows what is on.",
+        )
     )
     time_zone: str = Field("UTC", description="Time zone of calendar days, as IANA names it: `Europe/Berlin`.")
     grace_hours: float = Field(

@@ -25,7 +25,7 @@ class Holding:
 
     Attributes:
         table: which.
-        columns: what is read of it.
+        columns: what is read of it; the first one is the key of the index's rows, alone.
         clear: SQL that removes all of it from the index.
         take: adds what was appended, rows in any order, to the index.
         seed: query over `snapshot`, the table at a version: the index's rows, the key first; `{where}` is in it where

@@ -149,7 +149,9 @@ def _files(lake: str, holding: Holding, version: int) -> dataset.Dataset:
 
     table = holding.table
     files, folder = filesystem(table_path(lake, table))
-    schema = pa.schema([arrow_schema(table).field(name) for name in dict.fromkeys((*holding.columns, "landing"))])
+    there = arrow_schema(table)
+    told = [name for name in ("landing",) if name in there.names]
+    schema = pa.schema([there.field(name) for name in dict.fromkeys((*holding.columns, *told))])
 
     def opened(at: int) -> dataset.Dataset | None:
         paths = [f"{folder}/{file.path}" for file in feeds.snapshot(lake, table, at)]
@@ -164,7 +166,7 @@ def _files(lake: str, holding: Holding, version: int) -> dataset.Dataset:
     if found is not None:
         return found
     newest = opened(deltalog.newest_version(lake, table))
-    landing = _newest_landing(lake, holding, version)
+    landing = _newest_landing(lake, holding, version) if told else None
     if newest is None or landing is None:
         raise ChangeFeedLost(
             f"{table.label}: the files that it had at version {version} are gone, so what was in it is not known",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from customer_activity import topology
+from customer_activity.engine import registering
 from customer_activity.engine.stream import Stream
 from customer_activity.streams.alerts import stream as alerts
 from customer_activity.streams.alerts import topic as alerts_topic
@@ -47,4 +47,4 @@ ALL: tuple[Stream, ...] = (
 )
 STREAMS = {stream.spec.name: stream for stream in ALL}
 
-topology.install(stream.spec for stream in ALL)
+registering.install(ALL)

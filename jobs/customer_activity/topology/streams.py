@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
-from customer_activity.catalog import Table
+from customer_activity.catalog import STREAM_NAME, Table
 from customer_activity.errors import SettingsError
 from customer_activity.topology.declared import Edge, End, Spec, Topic
 
@@ -20,12 +21,15 @@ def install(found: Iterable[Spec]) -> None:
     """Make these the streams of this process, each after those whose tables it reads; called once, by the registry.
 
     Raises:
-        ValueError: two have one name, or one reads what only a later one, or only an optional one, writes.
+        ValueError: a name is none, or is there twice, or a stream reads what only a later one, or only an optional one,
+            writes.
     """
     specs_by_name: dict[str, Spec] = {}
     written: set[End] = set()
     always: set[End] = set()
     for each in found:
+        if not re.fullmatch(STREAM_NAME, each.name):
+            raise ValueError(f"{each.name} is no name of a stream: lower case letters, digits and _, a letter first")
         if each.name in specs_by_name:
             raise ValueError(f"two streams are called {each.name}")
         known = written if each.is_optional else always
@@ -143,7 +147,7 @@ def roles() -> set[str]:
 
 
 def published_roles() -> set[str]:
-    """Return the roles of the topics that optional streams which are on publish to."""
+    """Return the roles of the topics that the streams which are on publish to, besides the view's own."""
     own = {target for write in publishing().writes if isinstance(target := write.target, Topic)}
     written = {target for each in publishers() for write in each.writes if isinstance(target := write.target, Topic)}
     return {topic.role for topic in written - own}

@@ -97,7 +97,7 @@ def compared(stream: Publication, settings: Settings, publisher: Publisher, vers
     too_large: list[TooLarge] = []
     unchanged = 0
     for key, value, topic in wanted(stream, settings, publisher, version):
-        if on_topic[topic].pop(key, None) == value:
+        if published.says_the_same(on_topic[topic].pop(key, None), value):
             unchanged += 1
         elif value is not None and len(key) + len(value) > publisher.max_bytes:
             too_large.append(TooLarge(0, topic, key, value))
