@@ -183,7 +183,7 @@ class Drill:
         try:
             self._expect_covered()
         except PipelineEnded:
-            self._expect_end(self.pipeline, "planned a batch in this query's checkpoint")
+            self._expect_end(self.pipeline, "planned a batch in this stream's checkpoint")
             self._started("started again")
         return outcome
 
