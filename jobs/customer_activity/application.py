@@ -185,7 +185,7 @@ def look_around(settings: Settings, stopping: threading.Event, lease: Lease | No
     if lease is not None:
         lease.check()
     if attended is not None and not stopping.is_set() and heartbeat.is_stale(settings.run_dir, attended):
-        log.warning("no heartbeat of whoever watches this driver for %.0f s: it stops", attended)
+        log.warning("no heartbeat from this driver's supervisor for %.0f s: shutting down", attended)
         stopping.set()
 
 

@@ -111,7 +111,7 @@ def test_a_driver_is_found_again_killed_started_again_and_stops_when_nobody_is_l
 
     until(lambda: driver.observe(settings).state is State.STOPPED)  # nobody pays attention any more
     assert process.wait(30) == 0
-    assert "no heartbeat of whoever watches this driver" in processes.log_path(settings, "stream").read_text(
+    assert "no heartbeat from this driver's supervisor" in processes.log_path(settings, "stream").read_text(
         encoding="utf-8"
     )
     assert [row["purchase_count"] for row in rows(settings, Table.ACTIVITY)] == [4], "it stopped gracefully"

@@ -79,7 +79,7 @@ def release(lake: str, reason: str, now: datetime) -> list[str]:
     rules = holding(lake)
     if not rules:
         raise SettingsError(f"nothing holds publishing on {lake}", remedy="`activity quality` judges it again")
-    # First: an open gate that nobody has opened could not be explained; a second record of the same can.
+    # First: an override without an audit record could not be explained, and after a kill none would be written.
     audit.append(lake, now, "release", topology.publishing().name, reason, rules=sorted(rules))
     _write(lake, failures(lake) | {rule: failure._replace(override_reason=reason) for rule, failure in rules.items()})
     return sorted(rules)

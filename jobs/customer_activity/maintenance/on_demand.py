@@ -73,7 +73,7 @@ def at_rest(settings: Settings) -> list[Tended]:
         with Lease(ProcessLock, lake, topology.names()) as held:
             done = []
             for table in topology.tables():
-                held.check()  # a process that slept may not be the only one any more
+                held.check()  # a suspended process may have lost the lease
                 done.append(_tended(lake, table, promised(table)))
             return done
     except QueryAlreadyRunning as error:

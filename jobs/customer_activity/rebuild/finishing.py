@@ -38,7 +38,7 @@ def begin(lake: str, correction: Correction, fencing_epoch: FencingEpoch) -> Non
         LeaseLost: another driver has.
         StorageUnavailable: whether one has cannot be told.
     """
-    _require_lease(fencing_epoch)  # a process that slept finds out before it stops whoever has taken over
+    _require_lease(fencing_epoch)  # a suspended process may have lost its lease
     corrections.begin(lake, correction)
     try:
         _require_lease(fencing_epoch)

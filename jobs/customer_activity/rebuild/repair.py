@@ -1,7 +1,7 @@
 """`activity rebuild --apply`: have silver and gold say what they should, row by row, as a correction.
 
 1. The live silver and gold take what waits, and drivers are kept out from there on. Where they cannot go on, because
-   layers were restored from backups or somebody changed a table, it is done without that.
+   layers were restored from backups or a table was changed by hand, it is done without that.
 2. What differs is found by a rebuild from all of bronze; `undoing.py` takes it from what a correction has kept.
 3. It is written down in the lake (`lake/corrections.py`). From here on the correction is finished, whatever happens
    (`finishing.py`): each table gets one fenced commit, and no query looks at what was wrong.

@@ -218,7 +218,7 @@ def quarantined(sources: Iterable[TopicInput], rows: Iterable[Landed]) -> list[I
 
 
 def is_too_large(row: Landed) -> bool:
-    """Whether a row of quarantine is what a topic of ours did not take: it has no coordinates there."""
+    """Whether a row of quarantine is a record that was too large to publish: never sent, it has no coordinates."""
     return row.columns[0] == Reason.TOO_LARGE_TO_PUBLISH and row.raw.offset is None
 
 
