@@ -269,6 +269,25 @@ def test_a_total_out_of_range_is_capped_however_it_comes_in(settings: Settings, 
     assert known(state)[0] == COMMITS
 
 
+@pytest.mark.parametrize("times", [(None, NOON), (NOON, None), (None, NOON, None)], ids=len)
+@pytest.mark.parametrize("how", ["seeded", "followed"])
+def test_a_least_or_greatest_value_is_that_of_the_purchases_that_have_one(
+    settings: Settings, times: tuple[datetime | None, ...], how: str
+) -> None:
+    """No column that gold knows of today is null; an optional field's is where a purchase does not have it."""
+    state = opened(settings)
+    for number, time in enumerate(times, COMMITS + 1):
+        if how == "followed":
+            state.bring({Table.PURCHASES: number - 1})
+        append(settings.lake, Table.PURCHASES, bought(number, "C-2") | {"occurred_at": time})
+    state.bring({Table.PURCHASES: COMMITS + len(times)})
+    found = state.index.connection.execute(
+        "SELECT purchase_count, first_purchase_at, last_purchase_at FROM summary WHERE customer_id = 'C-2'"
+    )
+    noon = int(NOON.timestamp() * 1_000_000)
+    assert found.fetchall() == [(len(times), noon, noon)]
+
+
 @pytest.mark.parametrize("is_at_once", [False, True], ids=["frozen before", "frozen by the same batch"])
 def test_a_row_out_of_range_ends_with_its_profile_although_another_begins(
     settings: Settings, *, is_at_once: bool

@@ -32,9 +32,9 @@ from customer_activity.verification.records import (
 BRONZE, SILVER, PAYMENTS = "bronze", "silver", "payment_events"  # what their commits call themselves
 EXAMPLES = 5
 
-PURCHASE_COLUMNS = Purchase._fields[:11]
-PROFILE_COLUMNS = Profile._fields[:10]
-PAYMENT_COLUMNS = Payment._fields[:10]
+PURCHASE_COLUMNS = Purchase._fields[: Purchase._fields.index("fingerprint")]
+PROFILE_COLUMNS = Profile._fields[: Profile._fields.index("is_tombstone")]
+PAYMENT_COLUMNS = Payment._fields[: Payment._fields.index("fingerprint")]
 SUMMARY_COLUMNS = Summary._fields
 GOLD_COLUMNS = (*Activity._fields, "view_version")
 

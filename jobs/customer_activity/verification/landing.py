@@ -26,6 +26,9 @@ from customer_activity.verification.order import Notes, Order, Run
 from customer_activity.verification.records import (
     NOT_LANDED,
     NOWHERE,
+    SAID_OF_PAYMENT,
+    SAID_OF_PROFILE,
+    SAID_OF_PURCHASE,
     Log,
     Payment,
     Place,
@@ -38,9 +41,9 @@ from customer_activity.verification.records import (
 
 # What bronze has beside the raw columns; the coordinates are compared by finding the record at all.
 LANDED_COLUMNS: dict[type[Record], tuple[str, ...]] = {
-    Purchase: PURCHASE_COLUMNS[:7],
-    Profile: (*PROFILE_COLUMNS[:6], "is_tombstone"),
-    Payment: PAYMENT_COLUMNS[:6],
+    Purchase: PURCHASE_COLUMNS[:SAID_OF_PURCHASE],
+    Profile: (*PROFILE_COLUMNS[:SAID_OF_PROFILE], "is_tombstone"),
+    Payment: PAYMENT_COLUMNS[:SAID_OF_PAYMENT],
 }
 
 
@@ -233,8 +236,10 @@ def without_totals(rows: Iterable[Landed], customers: list[str]) -> Iterator[Lan
 
 def _fields(record: Purchase | Profile | Payment) -> tuple[Any, ...]:
     if isinstance(record, Purchase):
-        return record[:7]
-    return (*record[:6], record.is_tombstone) if isinstance(record, Profile) else record[:6]
+        return record[:SAID_OF_PURCHASE]
+    if isinstance(record, Payment):
+        return record[:SAID_OF_PAYMENT]
+    return *record[:SAID_OF_PROFILE], record.is_tombstone
 
 
 def _place(topic: str, raw: RawRecord) -> str:

@@ -19,6 +19,8 @@ from customer_activity.verification.records import (
     OUTCOMES,
     QUARANTINED,
     READ,
+    SAID_OF_PROFILE,
+    SAID_OF_PURCHASE,
     STALE,
     Activity,
     Bought,
@@ -151,7 +153,7 @@ def fold_purchases(log: Log) -> tuple[dict[str, Purchase], list[Refused], Counte
             refused.append(cast("Refused", record))
             continue
         first = counted.setdefault(record[0], record)
-        if first is not record and first[1:7] != record[1:7]:
+        if first is not record and first[:SAID_OF_PURCHASE] != record[:SAID_OF_PURCHASE]:
             at = record.partition, record.offset, record.landing, record.fingerprint
             refused.append(Refused(Reason.CONFLICTING_DUPLICATE, *at))
     duplicates = records - len(refused) - len(counted)
@@ -227,7 +229,7 @@ def _place(update: Profile, current: dict[str, Profile]) -> str:
     held = current.get(update.customer_id)
     if held is not None and (update.updated_at or 0) < (held.updated_at or 0):
         return STALE
-    if held is not None and update[:6] == held[:6]:
+    if held is not None and update[:SAID_OF_PROFILE] == held[:SAID_OF_PROFILE]:
         return DUPLICATE
     current[update.customer_id] = update
     return ACCEPTED

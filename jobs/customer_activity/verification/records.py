@@ -49,7 +49,7 @@ NOWHERE = Place(NOT_LANDED, None, NEWEST_RULES)
 
 
 class Purchase(NamedTuple):
-    """A valid purchase record; the first eleven fields are silver.purchases' columns."""
+    """A valid purchase record; its fields but the last are silver.purchases' columns."""
 
     purchase_id: str
     customer_id: str
@@ -66,7 +66,7 @@ class Purchase(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """A valid payment record; the first ten fields are relation `payments` of what streams declare."""
+    """A valid payment record; its fields but the last are relation `payments` of what streams declare."""
 
     purchase_id: str
     payment_id: str
@@ -82,7 +82,10 @@ class Payment(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """A valid profile record; the first ten fields are silver.customer_profiles' columns. A tombstone has no name."""
+    """A valid profile record; its fields but the last two are silver.customer_profiles' columns.
+
+    A tombstone has no name.
+    """
 
     customer_id: str
     name: str | None
@@ -146,5 +149,9 @@ class Bought(NamedTuple):
     last_kafka_timestamp: int
 
 
+# How many fields of each are what the record itself says; those of its place come next.
+SAID_OF_PURCHASE, SAID_OF_PROFILE, SAID_OF_PAYMENT = (
+    kind._fields.index("partition") for kind in (Purchase, Profile, Payment)
+)
 Record = Purchase | Profile | Payment | Refused
 Log = dict[int, dict[int, Record]]  # partition, offset

@@ -102,13 +102,15 @@ WHERE profile.customer_id IS NULL AND before.customer_id IS NOT NULL
    OR profile.customer_id IS NOT NULL AND coalesce(summary.cents, 0) < {OUT_OF_RANGE}
       AND (before.customer_id IS NULL OR ({VALUES}) IS NOT ({BEFORE}))
 """  # noqa: S608
+# A column may be null; SQLite finds nothing greater than null, nor less.
+EXTREME = "{0} = coalesce({1}({0}, excluded.{0}), {0}, excluded.{0})"
 INSERT = f"INSERT INTO summary VALUES ({', '.join('?' * len(SUMS))})"  # noqa: S608
 ADD = f"""
 {INSERT} ON CONFLICT (customer_id) DO UPDATE SET
     purchase_count = purchase_count + excluded.purchase_count,
     cents = min(cents + excluded.cents, {OUT_OF_RANGE}),
     traced = coalesce(max(traced, excluded.traced), traced, excluded.traced),
-    {", ".join(f"{name} = {how}({name}, excluded.{name})" for name, (_, how) in EXTREMES.items())}
+    {", ".join(EXTREME.format(name, how) for name, (_, how) in EXTREMES.items())}
 """
 ROWS_AT_A_TIME = 50_000
 
