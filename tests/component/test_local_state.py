@@ -100,6 +100,7 @@ def test_who_needs_it_waits_until_it_has_caught_up(
         told: list[str] = []
         threading.Timer(0.1, slow.set).start()
         state.bring(TO, told.append)
+        assert slow.is_set()
         assert counted(state) == IDS[:3]
 
 
