@@ -269,7 +269,11 @@ def test_a_total_out_of_range_is_capped_however_it_comes_in(settings: Settings, 
     assert known(state)[0] == COMMITS
 
 
-@pytest.mark.parametrize("times", [(None, NOON), (NOON, None), (None, NOON, None)], ids=len)
+@pytest.mark.parametrize(
+    "times",
+    [(None, NOON), (NOON, None), (None, NOON, None)],
+    ids=["the first has none", "the last has none", "one of three has one"],
+)
 @pytest.mark.parametrize("how", ["seeded", "followed"])
 def test_a_least_or_greatest_value_is_that_of_the_purchases_that_have_one(
     settings: Settings, times: tuple[datetime | None, ...], how: str

@@ -102,7 +102,7 @@ WHERE profile.customer_id IS NULL AND before.customer_id IS NOT NULL
    OR profile.customer_id IS NOT NULL AND coalesce(summary.cents, 0) < {OUT_OF_RANGE}
       AND (before.customer_id IS NULL OR ({VALUES}) IS NOT ({BEFORE}))
 """  # noqa: S608
-# A column may be null; SQLite finds nothing greater than null, nor less.
+# An optional field is null where a purchase lacks it, and SQLite's min and max of a value and null are null.
 EXTREME = "{0} = coalesce({1}({0}, excluded.{0}), {0}, excluded.{0})"
 INSERT = f"INSERT INTO summary VALUES ({', '.join('?' * len(SUMS))})"  # noqa: S608
 ADD = f"""
