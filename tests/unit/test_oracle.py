@@ -10,23 +10,9 @@ from typing import Any
 import pytest
 
 from customer_activity.catalog import Reason
-from customer_activity.contracts import schema
 from customer_activity.verification import contract, oracle
 from customer_activity.verification.numbers import NumberText, cents_of
-from customer_activity.verification.records import (
-    NEWEST_RULES,
-    SAID_OF_PAYMENT,
-    SAID_OF_PROFILE,
-    SAID_OF_PURCHASE,
-    Activity,
-    Log,
-    Payment,
-    Place,
-    Profile,
-    Purchase,
-    RawRecord,
-    Refused,
-)
+from customer_activity.verification.records import NEWEST_RULES, Activity, Log, Place, Profile, RawRecord, Refused
 from support.kafka_batches import Record, at, kafka_batch, parse
 from support.world import LANDED, expect
 from support.world_rows import NOW, PROFILES, PURCHASES, profile, purchase
@@ -445,18 +431,3 @@ def test_the_row_of_a_total_that_does_not_fit_is_one_that_was_right_once(
     row = Activity(*said[:6], count, total, "EUR", at, at, said.kafka_timestamp)
     assert frozen.allows(row) is is_allowed
     assert not frozen.allows(row._replace(as_of=NOW + 999))
-
-
-@pytest.mark.parametrize(
-    ("record", "said", "declared"),
-    [
-        (Purchase, SAID_OF_PURCHASE, schema.PURCHASE_EVENT),
-        (Profile, SAID_OF_PROFILE, schema.CUSTOMER_PROFILE),
-        (Payment, SAID_OF_PAYMENT, schema.PAYMENT_CONFIRMED),
-    ],
-    ids=["purchase", "profile", "payment"],
-)
-def test_all_that_a_record_says_is_compared(
-    record: type[Purchase | Profile | Payment], said: int, declared: schema.Contract
-) -> None:
-    assert list(record._fields[:said]) == [field.column for field in declared.fields]
