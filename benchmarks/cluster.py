@@ -49,7 +49,6 @@ SHOWN = (
     "tasks",
     "files",
     "result_bytes",
-    "reported_bytes",
 )
 
 

@@ -28,7 +28,6 @@ LOOK_SECONDS = 0.25  # what a process does in its last moments is not seen
 RUN = "import sys; from customer_activity import application, settings; "
 RUN += "from customer_activity.engine import logs; logs.configure_logging(logs.JSON); "
 RUN += "application.run(settings.load(), sys.argv[1:], available_now={available_now})"
-RESULT_TASK, REPORTED = "ResultTask", "data returned from Python workers"  # as the event log has them
 # What Spark's own settings say beside the pipeline's: the driver is refused more than this from its executors.
 CONF = """
 spark.driver.maxResultSize 64m
@@ -70,13 +69,11 @@ class Tasks(NamedTuple):
     Attributes:
         ended: how many.
         result_bytes: that came into the driver with them, Spark's own accumulators included.
-        reported_bytes: of these, what Python tasks have reported.
         busy_seconds: that tasks were at work, by executor.
     """
 
     ended: int
     result_bytes: int
-    reported_bytes: int
     busy_seconds: dict[str, float]
 
 
@@ -93,7 +90,7 @@ def batches(lines: Iterable[str]) -> Iterator[Batch]:
 
 def tasks(lines: Iterable[str]) -> Tasks:
     """Sum up the tasks that an event log tells of; one that failed has no result."""
-    ended, size, reported, busy = 0, 0, 0, dict[str, float]()
+    ended, size, busy = 0, 0, dict[str, float]()
     for line in lines:
         event = json.loads(line)
         if event["Event"] != "SparkListenerTaskEnd":
@@ -101,13 +98,9 @@ def tasks(lines: Iterable[str]) -> Tasks:
         ended += 1
         measured = event.get("Task Metrics") or {}
         size += measured.get("Result Size", 0)
-        if event.get("Task Type") == RESULT_TASK:  # others leave what they return for the next stage
-            reported += sum(
-                int(told["Update"]) for told in event["Task Info"]["Accumulables"] if told["Name"] == REPORTED
-            )
         executor = event["Task Info"]["Executor ID"]
         busy[executor] = busy.get(executor, 0.0) + measured.get("Executor Run Time", 0) / 1000
-    return Tasks(ended, size, reported, busy)
+    return Tasks(ended, size, busy)
 
 
 def conf(folder: Path) -> Path:
@@ -174,7 +167,6 @@ def drain(
         "own_mb": round(sum(sampler.peaks()["own_megabytes"] for sampler in (driver.usage, *there))),
         "tasks": told.ended,
         "result_bytes": told.result_bytes,
-        "reported_bytes": told.reported_bytes,
         "busier_task_seconds": round(max(told.busy_seconds.values(), default=0.0), 1),
         "files": len(files),
         "told": made[-1].told if made else "",

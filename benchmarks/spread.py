@@ -123,9 +123,8 @@ def _of_sizes(query: str, by_size: Sequence[Figures]) -> Iterator[Verdict]:
     shares = [share_of_executors(a, b) for a, b in pairwise(by_size)]
     share = round(min(shares), 3)
     yield Verdict("executors' share of each further million", query, share, "≥ 0.95", share >= 0.95)
-    for what, figure in (("reported bytes a file", "reported_bytes"), ("bytes into the driver a file", "result_bytes")):
-        size = max(figures[figure] / max(1, figures["files"]) for figures in by_size)
-        yield _at_most(what, query, size, MOST_BYTES_A_FILE)
+    size = max(figures["result_bytes"] / max(1, figures["files"]) for figures in by_size)
+    yield _at_most("bytes into the driver a file", query, size, MOST_BYTES_A_FILE)
 
 
 def _of_ways(query: str, by_size: Sequence[Figures], found: Sequence[tuple[Case, Figures]]) -> Iterator[Verdict]:

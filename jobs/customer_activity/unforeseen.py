@@ -18,7 +18,7 @@ from typing import Any
 from customer_activity import shown
 from customer_activity.errors import ActivityError
 
-Work = Callable[[Iterable[Any]], Iterator[Any]]  # on batches of rows, as `mapInArrow` has it
+Work = Callable[[Iterable[Any]], Iterator[Any]]  # of a task, on what it is given
 PACKAGE = __name__.partition(".")[0]
 CLIENTS = ("botocore.", "cimpl.")  # of S3 and of Kafka: hosts, objects, topics
 OF_STATEMENTS = ("_duckdb.BinderException", "_duckdb.CatalogException", "_duckdb.ParserException")  # of rules' SQL
@@ -68,9 +68,9 @@ def kind(error: BaseException) -> str:
 def without_words(work: Work) -> Work:
     """Wrap what Spark's executors run: their logs, and the driver, get the kind of an unexpected error alone."""
 
-    def told(batches: Iterable[Any]) -> Iterator[Any]:
+    def told(given: Iterable[Any]) -> Iterator[Any]:
         try:
-            yield from work(batches)
+            yield from work(given)
         except ActivityError:
             raise
         except Exception as error:  # noqa: BLE001 - whichever it is: Spark would log its words

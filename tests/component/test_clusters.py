@@ -218,7 +218,7 @@ def test_executors_compile_late_unless_told_otherwise(
 ) -> None:
     name, theirs = "spark.executor.defaultJavaOptions", "-XX:+UseZGC"
     assert name not in told(deployed, "local[*]")
-    assert told(deployed, master, IMAGE)[name] == clusters.OPTIMISE_LATER
+    assert clusters.OPTIMISE_LATER in told(deployed, master, IMAGE)[name]
     assert told(deployed, master, IMAGE, f"{name} {theirs}").get(name, theirs) == theirs
     sparks_own(deployed, monkeypatch, IMAGE, f"{name} {theirs}")
     assert name not in told(deployed, master)

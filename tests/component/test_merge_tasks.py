@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -69,23 +68,17 @@ def spread(
         [Piece(stream.source, written(lake, stream.source, rows).path, share, 2) for share in (0, 1)] for rows in batch
     ]
     known = [[Piece(stream.target, file.path, share, 2, is_past=True)] for file in held for share in (0, 1)]
-    work = Work(lake, stream, [*new, *known], list(range(lanes)), bool(held))
-    numbers = pa.record_batch({"id": pa.array(range(len(work.shares)), pa.int64())})
-    parcels = pa.Table.from_batches(merge_tasks.pack(work, [numbers]), executors.PARCELS)
-    lane_of = parcels.column("lane").to_numpy()
+    work = Work(lake, stream, [*new, *known], lanes, bool(held))
+    parcels = list(merge_tasks.pack(work, range(len(work.shares))))
     reports = [
         report
         for lane in range(lanes)
-        for report in told(merge_tasks.fold(work, parcels.filter(pa.array(lane_of == lane)).to_batches()))
+        for report in merge_tasks.fold(work, [parcel.rows for parcel in parcels if parcel.lane == lane])
     ]
     files, changed = (
         [DataFile(*report[name]) for report in reports if report[name] is not None] for name in ("file", "changed")
     )
     return files, changed
-
-
-def told(found: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
-    return [json.loads(text) for batch in found for text in batch.column("report").to_pylist()]
 
 
 def read(lake: str, table: Table, files: Sequence[DataFile]) -> Counter[str]:
@@ -169,8 +162,8 @@ def test_a_customer_with_most_purchases_is_one_row_of_each_share(tmp_path: Path)
     Path(table_path(lake, Table.PURCHASES)).mkdir(parents=True)
     hot = [{**bought(1)[0], "amount": Decimal("0.01")} for _ in range(1_000)]
     share = [Piece(Table.PURCHASES, written(lake, Table.PURCHASES, hot).path)]
-    work = Work(lake, summaries.STREAM, [share], [0], has_rows=False)
-    found = executors.unpacked(merge_tasks.pack(work, [pa.record_batch({"id": pa.array([0])})]))
+    work = Work(lake, summaries.STREAM, [share], 1, has_rows=False)
+    found = executors.unpacked(parcel.rows for parcel in merge_tasks.pack(work, [0]))
     (row,) = found[merge_tasks.CHANGES].to_pylist()
     assert (row["purchase_count"], row["total_amount"]) == (1_000, Decimal("10.00"))
 
@@ -182,9 +175,9 @@ def test_rows_are_packed_by_bytes_however_large_a_row_group_is(tmp_path: Path) -
     folder.mkdir(parents=True)
     large = [{"customer_id": f"C-{n}", "address": "x" * (ROW_GROUP_BYTES // 3)} for n in range(5)]
     pq.write_table(pa.Table.from_pylist(large, arrow_schema(Table.PROFILES)), folder / "one.parquet")
-    work = Work(lake, profiles.STREAM, [[Piece(Table.PROFILES, "one.parquet", is_past=True)]], [0], has_rows=True)
-    packed = list(merge_tasks.pack(work, [pa.record_batch({"id": pa.array([0])})]))
-    assert max(batch.nbytes for batch in packed) < 1.1 * ROW_GROUP_BYTES
+    work = Work(lake, profiles.STREAM, [[Piece(Table.PROFILES, "one.parquet", is_past=True)]], 1, has_rows=True)
+    packed = [parcel.rows for parcel in merge_tasks.pack(work, [0])]
+    assert max(map(len, packed)) < 1.1 * ROW_GROUP_BYTES
     assert executors.unpacked(packed)[merge_tasks.HELD].num_rows == 5
 
 

@@ -231,7 +231,7 @@ def test_tasks_of_enrichment_hold_no_more_in_a_large_part(pipeline: Pipeline, mo
     run = executors.run_by_lane
 
     def noting(spark: Any, shares: int, work: ByLane, progress: Callable[[str], None]) -> Reports:
-        jobs.append((len(work.lanes), len(work.then[0].lanes)))
+        jobs.append((work.lanes, work.then[0].lanes))
         return run(spark, shares, work, progress)
 
     monkeypatch.setattr(executors, "run_by_lane", noting)

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine import executors
 from customer_activity.lake.datafiles import DataFile, FileWriter
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED
 from customer_activity.lake.pieces import Piece
@@ -63,12 +62,9 @@ def written(lake: str, table: Table, rows: Sequence[dict[str, Any]]) -> DataFile
     return file
 
 
-def numbers(count: int) -> pa.RecordBatch:
-    return pa.record_batch({"id": pa.array(range(count), pa.int64())})
-
-
-def reports(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
-    return [json.loads(text) for batch in batches for text in batch.column("report").to_pylist()]
+def reports(told: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return reports as the driver has them."""
+    return [json.loads(json.dumps(report)) for report in told]
 
 
 def spread(lake: str, batch: Batch, past: Sequence[DataFile], runs: dict[int, list[Run]], lanes: int) -> Any:
@@ -78,17 +74,16 @@ def spread(lake: str, batch: Batch, past: Sequence[DataFile], runs: dict[int, li
     files = [written(lake, Table.PURCHASE_EVENTS, rows) for rows in batch]
     new = [[Piece(Table.PURCHASE_EVENTS, file.path, share, 2, n)] for n, file in enumerate(files) for share in (0, 1)]
     known = [[Piece(Table.PURCHASES, file.path, is_past=True)] for file in past]
-    work = Work(lake, f"{lake}/_state", [*new, *known], list(range(lanes)), runs)
-    parcels = pa.Table.from_batches(tasks.pack(work, [numbers(len(work.shares))]), executors.PARCELS)
-    lane_of = parcels.column("lane").to_numpy()
+    work = Work(lake, f"{lake}/_state", [*new, *known], lanes, runs)
+    parcels = list(tasks.pack(work, range(len(work.shares))))
     judged = [
         report
         for lane in range(lanes)
-        for report in reports(tasks.judge(work, parcels.filter(pa.array(lane_of == lane)).to_batches()))
+        for report in reports(tasks.judge(work, [parcel.rows for parcel in parcels if parcel.lane == lane]))
     ]
     refused = [report["refused"] for report in judged if report["refused"]]
     files_of: dict[Table, list[DataFile]] = {Table.PURCHASES: [], Table.QUARANTINE: []}
-    for report in reports(tasks.write(work, refused, [numbers(len(new))])):
+    for report in reports(tasks.write(work, refused, range(len(new)))):
         files_of[Table(report["table"])].append(DataFile(*report["file"]))
     changed = {int(bucket): [Run(*run) for run in of] for report in judged for bucket, of in report["runs"].items()}
     return files_of, {**runs, **changed}, sum((Counter(report["verdicts"]) for report in judged), Counter())

@@ -52,7 +52,7 @@ def test_what_executors_import_is_light(module: str) -> None:
 )
 def test_what_executors_are_given_to_merge_is_light(stream: CurrentRows) -> None:
     """It names the module of its stream, which they import."""
-    task = pickle.dumps(partial(merge_tasks.fold, Work("lake", stream, [], [], has_rows=True)))
+    task = pickle.dumps(partial(merge_tasks.fold, Work("lake", stream, [], 1, has_rows=True)))
     assert_light(f"import pickle; pickle.loads({task!r})")
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import executors
-from customer_activity.engine.executors import ByLane, InputGone, Stage
+from customer_activity.engine.executors import ByLane, InputGone, Parcel, Stage
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.state.sorted_runs import StateGone
 from support import histories
@@ -64,54 +64,64 @@ def test_a_file_that_is_gone_is_data_loss(pipeline: Pipeline) -> None:
     ],
 )
 def test_a_task_tells_what_is_gone(spark: SparkSession, error: type[Exception], raised: type[Exception]) -> None:
-    def meet(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
+    def meet(numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
+        for _ in numbers:
             raise error
-        yield executors.report({})
+        yield {}
 
     with pytest.raises(raised):
         executors.run(spark, 2, meet, lambda _: None)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 64])
-def test_each_task_gets_all_rows_of_a_lane_of_its_own(spark: SparkSession, count: int) -> None:
-    lanes = executors.lanes(spark, count)
+def test_each_task_gets_all_rows_of_a_lane(spark: SparkSession, count: int) -> None:
+    def pack(numbers: Iterable[int]) -> Iterator[Parcel]:
+        for number in numbers:
+            rows = pa.table({"share": [number] * count, "lane": range(count)})
+            yield from executors.parcels(np.arange(count), rows)
 
-    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in executors.numbers(batches):
-            rows = pa.table({"share": [number] * len(lanes), "lane": lanes})
-            yield executors.parcels(np.array(lanes, np.int32), rows)
+    def tell(packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+        for rows in executors.unpacked(packed).values():
+            yield rows.to_pydict()
 
-    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in executors.unpacked(batches).values():
-            yield executors.report(rows.to_pydict())
-
-    reports = executors.run_by_lane(spark, 3, ByLane(pack, lanes, tell), lambda _: None)
-    assert sorted(report["lane"] for report in reports) == [[lane] * 3 for lane in sorted(lanes)]
+    reports = executors.run_by_lane(spark, 3, ByLane(pack, count, tell), lambda _: None)
+    assert sorted(report["lane"] for report in reports) == [[lane] * 3 for lane in range(count)]
     assert all(sorted(report["share"]) == [0, 1, 2] for report in reports)
 
 
 def test_a_stage_gets_what_the_one_before_it_sends(spark: SparkSession) -> None:
-    first, second = executors.lanes(spark, 3), executors.lanes(spark, 2)
+    def pack(numbers: Iterable[int]) -> Iterator[Parcel]:
+        for number in numbers:
+            yield from executors.parcels(np.arange(3), pa.table({"sum": [number, 10 * number, 100 * number]}))
 
-    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in executors.numbers(batches):
-            yield executors.parcels(np.array(first, np.int32), pa.table({"sum": [number, 10 * number, 100 * number]}))
-
-    def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in executors.unpacked(batches).values():
+    def add(packed: Iterable[bytes]) -> Iterator[Parcel]:
+        for rows in executors.unpacked(packed).values():
             sums = pa.table({"sum": [sum(rows.column("sum").to_pylist())]})
-            for kind, lane in enumerate(second):
-                yield executors.parcel(lane, sums, kind)
+            yield from (executors.parcel(lane, sums, kind=lane) for lane in range(2))
 
-    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for kind, rows in executors.unpacked(batches).items():
-            yield executors.report({"kind": kind, "sums": sorted(rows.column("sum").to_pylist())})
+    def tell(packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+        for kind, rows in executors.unpacked(packed).items():
+            yield {"kind": kind, "sums": sorted(rows.column("sum").to_pylist())}
 
-    work = ByLane(pack, first, add, (Stage(second, tell),))
+    work = ByLane(pack, 3, add, (Stage(2, tell),))
     reports = executors.run_by_lane(spark, 4, work, lambda _: None)
     assert sorted(report["kind"] for report in reports) == [0, 1]
     assert [report["sums"] for report in reports] == [[6, 60, 600]] * 2
+
+
+def test_a_parcel_may_be_larger_than_all_buffers_between_tasks(spark: SparkSession) -> None:
+    size = 100 << 20  # Kryo's buffer, which Spark has for bytes, ends at 64 MB
+
+    def pack(numbers: Iterable[int]) -> Iterator[Parcel]:
+        for number in numbers:
+            yield executors.parcel(number % 3, pa.table({"text": [b"x" * size]}))
+
+    def tell(packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+        for rows in executors.unpacked(packed).values():
+            yield {"size": len(rows.column("text")[0].as_py())}
+
+    reports = executors.run_by_lane(spark, 1, ByLane(pack, 3, tell), lambda _: None)
+    assert reports == [{"size": size}]
 
 
 def test_workers_are_spared_what_spark_has_them_do_between_tasks(spark: SparkSession) -> None:
@@ -120,12 +130,12 @@ def test_workers_are_spared_what_spark_has_them_do_between_tasks(spark: SparkSes
     def count(_: Any) -> None:
         zips.invalidated += 1
 
-    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in executors.numbers(batches):
+    def tell(numbers: Iterable[int]) -> Iterator[dict[str, int]]:
+        for number in numbers:
             if not hasattr(zips, "invalidated"):
                 zips.invalidated, zips.invalidate_caches = 0, count
             told = {"zips": zips.invalidated, "kept_out": gc.get_freeze_count()}
-            yield executors.report({"worker": os.getpid(), "number": number, **told})
+            yield {"worker": os.getpid(), "number": number, **told}
 
     later: dict[int, list[dict[str, int]]] = {}
     for report in sorted(executors.run(spark, 16, tell, lambda _: None), key=itemgetter("number")):

@@ -48,6 +48,12 @@ WRITE = f"{DELTA}.DeltaOperations$Write"
         (f"{SPARK}.api.java.JavaSparkContext", "org.apache.hadoop.conf.Configuration hadoopConfiguration()"),
         (f"{SPARK}.sql.classic.Dataset", f"{EXECUTION} queryExecution()"),
         (EXECUTION, f"{PLANS}.LogicalPlan optimizedPlan()"),
+        (f"{SPARK}.api.python.PairwiseRDD", f"{SPARK}.api.java.JavaPairRDD asJavaPairRDD()"),
+        (f"{SPARK}.api.java.JavaPairRDD", f"{SPARK}.api.java.JavaPairRDD partitionBy({SPARK}.Partitioner)"),
+        (
+            f"{SPARK}.api.python.PythonRDD",
+            f"static {SPARK}.api.java.JavaRDD valueOfPair({SPARK}.api.java.JavaPairRDD)",
+        ),
         (f"{PLANS}.LogicalPlan", f"{PLANS}.Statistics stats()"),
         (f"{PLANS}.Statistics", "scala.math.BigInt sizeInBytes()"),
     ],
@@ -66,12 +72,20 @@ def test_delta_takes_of_a_write_what_the_door_says_of_it(spark: SparkSession) ->
     assert fields[:4] == ["mode", "partitionBy", "predicate", "userMetadata"]
 
 
+def test_spark_tells_lanes_apart_by_their_number(spark: SparkSession) -> None:
+    partitioner = jvm.jvm(spark).PythonPartitioner(3, 0)
+    assert [partitioner.getPartition(lane) for lane in range(3)] == [0, 1, 2]
+
+
 def test_pyspark_has_what_the_door_takes_of_it(spark: SparkSession) -> None:
     assert list(inspect.signature(SparkContext._ensure_initialized).parameters) == ["instance", "gateway", "conf"]
     assert spark._jvm is not None
     assert hasattr(spark, "_jsparkSession")
     assert hasattr(spark.sparkContext, "_jsc")
     assert hasattr(spark.range(1), "_jdf")
+    numbered = spark.sparkContext.parallelize([], 2).mapPartitionsWithIndex(lambda number, _: [number])
+    assert hasattr(numbered, "_bypass_serializer")
+    assert hasattr(numbered, "_jrdd")
     assert clientserver.logger.name == logs.OF_BATCHES
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,9 +33,9 @@ def by_a_worker(spark: SparkSession) -> None:
 
 
 def by_an_executor(spark: SparkSession) -> None:
-    def fail(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fail(_: Iterable[int]) -> Iterator[dict[str, Any]]:
         pa.array([JANE]).cast(pa.int64())
-        yield executors.report({})
+        yield {}
 
     executors.run(spark, 2, fail, lambda *_: None)
 
@@ -76,9 +77,9 @@ def test_an_executor_tells_the_driver_and_its_own_log_the_kind_alone(spark: Spar
 
 
 def test_a_python_worker_that_was_killed_is_told_as_such(spark: SparkSession) -> None:
-    def end(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def end(_: Iterable[int]) -> Iterator[dict[str, Any]]:
         os.kill(os.getpid(), signal.SIGKILL)
-        yield executors.report({})
+        yield {}
 
     with pytest.raises(Exception, match="Python worker exited") as raised:
         executors.run(spark, 1, end, lambda *_: None)

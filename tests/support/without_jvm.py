@@ -114,7 +114,7 @@ def _run_by_lane(_: NoSpark, shares: int, work: ByLane, progress: OnProgress) ->
     """Bring rows together by their lane, last rows first: Spark promises no order."""
 
     def reversing(stage: Stage) -> Stage:
-        return stage._replace(task=lambda batches: stage.task(reversed(list(batches))))
+        return stage._replace(task=lambda packed: stage.task(reversed(list(packed))))
 
     first, *others = map(reversing, work.stages)
     return Here().run_by_lane(shares, ByLane(work.pack, *first, tuple(others)), progress)
@@ -143,7 +143,6 @@ def without_jvm(due_files: int = -1) -> Iterator[NoSpark]:
             executors,
             run=_run,
             run_by_lane=_run_by_lane,
-            lanes=lambda _, count: list(range(count)),
             parallelism=lambda _: 2,
         ),
         patch.object(Executors, "are_there", lambda _: True),

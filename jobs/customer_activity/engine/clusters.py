@@ -61,6 +61,8 @@ OPTIMISE_LATER = (
     "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
     " -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
+# Room for a JVM's classes from the start: each time the default runs out, it collects garbage.
+ROOM_FOR_CLASSES = "-XX:MetaspaceSize=256m"
 # Of the pod that we are in, when we are in one.
 POD_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -139,7 +141,7 @@ def defaults(settings: Settings) -> dict[str, str]:
     """
     if not settings.is_on_cluster:
         return {}
-    here = {"spark.executor.defaultJavaOptions": OPTIMISE_LATER}
+    here = {"spark.executor.defaultJavaOptions": f"{ROOM_FOR_CLASSES} {OPTIMISE_LATER}"}
     account = POD_ACCOUNT / "namespace"
     if settings.spark_master.startswith(KUBERNETES) and account.exists():
         here |= {

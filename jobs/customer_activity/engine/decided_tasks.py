@@ -9,12 +9,11 @@ Executors import this module and need little for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from customer_activity.catalog import Table
-from customer_activity.engine import executors
 from customer_activity.engine.decisions import Decisions, landings_of
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import FileWriter
@@ -44,17 +43,17 @@ class Work(NamedTuple):
     decisions: Decisions
 
 
-def write(work: Work, derive: Derive, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def write(work: Work, derive: Derive, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Derive what shares lead to and write it; report the file of each, and how many rows were read for it."""
-    for number in executors.numbers(batches):
+    for number in numbers:
         yield written(work, number, derive)
 
 
-def written(work: Work, number: int, derive: Derive) -> pa.RecordBatch:
+def written(work: Work, number: int, derive: Derive) -> dict[str, Any]:
     """Derive what one share leads to and write it; return what is to be reported."""
     writer, read = FileWriter(work.lake, work.target), 0
     for piece in work.shares[number]:
         for _, rows in pieces.read(work.lake, piece, work.columns):
             writer.write(derive(rows, work.decisions.at(landings_of(rows))))
             read += rows.num_rows
-    return executors.report({"file": writer.close(), "read": read})
+    return {"file": writer.close(), "read": read}

@@ -13,12 +13,17 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import socket
+import struct
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zipimport import zipimporter
 
@@ -31,19 +36,16 @@ from customer_activity.lake import jvm
 from customer_activity.state.sorted_runs import StateGone
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
 
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Reports = list[dict[str, Any]]
 OnProgress = Callable[[str], None]
+Task = Callable[[Iterable[int]], Iterator[Mapping[str, Any]]]  # given the numbers of its shares, it yields reports
 
-REPORT = pa.schema([("report", pa.string())])
-REPORT_DDL = "report string"
-PARCELS = pa.schema([("lane", pa.int32()), ("kind", pa.int32()), ("rows", pa.binary())])
-PARCELS_DDL = "lane int, kind int, rows binary"
-TRIED_A_LANE = 32  # numbers that are hashed for each task to get one
+LANE = struct.Struct("!q")  # before a parcel, as the JVM reads it
+KIND = b"kind"  # in the schema of a parcel's rows
 LOOK_SECONDS = 2.0  # between two looks at how far a job is
-PARCELS_AT_A_TIME = "spark.sql.execution.arrow.maxRecordsPerBatch", "8"  # each may have some megabytes
 
 
 # What tasks import besides pyarrow and numpy; an executor's Python may be of another release.
@@ -58,31 +60,42 @@ class InputGone(Exception):
     """Raised where a file that a task is to read is gone."""
 
 
+class Parcel(NamedTuple):
+    """Rows for a lane, as a stream of Arrow's that knows their kind."""
+
+    lane: int
+    rows: bytes
+
+
+Pack = Callable[[Iterable[int]], Iterator[Parcel]]
+Unpack = Callable[[Iterable[bytes]], Iterator[Any]]  # it yields reports, or parcels where another stage follows
+
+
 class Stage(NamedTuple):
     """What is done with parcels that were brought together.
 
     Attributes:
-        lanes: as `lanes` returns them.
+        lanes: how many there are.
         task: is given all parcels of a lane.
     """
 
-    lanes: Sequence[int]
-    task: Task
+    lanes: int
+    task: Unpack
 
 
 class ByLane(NamedTuple):
     """Work of two stages or more.
 
     Attributes:
-        pack: the first one's task: it yields what `parcels` returns.
-        lanes: as `lanes` returns them.
+        pack: the first one's task.
+        lanes: how many the second one has.
         task: the second one's: it is given all parcels of a lane.
-        then: further stages; the task of one that has another after it yields parcels, too.
+        then: further stages.
     """
 
-    pack: Task
-    lanes: Sequence[int]
-    task: Task
+    pack: Pack
+    lanes: int
+    task: Unpack
     then: tuple[Stage, ...] = ()
 
     @property
@@ -103,7 +116,7 @@ def run(spark: SparkSession, shares: int, task: Task, progress: OnProgress) -> R
         InputGone: a task met a file of its input that is gone.
         StateGone: it met a sorted run that is gone.
     """
-    return _read(_mapped(spark, shares, task, REPORT_DDL), progress)
+    return _read(spark, shared_out(spark, shares, _sent(partial(_reports, task))), progress)
 
 
 def run_by_lane(spark: SparkSession, shares: int, work: ByLane, progress: OnProgress) -> Reports:
@@ -119,108 +132,101 @@ def run_by_lane(spark: SparkSession, shares: int, work: ByLane, progress: OnProg
         InputGone: a task met a file of its input that is gone.
         StateGone: it met a sorted run that is gone.
     """
-    planned = _mapped(spark, shares, work.pack, PARCELS_DDL)
+    planned = shared_out(spark, shares, _sent(partial(_framed, work.pack)))
     *before, last = work.stages
-    for stage, ddl in [*((stage, PARCELS_DDL) for stage in before), (last, REPORT_DDL)]:
-        together = planned.repartition(len(stage.lanes), "lane")
-        planned = together.mapInArrow(_sent(stage.task), ddl)
-    return _read(planned, progress)
+    for stage in before:
+        together = jvm.shuffled(spark, planned, stage.lanes)
+        planned = together.mapPartitions(_sent(partial(_framed, stage.task)))
+    together = jvm.shuffled(spark, planned, last.lanes)
+    return _read(spark, together.mapPartitions(_sent(partial(_reports, last.task))), progress)
 
 
-def report(told: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return what a task yields to report something."""
-    return pa.RecordBatch.from_pylist([{"report": json.dumps(told)}], REPORT)
+def shared_out(spark: SparkSession, shares: int, work: Callable[[Iterable[int]], Iterator[Any]]) -> RDD[Any]:
+    """Return what a task for each share comes to."""
+
+    def begun(number: int, nothing: Iterable[Any]) -> Iterator[Any]:
+        def numbers() -> Iterator[int]:
+            yield from nothing  # a worker that leaves something unread is not used again
+            yield number
+
+        return work(numbers())
+
+    return spark.sparkContext.parallelize([], shares).mapPartitionsWithIndex(begun)
 
 
-def parcels(lanes: npt.NDArray[np.int32], rows: pa.Table, kind: int = 0) -> pa.RecordBatch:
+def parcels(lanes: npt.NDArray[np.int64], rows: pa.Table, kind: int = 0) -> Iterator[Parcel]:
     """Pack rows by the lane of each; rows of several kinds, with columns of their own, may go the same way."""
     order = np.argsort(lanes, kind="stable")
     found, begins = np.unique(lanes[order], return_index=True)
     sorted_rows = rows.take(pa.array(order))
     ends = [*begins.tolist(), rows.num_rows][1:]
-    packed = [_packed(sorted_rows.slice(begin, end - begin)) for begin, end in zip(begins.tolist(), ends, strict=True)]
-    kinds = pa.array([kind] * len(packed), pa.int32())
-    return pa.RecordBatch.from_arrays(
-        [pa.array(found, pa.int32()), kinds, pa.array(packed, pa.binary())], schema=PARCELS
-    )
+    for lane, begin, end in zip(found.tolist(), begins.tolist(), ends, strict=True):
+        yield parcel(lane, sorted_rows.slice(begin, end - begin), kind)
 
 
-def parcel(lane: int, rows: pa.Table, kind: int = 0) -> pa.RecordBatch:
+def parcel(lane: int, rows: pa.Table, kind: int = 0) -> Parcel:
     """Pack rows for one lane, also where there are none."""
-    return pa.RecordBatch.from_pylist([{"lane": lane, "kind": kind, "rows": _packed(rows)}], PARCELS)
-
-
-def _packed(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
+    marked = rows.replace_schema_metadata({KIND: str(kind)})
+    with pa.ipc.new_stream(sink, marked.schema) as writer:
+        writer.write_table(marked)
+    return Parcel(lane, bytes(sink.getvalue()))
 
 
-def unpacked(batches: Iterable[pa.RecordBatch]) -> dict[int, pa.Table]:
+def unpacked(packed: Iterable[bytes]) -> dict[int, pa.Table]:
     """Return the rows of all parcels by their kind, in no order."""
     found: dict[int, list[pa.Table]] = {}
-    for batch in batches:
-        for kind, rows in zip(batch.column("kind").to_pylist(), batch.column("rows"), strict=True):
-            found.setdefault(kind, []).append(pa.ipc.open_stream(rows.as_buffer()).read_all())
+    for rows in (pa.ipc.open_stream(of).read_all() for of in packed):
+        found.setdefault(int(rows.schema.metadata[KIND]), []).append(rows.replace_schema_metadata())
     return {kind: pa.concat_tables(tables) for kind, tables in found.items()}
 
 
 def with_libraries(task: Task) -> Task:
     """Have a task fail first where its Python lacks what any task imports."""
 
-    def equipped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def equipped(numbers: Iterable[int]) -> Iterator[Mapping[str, Any]]:
         for library in LIBRARIES:
             import_module(library)
-        yield from task(batches)
+        yield from task(numbers)
 
     return equipped
 
 
-def numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-    """Yield the numbers of the shares that a task is given."""
-    for batch in batches:
-        yield from batch.column(0).to_pylist()
+def _reports(task: Callable[[Any], Iterator[Mapping[str, Any]]], given: Any) -> Iterator[bytes]:
+    """Yield a task's reports in few bytes: the driver gets those of all tasks."""
+    return (zlib.compress(json.dumps(told).encode()) for told in task(given))
 
 
-@cache
-def lanes(spark: SparkSession, count: int) -> list[int]:
-    """Return a number for each of so many tasks that Spark's `repartition` brings to it and to no other one.
-
-    It hashes them: of a few lanes some tasks would get two or three, and others none.
-    """
-    from pyspark.sql import functions as F  # noqa: PLC0415 - executors call none of it
-
-    lane = F.col("id").cast("int")  # its hash modulo their number is how `repartition` chooses
-    session = spark.newSession()  # with the settings of a small job: its rows come together
-    tried = session.range(0, count * TRIED_A_LANE, 1, 1)
-    hashed = tried.select(lane, F.pmod(F.hash(lane), F.lit(count)))
-    chosen: dict[int, int] = {}
-    for number, task in zip(*(column.to_pylist() for column in hashed.toArrow().columns), strict=True):
-        chosen.setdefault(task, number)
-    return [chosen[task] for task in range(count)]
+def _framed(task: Callable[[Any], Iterator[Parcel]], given: Any) -> Iterator[bytes]:
+    """Yield what a task packs, its lane before each parcel: as it comes, so that nobody holds all of it."""
+    for packed in task(given):
+        yield LANE.pack(packed.lane)
+        yield packed.rows
 
 
-@cache
-def _session(spark: SparkSession) -> SparkSession:
-    """Return a session whose rows are parcels: settings are a session's."""
-    session = spark.newSession()
-    session.conf.set(*PARCELS_AT_A_TIME)
-    return session
+def _sent(task: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+    """Return what workers are sent: they tell nothing of a record where it fails, and are spared what waits for it."""
 
-
-def _mapped(spark: SparkSession, shares: int, task: Task, ddl: str) -> DataFrame:
-    return _session(spark).range(0, shares, 1, shares).mapInArrow(_sent(task), ddl)
-
-
-def _sent(task: Task) -> Task:
-    """Return what workers are sent: they tell nothing of a record where it fails, and are spared what follows it."""
-
-    def spared(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from task(batches)
+    def spared(given: Iterable[Any]) -> Iterator[Any]:
+        acknowledge()
+        yield from task(given)
         spare_worker()
 
     return unforeseen.without_words(spared)
+
+
+def acknowledge() -> None:
+    """Acknowledge what this worker was sent at once, as Linux does after 40 ms.
+
+    Until then the JVM, which keeps Nagle's algorithm, does not send the last bytes that a task waits for.
+    """
+    if not hasattr(socket, "TCP_QUICKACK"):
+        return
+    for descriptor in Path("/proc/self/fd").iterdir():
+        if descriptor.is_socket():
+            with socket.socket(fileno=os.dup(int(descriptor.name))) as found:
+                if found.proto == socket.IPPROTO_TCP:
+                    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def spare_worker() -> None:
@@ -238,18 +244,18 @@ def spare_worker() -> None:
         gc.freeze()
 
 
-def _read(planned: DataFrame, progress: OnProgress) -> Reports:
+def _read(spark: SparkSession, planned: RDD[bytes], progress: OnProgress) -> Reports:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - executors call none of it
 
     try:
-        with _watched(planned.sparkSession, progress):
-            told = planned.toArrow()
-    except PySparkException as error:
+        with _watched(spark, progress):
+            told = planned.collect()
+    except (PySparkException, jvm.java_error()) as error:
         for met, raised in ((StateGone, StateGone), (KeyMissing, KeyMissing), (FileNotFoundError, InputGone)):
             if met.__name__ in str(error):
                 raise raised from error
         raise
-    return [json.loads(text) for text in told.column(0).to_pylist()]
+    return [json.loads(zlib.decompress(text)) for text in told]
 
 
 @contextmanager

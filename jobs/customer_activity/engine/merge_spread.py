@@ -69,8 +69,7 @@ def rewrite(stream: MergeRules, part: Feed, batch: MicroBatch, *, spark: SparkSe
         if _is_there(stream, batch, lake):
             return Rewrite(target, version)
         held = feeds.snapshot(lake, target, version)
-    count = pieces.lanes([*part.files, *held], executors.parallelism(spark), MOST_LANES, LEAST_ROWS)
-    lanes = executors.lanes(spark, count)
+    lanes = pieces.lanes([*part.files, *held], executors.parallelism(spark), MOST_LANES, LEAST_ROWS)
     shares = [*pieces.divided(source, part.added[source]), *pieces.divided(target, held, is_past=True)]
     work = Work(lake, stream, shares, lanes, bool(held))
     with batch.phase("compute"):

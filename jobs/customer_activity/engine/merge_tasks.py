@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
+from customer_activity.engine.executors import Parcel
 from customer_activity.engine.merge_rules import MergeRules
 from customer_activity.lake import folding, pieces
 from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileWriter, in_parts
@@ -43,22 +44,21 @@ class Work(NamedTuple):
         lake: where the tables are.
         stream: whose merge it is.
         shares: what each task reads: changes, and rows of the table (`Piece.is_past`).
-        lanes: by number of a task of the second stage, what brings a row there.
+        lanes: how many there are.
         has_rows: whether the table has a file; into an empty one there are inserts alone, which its feed reads from it.
     """
 
     lake: str
     stream: MergeRules
     shares: Sequence[Sequence[Piece]]
-    lanes: Sequence[int]
+    lanes: int
     has_rows: bool
 
 
-def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
     """Reduce changes, and pass the rows of the table on."""
-    lanes = np.array(work.lanes, np.int32)
     stream = work.stream
-    for number in executors.numbers(batches):
+    for number in numbers:
         share = work.shares[number]
         if share[0].is_past:
             names = arrow_schema(stream.target).names
@@ -66,25 +66,23 @@ def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         else:
             changes = (batch for rows in _read(work, share, stream.columns) for batch in rows.to_batches())
             groups, kind = iter([stream.marked(stream.reduce(changes))]), CHANGES
-        yield from by_key(groups, stream.lane_key, lanes, kind)
+        yield from by_key(groups, stream.lane_key, work.lanes, kind)
 
 
 def _read(work: Work, share: Sequence[Piece], columns: Sequence[str]) -> Iterator[pa.Table]:
     return (rows for piece in share for _, rows in pieces.read(work.lake, piece, columns))
 
 
-def by_key(
-    groups: Iterable[pa.Table], key: Sequence[str], lanes: npt.NDArray[np.int32], kind: int
-) -> Iterator[pa.RecordBatch]:
+def by_key(groups: Iterable[pa.Table], key: Sequence[str], lanes: int, kind: int) -> Iterator[Parcel]:
     """Pack rows of a kind by the lane of their key."""
     batches = (batch for rows in groups for batch in rows.to_batches())
     for rows in in_parts(batches, ROW_GROUP_ROWS, ROW_GROUP_BYTES):  # Arrow's parcels end at 2 GiB
-        yield executors.parcels(lanes[_task_of(rows.select(key), len(lanes))], rows, kind)
+        yield from executors.parcels(_lanes_of(rows.select(key), lanes), rows, kind)
 
 
-def _task_of(keys: pa.Table, tasks: int) -> npt.NDArray[np.int64]:
-    """Return which of some tasks gets each key."""
-    return checksums(keys).astype(np.int64) * tasks >> 32
+def _lanes_of(keys: pa.Table, lanes: int) -> npt.NDArray[np.int64]:
+    """Return which of some lanes gets each key."""
+    return checksums(keys).astype(np.int64) * lanes >> 32
 
 
 def checksums(keys: pa.Table) -> npt.NDArray[np.uint32]:
@@ -94,13 +92,13 @@ def checksums(keys: pa.Table) -> npt.NDArray[np.uint32]:
     return np.fromiter(map(crc32, joined.cast(pa.binary()).to_pylist()), np.uint32, keys.num_rows)
 
 
-def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def fold(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Fold the changes of a lane into its rows and write these; report both files, and numbers of rows.
 
     Raises:
         KeyMissing: a change has no value in a column of the key.
     """
-    found = executors.unpacked(batches)
+    found = executors.unpacked(packed)
     if not found:
         return
     stream = work.stream
@@ -111,7 +109,7 @@ def fold(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         raise executors.KeyMissing
     folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.deletes)
     rewritten = written(work.lake, stream.target, folded, has_rows=work.has_rows)
-    yield executors.report({**rewritten, "held": held.num_rows})
+    yield {**rewritten, "held": held.num_rows}
 
 
 def written(lake: str, table: Table, folded: Folded, *, has_rows: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine.executors import with_libraries
+from customer_activity.engine.executors import shared_out, with_libraries
 from customer_activity.engine.logs import log
 from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
 from customer_activity.lake import jvm
@@ -129,8 +129,7 @@ def _ask(spark: SparkSession, lake: str, name: str) -> list[dict[str, Any]]:
     for _ in range(ROUNDS):
         tasks = max(spark.sparkContext.defaultParallelism, jvm.executors(spark))
         look = with_libraries(partial(marker.look, lake, name))
-        looked = spark.range(0, tasks, 1, tasks).mapInArrow(look, marker.ANSWER_DDL)
-        answers += looked.toArrow().to_pylist()
+        answers += shared_out(spark, tasks, look).collect()
         if len({answer["executor"] for answer in answers}) >= jvm.executors(spark):
             return answers
     log.warning("some executors were not asked whether they see the lake: others were quicker")

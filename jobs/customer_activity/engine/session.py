@@ -38,13 +38,12 @@ STREAMING = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # no watermarks here, so an empty batch has no work
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.stopTimeout": "30s",
-    # Plans are of a few rows, executors' too (parcels and reports): compiling one costs more than interpreting it.
+    # Of what executors hand on to each other a task makes one file, however many lanes there are: by default each lane
+    # has a file at first, and a serializer, which takes longer to make than a small parcel to write.
+    "spark.shuffle.sort.bypassMergeThreshold": "2",
+    # Plans are of a few rows: compiling one costs more than interpreting it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # With any other limit of bytes Spark asks an Arrow batch for its size at every row.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.scheduler.mode": "FAIR",  # a small stream's job does not wait behind a large one
     "spark.locality.wait": "0s",
     "spark.ui.enabled": "false",
@@ -94,9 +93,9 @@ COPIED_KEYS = (  # SparkHadoopUtil.appendS3CredentialsFromEnvironment
     *(f"fs.s3a.{name}" for name in ("access.key", "secret.key", "session.token")),
 )
 
-# Room for the classes from the start: each time the default runs out, a full collection stops a driver that starts.
 JVM_OPTIONS = (
-    "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=512m -Dlog4j2.configurationFile={log4j}"
+    f"-XX:+UseParallelGC {clusters.ROOM_FOR_CLASSES} -XX:ReservedCodeCacheSize=512m "
+    "-Dlog4j2.configurationFile={log4j}"
 )
 # An archive that set-up made of the classes as a JVM has them in memory, read and verified already. A JVM leaves one
 # of other jars alone; being told so at every start helps nobody.

@@ -6,13 +6,11 @@ A task is a function of files either way (`executors.py`), so what comes of a jo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
-
-import pyarrow as pa
 
 from customer_activity.engine import executors, placement
 from customer_activity.engine.executors import ByLane, InputGone, OnProgress, Reports, Task
@@ -29,9 +27,6 @@ class Workers(Protocol):
 
     def at_once(self) -> int:
         """Return how many tasks run at once."""
-
-    def lanes(self, count: int) -> Sequence[int]:
-        """Return a number for each of so many tasks, which brings a row to it."""
 
     def run(self, shares: int, task: Task, progress: OnProgress) -> Reports:
         """Run a task for each share; return what they report.
@@ -60,10 +55,6 @@ class Executors:
         """Return how many tasks run at once."""
         return executors.parallelism(self.spark)
 
-    def lanes(self, count: int) -> Sequence[int]:
-        """Return a number for each of so many tasks."""
-        return executors.lanes(self.spark, count)
-
     def run(self, shares: int, task: Task, progress: OnProgress) -> Reports:
         """Run a task for each share."""
         return executors.run(self.spark, shares, task, progress)
@@ -84,26 +75,21 @@ class Here:
         """Return how many tasks run at once."""
         return 1
 
-    def lanes(self, count: int) -> Sequence[int]:
-        """Return a number for each of so many tasks."""
-        return range(count)
-
     def run(self, shares: int, task: Task, _progress: OnProgress) -> Reports:
         """Run a task for each share."""
         with _as_spark_tells_it():
-            return [told for number in range(shares) for told in _told(task(_share(number)))]
+            return _told(chain.from_iterable(task([number]) for number in range(shares)))
 
     def run_by_lane(self, shares: int, work: ByLane, _progress: OnProgress) -> Reports:
         """Bring rows together by their lane."""
         with _as_spark_tells_it():
-            found = chain.from_iterable(work.pack(_share(number)) for number in range(shares))
+            found: Iterator[Any] = chain.from_iterable(work.pack([number]) for number in range(shares))
             for stage in work.stages:
-                of_lane: dict[int, list[pa.RecordBatch]] = {lane: [] for lane in stage.lanes}
-                for batch in found:
-                    for at, lane in enumerate(batch.column("lane").to_pylist()):
-                        of_lane[lane].append(batch.slice(at, 1))
-                found = chain.from_iterable(map(stage.task, of_lane.values()))
-            return list(_told(found))
+                of_lane: list[list[bytes]] = [[] for _ in range(stage.lanes)]
+                for parcel in found:
+                    of_lane[parcel.lane].append(parcel.rows)
+                found = chain.from_iterable(map(stage.task, of_lane))
+            return _told(found)
 
 
 @contextmanager
@@ -114,9 +100,6 @@ def _as_spark_tells_it() -> Iterator[None]:
         raise InputGone from error
 
 
-def _share(number: int) -> list[pa.RecordBatch]:
-    return [pa.record_batch({"id": pa.array([number], pa.int64())})]
-
-
-def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    return (json.loads(text) for batch in batches for text in batch.column("report").to_pylist())
+def _told(reports: Iterable[Mapping[str, Any]]) -> Reports:
+    """Return reports as Spark's driver has them."""
+    return [json.loads(json.dumps(told)) for told in reports]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject, JVMView
-    from pyspark import SparkConf
+    from pyspark import RDD, SparkConf
     from pyspark.sql import SparkSession
 
 
@@ -71,6 +71,26 @@ def tasks_at_work(spark: SparkSession, group: str | None) -> tuple[int, int]:
         return 0, 0
     at_work = [stage for stage in stages if stage is not None]
     return sum(stage.numCompletedTasks for stage in at_work), sum(stage.numTasks for stage in at_work)
+
+
+def shuffled(spark: SparkSession, packed: RDD[bytes], lanes: int) -> RDD[bytes]:
+    """Bring parcels together: a partition for each lane, whose records are their bytes.
+
+    It is what `RDD.partitionBy` does, which would hold up to a thousand parcels in a worker first, and pickle them.
+
+    Args:
+        spark: the session.
+        packed: eight bytes with a lane, the bytes of a parcel for it, and so on.
+        lanes: how many there are; each is a number below.
+    """
+    from pyspark import RDD  # noqa: PLC0415
+    from pyspark.serializers import NoOpSerializer  # noqa: PLC0415
+
+    packed._bypass_serializer = True  # type: ignore[attr-defined]  # noqa: SLF001
+    inside = jvm(spark)
+    pairs = inside.PairwiseRDD(packed._jrdd.rdd()).asJavaPairRDD()  # noqa: SLF001
+    by_number = inside.PythonPartitioner(lanes, 0)  # the second one would tell functions of Python's apart
+    return RDD(inside.PythonRDD.valueOfPair(pairs.partitionBy(by_number)), packed.context, NoOpSerializer())
 
 
 def java_error() -> type[Exception]:

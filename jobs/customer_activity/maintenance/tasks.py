@@ -6,13 +6,10 @@ Executors import this module and need little for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
-
-import pyarrow as pa
+from typing import Any, NamedTuple
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine import executors
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import ROW_GROUP_ROWS, FileWriter
 from customer_activity.lake.pieces import Piece
@@ -26,13 +23,13 @@ class Work(NamedTuple):
     shares: Sequence[Sequence[str]]  # paths below the table
 
 
-def rewrite(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def rewrite(work: Work, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Write the rows of each share to a file, and report it; a column that a file lacks is null."""
     columns = arrow_schema(work.table).names
-    for number in executors.numbers(batches):
+    for number in numbers:
         writer = FileWriter(work.lake, work.table)
         for path in work.shares[number]:
             for _, rows in pieces.read(work.lake, Piece(work.table, path), columns):
                 for part in rows.to_batches(max_chunksize=ROW_GROUP_ROWS):  # delta-rs writes groups of a million
                     writer.write(part)
-        yield executors.report({"share": number, "file": writer.close()})
+        yield {"share": number, "file": writer.close()}

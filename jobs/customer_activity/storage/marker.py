@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from uuid import uuid4
 
-import pyarrow as pa
 from pyarrow import fs
 
 from customer_activity.storage.filesystem import filesystem, read_whole, write_whole
@@ -22,8 +21,6 @@ WRITTEN = "_state"  # where tasks write that not everybody may read: who may wri
 HOLD_SECONDS = 0.2  # of a task: no executor takes another one's
 NOT_LET_IN = "ACCESS_DENIED"  # in what Arrow says of S3
 SEES, BLIND, READS = "sees", "blind", "reads"  # the last one: and may not write
-ANSWER = pa.schema([("executor", pa.string()), ("host", pa.string()), ("found", pa.string())])
-ANSWER_DDL = "executor string, host string, found string"
 
 
 def leave(lake: str) -> str:
@@ -47,12 +44,12 @@ def take_away(lake: str) -> None:
             files.delete_file(info.path)
 
 
-def look(lake: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Look for a marker in an executor, and write a file; yield one row of ANSWER.
+def look(lake: str, name: str, numbers: Iterable[int]) -> Iterator[dict[str, str]]:
+    """Look for a marker in an executor, and write a file; yield which executor it is, its host, and what it has found.
 
-    It has found SEES, BLIND, READS where it may not write, or the error that storage ended with.
+    That is SEES, BLIND, READS where it may not write, or the error that storage ended with.
     """
-    for _ in batches:
+    for _ in numbers:
         pass
     found = _tried(BLIND, lambda: read_whole(f"{lake}/{FOLDER}/{name}") == name.encode())
     if found == SEES:
@@ -60,7 +57,7 @@ def look(lake: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     time.sleep(HOLD_SECONDS)
     host = socket.gethostname()
     # An executor's Python workers have one parent.
-    yield pa.RecordBatch.from_pylist([{"executor": f"{host} {os.getppid()}", "host": host, "found": found}], ANSWER)
+    yield {"executor": f"{host} {os.getppid()}", "host": host, "found": found}
 
 
 def _writes(location: str) -> bool:

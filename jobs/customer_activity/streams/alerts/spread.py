@@ -50,7 +50,7 @@ def _judged(part: Feed, batch: MicroBatch, limits: Limits, nearby: Nearby, worke
         spans = Spans.of(begins, ends)
         own = {file.path for file in added}
         near = [file for file in nearby.files(spans) if file.path not in own]
-    lanes = workers.lanes(pieces.lanes([*added, *near], workers.at_once(), MOST_LANES))
+    lanes = pieces.lanes([*added, *near], workers.at_once(), MOST_LANES)
     work = tasks.Work(part.lake, limits, [*shares, *pieces.divided(SOURCE, near, is_past=True)], spans, lanes)
     with batch.phase("compute"):
         judging = ByLane(partial(tasks.pack, work), lanes, partial(tasks.judge, work))

@@ -11,7 +11,7 @@ Executors import this module and need little for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import UTC_MICROS
 from customer_activity.engine import executors
+from customer_activity.engine.executors import Parcel
 from customer_activity.engine.merge_tasks import by_key
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import FileWriter
@@ -41,40 +42,39 @@ class Work(NamedTuple):
         limits: that alerts go by.
         shares: what each task reads: of the part, and of the table what may be near it (`Piece.is_past`).
         spans: when purchases occur that decide about the part's.
-        lanes: by number of a task that judges, what brings a row there.
+        lanes: how many tasks judge.
     """
 
     lake: str
     limits: Limits
     shares: Sequence[Sequence[Piece]]
     spans: Spans
-    lanes: Sequence[int]
+    lanes: int
 
 
 def look_back(
-    lake: str, limits: Limits, shares: Sequence[Sequence[Piece]], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+    lake: str, limits: Limits, shares: Sequence[Sequence[Piece]], numbers: Iterable[int]
+) -> Iterator[dict[str, Any]]:
     """Report when the purchases occur that decide about those of some shares: begins and ends, some more included."""
-    for number in executors.numbers(batches):
+    for number in numbers:
         found = Spans.of(np.empty(0, np.int64), np.empty(0, np.int64))
         for piece in shares[number]:
             for _, rows in pieces.read(lake, piece, COLUMNS):
                 more = rules.decisive(limits, rows)
                 found = Spans.of(np.r_[found.begins, more.begins], np.r_[found.ends, more.ends]).at_most(MOST_SPANS)
-        yield executors.report({"begins": found.begins.tolist(), "ends": found.ends.tolist()})
+        yield {"begins": found.begins.tolist(), "ends": found.ends.tolist()}
 
 
-def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
     """Pass on the purchases of the part, and those in the spans that decide about them."""
-    lanes = np.array(work.lanes, np.int32)
-    for number in executors.numbers(batches):
+    for number in numbers:
         share = work.shares[number]
         read = (rows for piece in share for _, rows in pieces.read(work.lake, piece, COLUMNS))
         if share[0].is_past:
             read, kind = (_within(work.spans, rows) for rows in read), NEAR
         else:
             kind = BOUGHT
-        yield from by_key(read, ["customer_id"], lanes, kind)
+        yield from by_key(read, ["customer_id"], work.lanes, kind)
 
 
 def _within(spans: Spans, purchases: pa.Table) -> pa.Table:
@@ -82,9 +82,9 @@ def _within(spans: Spans, purchases: pa.Table) -> pa.Table:
     return purchases.filter(pa.array(spans.meet(times, times)))
 
 
-def judge(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def judge(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Raise the alerts of a lane's purchases, and write them; report the file, and how many purchases there were."""
-    found = executors.unpacked(batches)
+    found = executors.unpacked(packed)
     if BOUGHT not in found:
         return
     bought, near = found[BOUGHT], found.get(NEAR, SCHEMA.empty_table())
@@ -94,4 +94,4 @@ def judge(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     near = near.filter(pc.and_(is_other, is_theirs))
     writer = FileWriter(work.lake, Table.FRAUD_ALERTS)
     writer.write(rules.alerts_of(work.limits, bought, pa.concat_tables([bought, near])))
-    yield executors.report({"file": writer.close(), "read": bought.num_rows})
+    yield {"file": writer.close(), "read": bought.num_rows}

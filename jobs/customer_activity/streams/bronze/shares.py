@@ -25,7 +25,6 @@ import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
 
 from customer_activity import errors
-from customer_activity.engine import executors
 from customer_activity.engine.executors import OnProgress
 from customer_activity.errors import (
     EXIT_TRY_AGAIN,
@@ -121,11 +120,11 @@ def cut(ranges: Ranges, at_once: int) -> list[Ranges]:
 
 
 def _land(
-    batches: Iterable[pa.RecordBatch], *, shares: Sequence[Ranges], landing: Landing, opens: Opens
-) -> Iterator[pa.RecordBatch]:
+    numbers: Iterable[int], *, shares: Sequence[Ranges], landing: Landing, opens: Opens
+) -> Iterator[dict[str, Any]]:
     """Land the shares of a task, which is given their numbers; report each."""
-    for number in executors.numbers(batches):
-        yield executors.report(_landed(shares[number], landing, opens))
+    for number in numbers:
+        yield _landed(shares[number], landing, opens)
 
 
 def _landed(share: Ranges, landing: Landing, opens: Opens) -> dict[str, Any]:

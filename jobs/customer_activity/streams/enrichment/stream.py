@@ -147,13 +147,10 @@ class Known:
             work,
             shared,
             [Piece(Table.PRODUCTS, file.path) for file in catalogue],
-            by_customer=workers.lanes(pieces.lanes([*records, *files], workers.at_once(), MOST_LANES)),
-            by_share=workers.lanes(len(work.shares)),
+            pieces.lanes([*records, *files], workers.at_once(), MOST_LANES),
         )
-        writing = Stage(enriching.by_share, partial(tasks.write, enriching))
-        answering = ByLane(
-            partial(tasks.ask, enriching), enriching.by_customer, partial(tasks.answer, enriching), (writing,)
-        )
+        writing = Stage(len(work.shares), partial(tasks.write, enriching))
+        answering = ByLane(partial(tasks.ask, enriching), enriching.lanes, tasks.answer, (writing,))
         return workers.run_by_lane(len(work.shares) + len(shared), answering, progress)
 
     def _records(self, customers: pa.ChunkedArray) -> pa.Table:

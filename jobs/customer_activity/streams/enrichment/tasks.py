@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from customer_activity.contracts.columns import COUNTED
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import decided_tasks, executors
 from customer_activity.engine.decisions import landings_of
+from customer_activity.engine.executors import Parcel
 from customer_activity.engine.merge_tasks import by_key
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, in_parts
@@ -45,15 +46,13 @@ class Work(NamedTuple):
         derived: of the part; its shares come first among those of the first stage.
         records: what tasks read of the profiles' records after these.
         catalogue: the files of the catalogue, each one piece.
-        by_customer: by number of a task that judges profiles, what brings a row there.
-        by_share: likewise, of the task that enriches a share, by its number.
+        lanes: how many tasks judge profiles; of those that enrich, each has a share.
     """
 
     derived: decided_tasks.Work
     records: Sequence[Sequence[Piece]]
     catalogue: Sequence[Piece]
-    by_customer: Sequence[int]
-    by_share: Sequence[int]
+    lanes: int
 
 
 def enriched(purchases: pa.Table, decided: pa.Table, changes: pa.Table, catalogue: pa.Table) -> pa.Table:
@@ -72,15 +71,15 @@ def enriched(purchases: pa.Table, decided: pa.Table, changes: pa.Table, catalogu
     return pa.table({**purchase, **profile, **product, "catalogue_version": version})
 
 
-def ask(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def ask(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
     """Tell which customers each share of the part has; pass the records of profiles on."""
-    shares, lanes = [*work.derived.shares, *work.records], np.array(work.by_customer, np.int32)
-    for number in executors.numbers(batches):
+    shares = [*work.derived.shares, *work.records]
+    for number in numbers:
         if number < len(work.derived.shares):
             groups, kind = iter([_asked(work, number)]), ASKED
         else:
             groups, kind = _read(work, shares[number], profiles.COLUMNS), RECORDS
-        yield from by_key(groups, KEY, lanes, kind)
+        yield from by_key(groups, KEY, work.lanes, kind)
 
 
 def _asked(work: Work, number: int) -> pa.Table:
@@ -94,9 +93,9 @@ def _read(work: Work, share: Sequence[Piece], columns: Sequence[str]) -> Iterato
     return (rows for piece in share for _, rows in pieces.read(work.derived.lake, piece, columns))
 
 
-def answer(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def answer(packed: Iterable[bytes]) -> Iterator[Parcel]:
     """Send to each share what has changed the profiles of its customers; nothing of them is something, too."""
-    found = executors.unpacked(batches)
+    found = executors.unpacked(packed)
     if ASKED not in found:
         return
     asked = found[ASKED].sort_by("share")
@@ -108,12 +107,12 @@ def answer(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
         customers = asked.column("customer_id").slice(begin, end - begin)
         rows = changes.filter(pc.is_in(changes.column("customer_id"), value_set=customers))
         for some in list(in_parts(rows.to_batches(), ROW_GROUP_ROWS, ROW_GROUP_BYTES)) or [rows]:
-            yield executors.parcel(work.by_share[share], some, share)
+            yield executors.parcel(share, some, share)
 
 
-def write(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def write(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Enrich a share and write it; report as `decided_tasks.written`."""
-    answers = executors.unpacked(batches)
+    answers = executors.unpacked(packed)
     if not answers:
         return
     read = _read(work, work.catalogue, PRODUCT.names)

@@ -91,7 +91,7 @@ def past_of(
 
 def _bring_on(past: Past, workers: Workers, *, batch: MicroBatch, settings: Settings) -> Runs:
     """Add the rows of both sides' tables that no sorted run has to the runs."""
-    lanes = workers.lanes(pieces.lanes(past.since, workers.at_once(), BUCKETS))
+    lanes = pieces.lanes(past.since, workers.at_once(), BUCKETS)
     shares = [share for table in SIDES for share in pieces.divided(table, past.files[table], is_past=True)]
     work = Work(
         settings.lake, catalogue.folder(settings.lake, batch.query), shares, lanes, past.runs, settings.currency, 0
@@ -115,7 +115,7 @@ def _run(
     view_version: int,
     had_a_row: Mapping[str, bool],
 ) -> Reports:
-    lanes = workers.lanes(pieces.lanes([*part.files, *past.since], workers.at_once(), BUCKETS))
+    lanes = pieces.lanes([*part.files, *past.since], workers.at_once(), BUCKETS)
     shares = [
         *(share for table in SIDES for share in pieces.divided(table, part.added[table])),
         *(share for table in SIDES for share in pieces.divided(table, past.files[table], is_past=True)),

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
+from customer_activity.engine.executors import Parcel
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import FileWriter
 from customer_activity.lake.pieces import Piece
@@ -59,7 +60,7 @@ class Work(NamedTuple):
         lake: where the tables are.
         folder: where the sorted runs are.
         shares: what each task reads.
-        lanes: by number of a task of the second stage, what brings a row there.
+        lanes: how many there are.
         runs: by bucket.
         currency: the deployment's.
         view_version: of the rows.
@@ -71,7 +72,7 @@ class Work(NamedTuple):
     lake: str
     folder: str
     shares: Sequence[Sequence[Piece]]
-    lanes: Sequence[int]
+    lanes: int
     runs: Mapping[int, Sequence[Run]]
     currency: str
     view_version: int
@@ -79,29 +80,28 @@ class Work(NamedTuple):
     adds: bool = True
 
 
-def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
     """Sum purchases up by customer, and pass profile changes on."""
-    lanes = np.array(work.lanes, np.int32)
-    for piece in chain.from_iterable(work.shares[number] for number in executors.numbers(batches)):
+    for piece in chain.from_iterable(work.shares[number] for number in numbers):
         groups: Iterator[pa.Table] = (rows for _, rows in pieces.read(work.lake, piece, SIDES[piece.table]))
         if piece.table is Table.PURCHASES:
             groups = iter([state.totalled(state.summarised(some) for some in groups)])
         for rows in groups:
             high, _ = sorted_runs.fingerprints(rows.column("customer_id"))
-            lane_of = lanes[sorted_runs.buckets(high) * len(lanes) // BUCKETS]
-            yield executors.parcels(lane_of, rows, KINDS.index((piece.table, piece.is_past)))
+            lane_of = sorted_runs.buckets(high) * work.lanes // BUCKETS
+            yield from executors.parcels(lane_of, rows, KINDS.index((piece.table, piece.is_past)))
 
 
 class _FrozenAndEnded(Exception):
     """Raised, with the customers, where it takes a look at gold's table to tell whether a frozen row has to end."""
 
 
-def change(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def change(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Compute what differs for the customers of some buckets; report the file with it, the runs, who is beyond range.
 
     The report has `frozen` alone, customers, where gold's table has to be asked first whether they had a row.
     """
-    found = {KINDS[kind]: rows for kind, rows in executors.unpacked(batches).items()}
+    found = {KINDS[kind]: rows for kind, rows in executors.unpacked(packed).items()}
     if not found:
         return
     sums, past_sums = (
@@ -132,14 +132,14 @@ def change(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
         try:
             written = _written(work, connection, sums, changes)
         except _FrozenAndEnded as error:
-            yield executors.report({"frozen": list(error.args)})
+            yield {"frozen": list(error.args)}
             return
         runs_since = {}
         for bucket in np.unique(of_bucket).tolist() if work.adds else ():
             of_this = np.flatnonzero(of_bucket == bucket)
             rows = _taken(connection, customers.take(pa.array(of_this)))
             runs_since[bucket] = sorted_runs.added(work.folder, work.runs.get(bucket, ()), rows)
-    yield executors.report({**written, "runs": runs_since})
+    yield {**written, "runs": runs_since}
 
 
 def _written(work: Work, connection: sqlite3.Connection, sums: pa.Table, changes: pa.Table) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def steps(
         closing = ending.among(bought.files, lake, bought.version, due)
     files = [*part.files, *closing, *(file for table in REWRITTEN for file in held[table].files)]
     at_once = executors.parallelism(spark)
-    lanes = executors.lanes(spark, pieces.lanes(files, at_once, MOST_LANES, merge_spread.LEAST_ROWS))
+    lanes = pieces.lanes(files, at_once, MOST_LANES, merge_spread.LEAST_ROWS)
     keys = {table: spec.how(table).key for table in REWRITTEN}
     with_rows = frozenset(table for table in REWRITTEN if held[table].files)
     work = Work(lake, _shares(part, held, at_once), lanes, due, landed_to, keys, with_rows)

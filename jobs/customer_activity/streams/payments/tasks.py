@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors, merge_tasks
+from customer_activity.engine.executors import Parcel
 from customer_activity.lake import folding, pieces
 from customer_activity.lake.datafiles import FileWriter
 from customer_activity.lake.pieces import Piece
@@ -51,7 +52,7 @@ class Work(NamedTuple):
     Attributes:
         lake: where the tables are.
         shares: what each task reads, all of one table: of the part, and of what was there before (`Piece.is_past`).
-        lanes: by number of a task of the second stage, what brings a row there.
+        lanes: how many there are.
         due: whose time to be paid is over.
         landed_to: purchases of later landings are not read yet.
         keys: of the tables that are rewritten, the columns that tell their rows apart.
@@ -61,28 +62,27 @@ class Work(NamedTuple):
 
     lake: str
     shares: Sequence[Sequence[Piece]]
-    lanes: Sequence[int]
+    lanes: int
     due: Due
     landed_to: int
     keys: Mapping[Table, tuple[str, ...]]
     with_rows: frozenset[Table]
 
 
-def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
     """Bring the rows of the part, and of what was there before, to the lanes of their purchases."""
-    lanes = np.array(work.lanes, np.int32)
-    for number in executors.numbers(batches):
+    for number in numbers:
         share = work.shares[number]
         kind = (share[0].table, share[0].is_past)
         groups = _read(work, share, COLUMNS[kind])
         if share[0].is_past and share[0].table in LOOKED_UP:
             read: list[int] = []
             called_for = _called_for(work, share[0].table, _noted(groups, read))
-            yield from merge_tasks.by_key(called_for, KEY, lanes, KINDS.index(kind))
+            yield from merge_tasks.by_key(called_for, KEY, work.lanes, KINDS.index(kind))
             told = pa.table({"kind": [KINDS.index(kind)], "rows": [sum(read)]})
-            yield executors.parcel(work.lanes[number % len(work.lanes)], told, READ)
+            yield executors.parcel(number % work.lanes, told, READ)
         else:
-            yield from merge_tasks.by_key(groups, KEY, lanes, KINDS.index(kind))
+            yield from merge_tasks.by_key(groups, KEY, work.lanes, KINDS.index(kind))
 
 
 def _noted(groups: Iterable[pa.Table], read: list[int]) -> Iterator[pa.Table]:
@@ -124,9 +124,9 @@ def _are_among(rows: pa.Table, asked: Checksums) -> npt.NDArray[np.bool_]:
     return is_among
 
 
-def join_lane(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def join_lane(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Join the purchases and payments of a lane; report the files with what comes of them."""
-    found = executors.unpacked(batches)
+    found = executors.unpacked(packed)
     if not found:
         return
     of = {kind: found.get(number, _none(kind)) for number, kind in enumerate(KINDS)}
@@ -140,7 +140,7 @@ def join_lane(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
         folded = folding.folded(held, changes, work.keys[table], gone=GONE)
         rewritten = merge_tasks.written(work.lake, table, folded, has_rows=table in work.with_rows)
         told[table.label] = {**rewritten, "held": held.num_rows}
-    yield executors.report(told)
+    yield told
 
 
 def _counts(of: Mapping[tuple[Table, bool], pa.Table], told: pa.Table | None) -> list[int]:

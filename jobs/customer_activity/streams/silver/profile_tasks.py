@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
+from customer_activity.engine.executors import Parcel
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import FileWriter
 from customer_activity.state import profile_records, sorted_runs
@@ -34,20 +36,19 @@ NONE = {NEW: profiles.without_repeats(COLUMNS.empty_table()), PAST: COLUMNS.empt
 AT_A_TIME = 50_000  # records that are objects of Python's
 
 
-def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
     """Pass records on, each to its customer's bucket."""
-    lanes = np.array(work.lanes, np.int32)
-    for piece in chain.from_iterable(work.shares[number] for number in executors.numbers(batches)):
+    for piece in chain.from_iterable(work.shares[number] for number in numbers):
         for _, read in pieces.read(work.lake, piece, COLUMNS.names):
             rows = read if piece.is_past else profiles.without_repeats(read)
             high, _ = sorted_runs.fingerprints(rows.column("customer_id"))
-            lane_of = lanes[sorted_runs.buckets(high) * len(lanes) // BUCKETS]
-            yield executors.parcels(lane_of, rows, PAST if piece.is_past else NEW)
+            lane_of = sorted_runs.buckets(high) * work.lanes // BUCKETS
+            yield from executors.parcels(lane_of, rows, PAST if piece.is_past else NEW)
 
 
-def judge(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def judge(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Judge the records of some buckets and write what changes; report verdicts, the file, and the buckets' runs."""
-    given = executors.unpacked(batches)
+    given = executors.unpacked(packed)
     if not given:
         return
     updates, past = (in_order(given.get(kind, NONE[kind])) for kind in (NEW, PAST))
@@ -64,7 +65,7 @@ def judge(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     writer.write(changes)
     known = profile_records.newest(pa.concat_tables([last, changes]))
     runs = _runs(work, known) if work.adds else {}
-    yield executors.report({"verdicts": judged, "file": writer.close(), "runs": runs})
+    yield {"verdicts": judged, "file": writer.close(), "runs": runs}
 
 
 def _held(work: Work, customers: pa.Array) -> Iterator[pa.Table]:

@@ -135,7 +135,7 @@ def change_profiles(part: Feed, past: Past, workers: Workers, *, batch: MicroBat
 def bring_on(side: Table, past: Past, workers: Workers, *, batch: MicroBatch, settings: Settings) -> Runs:
     """Add the rows of a side's table that no sorted run has to the runs."""
     ((made, since),) = past.files.items()
-    lanes = workers.lanes(pieces.lanes(since, workers.at_once(), BUCKETS))
+    lanes = pieces.lanes(since, workers.at_once(), BUCKETS)
     shares = pieces.divided(made, since, is_past=True)
     work = Work(settings.lake, catalogue.folder(settings.lake, made.label), shares, lanes, past.runs)
     with batch.phase("read"):
@@ -146,7 +146,7 @@ def bring_on(side: Table, past: Past, workers: Workers, *, batch: MicroBatch, se
 def _work(part: Feed, past: Past, workers: Workers, settings: Settings, side: Table, made: Table) -> Work:
     """Plan what tasks read, and how many of them judge it."""
     added, since = part.added[side], past.files[made]
-    lanes = workers.lanes(pieces.lanes([*added, *since], workers.at_once(), BUCKETS))
+    lanes = pieces.lanes([*added, *since], workers.at_once(), BUCKETS)
     shares = [*pieces.divided(side, added), *pieces.divided(made, since, is_past=True)]
     folder = catalogue.folder(settings.lake, made.label)
     return Work(settings.lake, folder, shares, lanes, past.runs, adds(part, past))

@@ -22,6 +22,7 @@ import pyarrow as pa
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
+from customer_activity.engine.executors import Parcel
 from customer_activity.lake import conflicts, pieces
 from customer_activity.lake.datafiles import FileWriter
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED
@@ -53,7 +54,7 @@ class Work(NamedTuple):
         lake: where the tables are.
         folder: where the sorted runs are.
         shares: what each task reads.
-        lanes: by number of a task that judges, what brings a row there.
+        lanes: how many tasks judge.
         runs: by bucket.
         adds: whether what is learnt goes into them.
     """
@@ -61,15 +62,14 @@ class Work(NamedTuple):
     lake: str
     folder: str
     shares: Sequence[Sequence[Piece]]
-    lanes: Sequence[int]
+    lanes: int
     runs: Mapping[int, Sequence[Run]]
     adds: bool = True
 
 
-def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
     """Tell of each row what KEYS has."""
-    lanes = np.array(work.lanes, np.int32)
-    for number in executors.numbers(batches):
+    for number in numbers:
         for piece in work.shares[number]:
             for first, rows in pieces.read(work.lake, piece, (*purchases.COLUMNS, "landing")):
                 high, low = sorted_runs.fingerprints(rows.column("purchase_id"))
@@ -85,14 +85,14 @@ def pack(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
                     "file": np.full(rows.num_rows, PAST if piece.is_past else piece.file),
                     "row": np.arange(first, first + rows.num_rows),
                 }
-                lane_of = lanes[sorted_runs.buckets(high) * len(lanes) // BUCKETS]
-                yield executors.parcels(lane_of, pa.table(columns, schema=KEYS))
+                lane_of = sorted_runs.buckets(high) * work.lanes // BUCKETS
+                yield from executors.parcels(lane_of, pa.table(columns, schema=KEYS))
 
 
-def judge(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def judge(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Judge the rows of some buckets; report verdicts, the runs of each bucket, and which rows do not count."""
-    for given in executors.unpacked(batches).values():
-        yield executors.report(_judged(work, {name: given.column(name).to_numpy() for name in KEYS.names}))
+    for given in executors.unpacked(packed).values():
+        yield _judged(work, {name: given.column(name).to_numpy() for name in KEYS.names})
 
 
 def _judged(work: Work, given: Columns) -> dict[str, Any]:
@@ -155,23 +155,23 @@ def _noted(folder: str, rows: Columns, refused: Sequence[tuple[int, str]]) -> st
     return sorted_runs.write(folder, found.sort_by([("file", "ascending"), ("row", "ascending")])).path
 
 
-def write(work: Work, refused: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def write(work: Work, refused: Sequence[str], numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Write the rows that count, and those that conflict with one that does; report each file."""
     lists = [sorted_runs.read(work.folder, path) for path in refused]
     counted, conflicting = FileWriter(work.lake, Table.PURCHASES), FileWriter(work.lake, Table.QUARANTINE)
-    for number in executors.numbers(batches):
+    for number in numbers:
         for piece in work.shares[number]:
             for first, rows in pieces.read(work.lake, piece, counted.schema.names):
-                numbers, is_conflict = _among(lists, piece.file, first, rows.num_rows)
+                refused_rows, is_conflict = _among(lists, piece.file, first, rows.num_rows)
                 counts = np.ones(rows.num_rows, bool)
-                counts[numbers] = False
+                counts[refused_rows] = False
                 counted.write(rows.filter(pa.array(counts)))
                 if is_conflict.any():
                     raw = pieces.read_at(work.lake, piece, first, arrow_schema(piece.table).names)
-                    conflicting.write(conflicts.refused(raw.take(pa.array(numbers[is_conflict]))))
+                    conflicting.write(conflicts.refused(raw.take(pa.array(refused_rows[is_conflict]))))
     for writer in (counted, conflicting):
         if (file := writer.close()) is not None:
-            yield executors.report({"table": writer.table.value, "file": file})
+            yield {"table": writer.table.value, "file": file}
 
 
 def _among(lists: Sequence[pa.Table], file: int, first: int, rows: int) -> tuple[Numbers, Marks]:
