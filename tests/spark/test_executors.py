@@ -89,6 +89,19 @@ def test_each_task_gets_all_rows_of_a_lane(spark: SparkSession, count: int) -> N
     assert all(sorted(report["share"]) == [0, 1, 2] for report in reports)
 
 
+def test_a_job_without_shares_reports_nothing(spark: SparkSession) -> None:
+    """The part of a stream may have commits and no file."""
+
+    def pack(numbers: Iterable[int]) -> Iterator[Parcel]:
+        yield from (executors.parcel(0, pa.table({"share": [number]})) for number in numbers)
+
+    def tell(packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+        yield from (rows.to_pydict() for rows in executors.unpacked(packed).values())
+
+    assert executors.run(spark, 0, lambda numbers: ({"number": number} for number in numbers), lambda _: None) == []
+    assert executors.run_by_lane(spark, 0, ByLane(pack, 2, tell), lambda _: None) == []
+
+
 def test_a_stage_gets_what_the_one_before_it_sends(spark: SparkSession) -> None:
     def pack(numbers: Iterable[int]) -> Iterator[Parcel]:
         for number in numbers:

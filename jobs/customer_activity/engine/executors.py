@@ -61,7 +61,7 @@ class InputGone(Exception):
 
 
 class Parcel(NamedTuple):
-    """Rows for a lane, as a stream of Arrow's that knows their kind."""
+    """Rows for a lane: an Arrow IPC stream, whose schema metadata has their kind."""
 
     lane: int
     rows: bytes
@@ -142,7 +142,12 @@ def run_by_lane(spark: SparkSession, shares: int, work: ByLane, progress: OnProg
 
 
 def shared_out(spark: SparkSession, shares: int, work: Callable[[Iterable[int]], Iterator[Any]]) -> RDD[Any]:
-    """Return what a task for each share comes to."""
+    """Return an RDD with a task for each share, which is given its number; without shares it is empty.
+
+    It is lazy, as every RDD: nothing runs before its results are collected.
+    """
+    if not shares:
+        return spark.sparkContext.emptyRDD()
 
     def begun(number: int, nothing: Iterable[Any]) -> Iterator[Any]:
         def numbers() -> Iterator[int]:
@@ -198,14 +203,14 @@ def _reports(task: Callable[[Any], Iterator[Mapping[str, Any]]], given: Any) -> 
 
 
 def _framed(task: Callable[[Any], Iterator[Parcel]], given: Any) -> Iterator[bytes]:
-    """Yield what a task packs, its lane before each parcel: as it comes, so that nobody holds all of it."""
+    """Yield each parcel after its lane as soon as it is packed: a worker never buffers the whole output of a task."""
     for packed in task(given):
         yield LANE.pack(packed.lane)
         yield packed.rows
 
 
 def _sent(task: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
-    """Return what workers are sent: they tell nothing of a record where it fails, and are spared what waits for it."""
+    """Wrap what Python workers run: errors without words from records, and no waiting before and between tasks."""
 
     def spared(given: Iterable[Any]) -> Iterator[Any]:
         acknowledge()
@@ -216,9 +221,9 @@ def _sent(task: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]
 
 
 def acknowledge() -> None:
-    """Acknowledge what this worker was sent at once, as Linux does after 40 ms.
+    """End the delayed ACK of what the JVM has sent this worker, which Linux would keep back for 40 ms (TCP_QUICKACK).
 
-    Until then the JVM, which keeps Nagle's algorithm, does not send the last bytes that a task waits for.
+    The JVM's sockets have Nagle's algorithm on: until the ACK comes, it does not send the last bytes that a task needs.
     """
     if not hasattr(socket, "TCP_QUICKACK"):
         return

@@ -74,13 +74,13 @@ def tasks_at_work(spark: SparkSession, group: str | None) -> tuple[int, int]:
 
 
 def shuffled(spark: SparkSession, packed: RDD[bytes], lanes: int) -> RDD[bytes]:
-    """Bring parcels together: a partition for each lane, whose records are their bytes.
+    """Shuffle parcels by lane: the result has a partition for each lane, whose records are the parcels' bytes.
 
-    It is what `RDD.partitionBy` does, which would hold up to a thousand parcels in a worker first, and pickle them.
+    `RDD.partitionBy` does the same, but buffers up to a thousand parcels in a Python worker first, and pickles them.
 
     Args:
         spark: the session.
-        packed: eight bytes with a lane, the bytes of a parcel for it, and so on.
+        packed: records by turns: a lane in eight bytes, and the bytes of a parcel for it.
         lanes: how many there are; each is a number below.
     """
     from pyspark import RDD  # noqa: PLC0415
