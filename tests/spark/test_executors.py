@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -156,3 +159,20 @@ def test_workers_are_spared_what_spark_has_them_do_between_tasks(spark: SparkSes
     again = [report for reports in later.values() for report in reports[1:]]
     assert again
     assert all(report["zips"] == 0 and report["kept_out"] > 0 for report in again)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the option is Linux's")
+def test_a_worker_does_not_wait_with_its_acknowledgements(spark: SparkSession) -> None:
+    def tell(numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
+        with ExitStack() as stack:
+            descriptors = [int(each.name) for each in Path("/proc/self/fd").iterdir() if each.is_socket()]
+            found = [stack.enter_context(socket.socket(fileno=os.dup(descriptor))) for descriptor in descriptors]
+            connections = [one for one in found if one.proto == socket.IPPROTO_TCP]  # one of them may be there twice
+            told = [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) for one in connections]
+            for one in connections:
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)  # for the task after this one
+        yield from ({"number": number, "at_once": told} for number in numbers)
+
+    reports = executors.run(spark, 16, tell, lambda _: None)
+    assert len(reports) == 16
+    assert all(report["at_once"] and all(report["at_once"]) for report in reports)
