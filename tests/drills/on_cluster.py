@@ -34,12 +34,23 @@ from customer_activity.verification.verify import verify
 from support import cluster
 from support.broker import send
 from support.cluster import Cluster
-from support.cluster_work import MANY, backlog, drain, is_at_work, profiles, streams
+from support.cluster_work import (
+    MANY,
+    backlog,
+    drain,
+    executor_of,
+    is_at_work,
+    profiles,
+    streams,
+    until_between_stages,
+)
 from support.records import profile, purchase, tombstone
 from support.streams import Query
+from support.waiting import until
 
 FROZEN_SECONDS = 60.0
-WITHIN_SECONDS = 0.5  # of a batch's beginning; gold's is through in a second
+# Of a batch's beginning: it takes as long, at least.
+WITHIN_SECONDS = {Query.BRONZE: 1.0, Query.SILVER: 1.5, Query.GOLD: 0.5}
 VERIFIED = 5  # after so many rounds, and at the end
 PLACED: tuple[dict[str, object], ...] = (
     {"placement": "auto"},
@@ -75,34 +86,41 @@ def kill_driver(settings: Settings, found: Cluster, log: Path, chance: Random) -
 
 
 def lose_executor(settings: Settings, found: Cluster, log: Path, chance: Random, *, is_frozen: bool) -> bool:
-    """Kill or freeze one of the executors while a stream's batch is at work; return whether it was."""
+    """Kill or freeze one of the executors while a stream's batch is at work; return whether it was.
+
+    It is at a random moment, or, where rows have to come together, as soon as the executor has some for other tasks.
+    """
     query = chance.choice([Query.BRONZE, Query.SILVER, Query.GOLD])
     placed = chance.choice(PLACED[:2])
-    worker = chance.choice(found.workers)
+    worker, is_between = chance.choice(found.workers), query != Query.BRONZE and chance.random() < 0.5
     with streams(settings, found, log, **placed) as driver:
-        until_at_work(settings, query, driver)
-        time.sleep(chance.random() * WITHIN_SECONDS)
-        executors = worker.children()  # those of the driver before are gone by now
-        is_at_it = driver.poll() is None and bool(executors)
+        until(lambda: is_at_work(log, query) or driver.poll() is not None, 300, every=0.02)
+        if is_at_it := is_at_work(log, query):
+            executor = executor_of(worker)  # those of the driver before are gone by now
+            if is_between:
+                until_between_stages(log, query, executor)
+            else:
+                time.sleep(chance.random() * WITHIN_SECONDS[query])
+            is_at_it = is_at_work(log, query)
         if is_at_it and is_frozen:
-            executors[0].suspend()
-            with suppress(subprocess.TimeoutExpired):
-                driver.wait(FROZEN_SECONDS)
-            with suppress(psutil.NoSuchProcess):  # the driver has ended, and its worker ends the executors
-                executors[0].resume()
+            freeze(executor, driver)
         elif is_at_it:
-            executors[0].kill()
+            executor.kill()
         if driver.wait(300) != 0:
             raise AssertionError(log.read_text(encoding="utf-8")[-2_000:])
     done = "frozen" if is_frozen else "killed"
-    say(f"  executor, in {query}'s batch, {placed}: {done if is_at_it else 'too late'}")
+    moment = "between two stages" if is_between else "at some moment"
+    say(f"  executor, in {query}'s batch, {moment}, {placed}: {done if is_at_it else 'too late'}")
     return is_at_it
 
 
-def until_at_work(settings: Settings, query: Query, driver: subprocess.Popen[bytes]) -> None:
-    """Wait until a stream's batch is at work, or the driver has ended."""
-    while driver.poll() is None and not is_at_work(settings, query):
-        time.sleep(0.05)
+def freeze(executor: psutil.Process, driver: subprocess.Popen[bytes]) -> None:
+    """Stop an executor for a minute, or until the driver has ended without it."""
+    executor.suspend()
+    with suppress(subprocess.TimeoutExpired):
+        driver.wait(FROZEN_SECONDS)
+    with suppress(psutil.NoSuchProcess):  # its worker ends it when the driver has ended
+        executor.resume()
 
 
 FAULTS: dict[str, Fault] = {

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,9 +25,20 @@ from customer_activity.verification.verify import verify
 from support import cluster
 from support.broker import assert_verified, deployed, rows, send
 from support.cluster import Cluster
-from support.cluster_work import MANY, backlog, drain, executor_of, is_at_work, places, profiles, streams
+from support.cluster_work import (
+    MANY,
+    backlog,
+    drain,
+    executor_of,
+    is_at_work,
+    places,
+    profiles,
+    streams,
+    until_between_stages,
+)
 from support.images import PROJECT
 from support.records import PURCHASES, Record, payment, profile, purchase, tombstone
+from support.streams import Query
 from support.waiting import until
 
 ATTEMPTS = 3  # to freeze an executor before its part of a batch is through
@@ -228,14 +240,15 @@ def test_an_executor_that_is_lost_changes_nothing(
     send(settings, *profiles())
     for attempt in range(ATTEMPTS):
         send(settings, *backlog(attempt * MANY, MANY), *backlog(attempt * MANY, MANY // 2))
-        shutil.rmtree(settings.run_dir / "status", ignore_errors=True)  # what a driver before has told
         with streams(settings, two_workers, log) as driver:
-            until(lambda: is_at_work(settings), 120, every=0.02)
+            until(partial(is_at_work, log, Query.SILVER), 120, every=0.02)
             executor = executor_of(two_workers.workers[0])  # those of the driver before are gone by now
+            until_between_stages(log, Query.SILVER, executor)
             first(executor)
+            has_happened = is_at_work(log, Query.SILVER)
             with suppress(subprocess.TimeoutExpired):
                 driver.wait(60)
-            has_happened = driver.poll() is None or first is psutil.Process.kill
+            has_happened = has_happened and (driver.poll() is None or first is psutil.Process.kill)
             then(executor)
             assert driver.wait(300) == 0, log.read_text(encoding="utf-8")[-2_000:]
         if has_happened:  # one that is frozen holds the batch up, unless its part was through

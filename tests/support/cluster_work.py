@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from support.streams import Query
 from support.waiting import until
 
 MANY = microbatch.SMALL_BATCH_ROWS + 1_000
+SHUFFLED = "shuffle_*.data"  # what tasks have for those of the next stage
 
 
 @contextmanager
@@ -70,7 +70,14 @@ def executor_of(worker: psutil.Process) -> psutil.Process:
     return worker.children()[0]
 
 
-def is_at_work(settings: Settings, query: Query = Query.SILVER) -> bool:
-    """Whether a stream's batch has begun, and is not through."""
-    told = settings.run_dir / "status" / f"{query}.json"
-    return told.exists() and bool(json.loads(told.read_text(encoding="utf-8"))["progress"])
+def is_at_work(log: Path, query: Query) -> bool:
+    """Whether a stream's batch has begun and is not through, by the log of a driver that takes one after the other."""
+    told = log.read_text(encoding="utf-8")
+    return f" {query} started" in told and f" {query} batch " not in told
+
+
+def until_between_stages(log: Path, query: Query, executor: psutil.Process) -> None:
+    """Wait until an executor has rows for tasks of a next stage, which are lost with it, or the batch is through."""
+    folder = Path(executor.environ()["SPARK_EXECUTOR_DIRS"])
+    before = set(folder.rglob(SHUFFLED))
+    until(lambda: set(folder.rglob(SHUFFLED)) - before or not is_at_work(log, query), 300, every=0.01)
