@@ -103,7 +103,7 @@ def lose_executor(settings: Settings, found: Cluster, log: Path, chance: Random,
                 time.sleep(chance.random() * WITHIN_SECONDS[query])
             is_at_it = is_at_work(log, query)
         if is_at_it and is_frozen:
-            freeze(executor, driver)
+            is_at_it = freeze(executor, driver)
         elif is_at_it:
             executor.kill()
         if driver.wait(300) != 0:
@@ -114,13 +114,15 @@ def lose_executor(settings: Settings, found: Cluster, log: Path, chance: Random,
     return is_at_it
 
 
-def freeze(executor: psutil.Process, driver: subprocess.Popen[bytes]) -> None:
-    """Stop an executor for a minute, or until the driver has ended without it."""
+def freeze(executor: psutil.Process, driver: subprocess.Popen[bytes]) -> bool:
+    """Suspend an executor for a minute; return whether the driver had to wait for it."""
     executor.suspend()
     with suppress(subprocess.TimeoutExpired):
         driver.wait(FROZEN_SECONDS)
+    is_awaited = driver.poll() is None
     with suppress(psutil.NoSuchProcess):  # its worker ends it when the driver has ended
         executor.resume()
+    return is_awaited
 
 
 FAULTS: dict[str, Fault] = {

@@ -65,9 +65,13 @@ def profiles() -> list[Record]:
 
 
 def executor_of(worker: psutil.Process) -> psutil.Process:
-    """Wait for a worker's executor, and return it."""
-    until(worker.children, 60)
-    return worker.children()[0]
+    """Wait for a worker's executor, and return it; what started the worker may still be a child of it, as a zombie."""
+
+    def alive() -> list[psutil.Process]:
+        return [child for child in worker.children() if child.status() != psutil.STATUS_ZOMBIE]
+
+    until(alive, 60)
+    return alive()[0]
 
 
 def is_at_work(log: Path, query: Query) -> bool:
