@@ -1,7 +1,7 @@
 """`make drills`: kill, freeze and cut off the running pipeline again and again, and prove each time that it is right.
 
     .venv/bin/python tests/drills/drills.py [--seed N] [--rounds 7] [--random 20] [--bounces 6]
-        [--networks 1] [--zombies 3] [--indexes 1]
+        [--networks 1] [--zombies 3] [--indexes 1] [--switched]
 
 A round ends the driver once at every fail point of every query. After each round, and at the end, `activity verify`
 compares the lake and the topic with the input, and every batch has to begin where the one before ended. Exit 1 when
@@ -28,7 +28,9 @@ from rich.table import Table
 from benchmarks.trial import say
 from customer_activity.settings import PROJECT
 from drills import proxy as network
-from drills.faults import PLACES, Index, Outcome, leaks, opened, seams
+from drills.faults import PLACES, Index, Outcome, opened
+from drills.placements import PLACED
+from drills.proofs import leaks, seams
 
 Drilled = Callable[[], Outcome]
 OF_INDEXES = ("silver:committed", "gold:committed", "gold:planned")  # whose past is in an index
@@ -43,11 +45,14 @@ def main(
     networks: Annotated[int, typer.Option(min=0, help="Turns of a slow, a cut and a silent network.")] = 1,
     zombies: Annotated[int, typer.Option(min=0, help="Drivers that are frozen, and wake too late.")] = 3,
     indexes: Annotated[int, typer.Option(min=0, help="Turns of kills after which the index is gone or old.")] = 1,
+    switched: Annotated[
+        bool, typer.Option(help="Each driver places batches another way; the index is left alone.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder of the logs and data.")] = PROJECT / "var" / "drills",
 ) -> None:
     """Do all faults, print what they cost, and exit 1 when anything is wrong at the end of a part."""
     say(f"seed {seed}")
-    with opened(out.resolve(), seed) as drill:
+    with opened(out.resolve(), seed, PLACED if switched else ({},)) as drill:
         parts: list[list[Drilled]] = [[partial(drill.kill_at, place) for place in PLACES] for _ in range(rounds)]
         parts.append([drill.add_partitions])
         parts.append([drill.kill_somewhen] * random)
@@ -55,7 +60,12 @@ def main(
         parts.append([partial(drill.disturb, fault) for _ in range(networks) for fault in network.Fault])
         parts.append([drill.freeze] * zombies)
         parts.append(
-            [partial(drill.kill_at, place, index) for _ in range(indexes) for place in OF_INDEXES for index in Index]
+            [
+                partial(drill.kill_at, place, index)
+                for _ in range(0 if switched else indexes)
+                for place in OF_INDEXES
+                for index in Index
+            ]
         )
         outcomes: dict[str, list[float]] = defaultdict(list)
         differences: dict[str, int] = {}

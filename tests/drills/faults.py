@@ -6,12 +6,11 @@ there is work left after it. Whether harm was done is for `activity verify` to s
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -25,9 +24,9 @@ from benchmarks.trial import Trial
 from customer_activity.demo.broker import process as broker
 from customer_activity.errors import EXIT_TRY_AGAIN
 from customer_activity.lake.failpoints import ORDER, REACHED
-from customer_activity.lake.microbatch import metadata_of
 from customer_activity.settings import Settings
 from drills.others import Others
+from drills.placements import Placed
 from drills.proxy import Fault, Proxy, in_front_of_the_broker
 from support.streams import Query
 
@@ -41,8 +40,6 @@ END_SECONDS = 60.0  # for a driver that must not go on
 MERGE_SECONDS = 1.0
 # A black hole lasts longer than either Kafka client waits for an answer (30 and 60 s).
 DISTURBED_SECONDS = {Fault.LATENCY: 15.0, Fault.RESET: 10.0, Fault.BLACK_HOLE: 70.0}
-
-PERSONAL = ("Orchard Street", "Old Street", "@example.com")  # in profiles of everybody, and to be in no log
 
 # Every place that a query's batch comes to. The second commit of a batch is that of its other topic.
 PLACES_OF: dict[Query, tuple[str, ...]] = {
@@ -76,17 +73,18 @@ class FaultMissed(Exception):
 class ProxiedTrial(Trial):
     """A trial whose pipeline reaches the broker through the proxy, and everything else reaches it directly."""
 
-    def __init__(self, settings: Settings, folder: Path, proxy: Proxy) -> None:
-        """Start nothing yet."""
+    def __init__(self, settings: Settings, folder: Path, proxy: Proxy, placements: Sequence[Placed]) -> None:
+        """Start nothing yet; each start has the next of the placements."""
         super().__init__(settings, OURS, CUSTOMERS, folder)
-        self.proxy = proxy
+        self.proxy, self.placements = proxy, placements
         self.run_dir = settings.run_dir
 
     def start(self) -> Pipeline:
         """Start the pipeline, on the lake that is there or not."""
         self.starts += 1
         changes = {"kafka_bootstrap_servers": self.proxy.address, "run_dir": self.run_dir}
-        proxied = self.settings.model_copy(update=changes)
+        placed = self.placements[self.starts % len(self.placements)]
+        proxied = self.settings.model_copy(update={**changes, **placed})
         return self.resources.enter_context(Pipeline(OURS, proxied, self.folder / f"ours-{self.starts}.log"))
 
 
@@ -136,7 +134,7 @@ class Drill:
         """Do what becomes of the index; keep a copy for one who comes back with it later."""
         folder = self.trial.settings.index_dir
         if index is Index.KEPT:
-            if not self.saved_index.exists():
+            if folder.exists() and not self.saved_index.exists():
                 shutil.copytree(folder, self.saved_index)
             return
         shutil.rmtree(folder)
@@ -251,10 +249,16 @@ class Drill:
 
 
 @contextmanager
-def opened(folder: Path, seed: int) -> Iterator[Drill]:
-    """Open a drill on a broker and a lake of its own; ends whatever it started."""
+def opened(folder: Path, seed: int, placements: Sequence[Placed] = ({},)) -> Iterator[Drill]:
+    """Open a drill on a broker and a lake of its own; ends whatever it started.
+
+    Args:
+        folder: of the lake, the broker and all logs.
+        seed: of the load.
+        placements: where drivers work on batches, in turn.
+    """
     with in_front_of_the_broker() as proxy, environment.opened(folder) as settings:
-        trial = ProxiedTrial(drilled(settings), folder, proxy)
+        trial = ProxiedTrial(drilled(settings), folder, proxy, placements)
         with trial.resources:
             yield Drill(trial, seed)
 
@@ -262,40 +266,6 @@ def opened(folder: Path, seed: int) -> Iterator[Drill]:
 def drilled(settings: Settings) -> Settings:
     """Return settings with fail points on, and merges often enough to be hit."""
     return settings.model_copy(update={"fail_points": True, "merge_seconds": MERGE_SECONDS})
-
-
-def leaks(folder: Path) -> list[str]:
-    """Name the logs below a folder that tell of a person."""
-    return [
-        log.name
-        for log in sorted(folder.rglob("*.log"))
-        if any(word in log.read_text(encoding="utf-8", errors="replace") for word in PERSONAL)
-    ]
-
-
-def seams(lake: str) -> list[str]:
-    """Name the batches that do not begin where the one before ended, or were not cut the same each time.
-
-    Each commit tells which offsets its batch read. A batch that wrote nothing made no commit, and is not looked at.
-    """
-    cuts: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    wrong = []
-    for entry in sorted(Path(lake).glob("*/*/_delta_log/*.json")):
-        for told in (json.loads(line).get("commitInfo") for line in entry.read_text(encoding="utf-8").splitlines()):
-            batch = metadata_of((told or {}).get("userMetadata"))
-            if "cut" in batch:
-                of_query = cuts.setdefault((batch["query"], batch["generation"]), {})
-                if of_query.setdefault(batch["batch_id"], batch["cut"]) != batch["cut"]:
-                    wrong.append(f"{batch['query']} {batch['batch_id']}: cut anew in {entry}")
-    if not cuts:
-        raise FaultMissed(f"no commit below {lake} tells what it read")
-    for (query, _), batches in cuts.items():
-        wrong += [
-            f"{query} {number}: begins at {batches[number]['begin']}, and the one before ended at {before['end']}"
-            for number in batches
-            if (before := batches.get(number - 1)) is not None and batches[number]["begin"] != before["end"]
-        ]
-    return wrong
 
 
 def _signal(pipeline: Pipeline, number: signal.Signals) -> None:

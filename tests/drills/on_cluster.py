@@ -31,6 +31,7 @@ from benchmarks.trial import say
 from customer_activity.lake import failpoints
 from customer_activity.settings import PROJECT, Settings
 from customer_activity.verification.verify import verify
+from drills.placements import PLACED
 from support import cluster
 from support.broker import send
 from support.cluster import Cluster
@@ -52,12 +53,6 @@ FROZEN_SECONDS = 60.0
 # Of a batch's beginning: it takes as long, at least.
 WITHIN_SECONDS = {Query.BRONZE: 1.0, Query.SILVER: 1.5, Query.GOLD: 0.5}
 VERIFIED = 5  # after so many rounds, and at the end
-PLACED: tuple[dict[str, object], ...] = (
-    {"placement": "auto"},
-    {"placement": "executors"},
-    {"placement": "driver"},
-    {"placement": "auto", "local_state_gb": 0.0},
-)
 BETWEEN_COMMITS = [
     *(f"{query}:{point}" for query in ("bronze", "gold") for point in ("planned", "staged", "committed", "written")),
     *(f"silver:{point} {times}" for point in ("staged", "committed") for times in (1, 2, 3)),

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from drills.faults import Index, leaks, opened, seams
+from drills.faults import Index, opened
+from drills.placements import PLACED
+from drills.proofs import leaks, seams
 
 # Where the driver is killed, and what becomes of the index before the next start; that of earlier is of the first kill.
 SIX_KILLS = {
@@ -18,6 +20,7 @@ SIX_KILLS = {
     "summaries:committed": Index.KEPT,  # added to the sums, not in Spark's checkpoint
 }
 GROWN_BEHIND = "silver:committed"  # the kill after which the input topics get another partition
+SWITCHED = ("bronze:committed 2", "silver:committed", "gold:committed", "publish:sending", "gold:planned")
 ONE_KILL = {GROWN_BEHIND: SIX_KILLS[GROWN_BEHIND]}
 
 
@@ -33,6 +36,18 @@ def test_a_driver_that_is_killed_or_frozen_harms_nothing(tmp_path: Path, kills: 
             if place == GROWN_BEHIND:
                 drill.add_partitions()
         drill.freeze(turns_away=kills is SIX_KILLS)
+        proof = drill.prove()["verify"]
+        assert seams(drill.trial.settings.lake) == []
+    assert leaks(tmp_path) == []
+    assert (proof["equal"], proof["verdict"]) == (True, "equal")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1500)
+def test_a_driver_may_place_batches_another_way_than_the_one_before_that_was_killed(tmp_path: Path) -> None:
+    with opened(tmp_path / "drill", 1, PLACED) as drill:
+        for place in SWITCHED:
+            drill.kill_at(place)
         proof = drill.prove()["verify"]
         assert seams(drill.trial.settings.lake) == []
     assert leaks(tmp_path) == []
