@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -35,9 +36,9 @@ class Lives:
         self.guard = BadShareGuard(self.max_share, clock=lambda: self.seconds, noted=noted)
 
     def land(self, good: int, bad: int = 0, *, repeats: bool = False) -> None:
-        self.number += not repeats
-        noted = self.guard.judge(outcomes(good, bad), ("g", self.number))
-        self.noted = {"generation": "g", "batch_id": self.number, **noted}
+        number = self.number + (not repeats)
+        noted = self.guard.judge(outcomes(good, bad), ("g", number))
+        self.number, self.noted = number, {"generation": "g", "batch_id": number, **noted}
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["one driver", "a restart between"])
@@ -80,6 +81,33 @@ def test_a_batch_that_is_repeated_counts_once(restarts: bool) -> None:
         lives.land(96, 4, repeats=True)
     with pytest.raises(BadShareExceeded, match="6 of 102"):
         lives.land(0, 2)
+
+
+def half_landed_later(max_share: float) -> Lives:
+    """Return a guard that repeats a batch of 92 good and 8 bad records, when many before it count no more."""
+    lives = Lives(max_share)
+    lives.land(1_000)
+    lives.seconds += 300
+    lives.land(92, 8)
+    lives.seconds += 900
+    lives.max_share = 0.05
+    lives.restart()
+    lives.land(92, 8, repeats=True)
+    return lives
+
+
+def test_a_batch_that_was_let_pass_is_let_pass_whenever_it_is_repeated() -> None:
+    """Its bad records may be in quarantine already."""
+    lives = half_landed_later(0.05)
+    with pytest.raises(BadShareExceeded, match="9 of 101"):
+        lives.land(0, 1)
+
+
+def test_a_batch_that_landed_without_a_limit_is_repeated_with_one_and_does_not_count() -> None:
+    lives = half_landed_later(1.0)
+    lives.land(99, 1)
+    with pytest.raises(BadShareExceeded, match="6 of 105"):
+        lives.land(0, 5)
 
 
 def test_a_batch_that_is_refused_does_not_count() -> None:
@@ -142,20 +170,27 @@ class Landed(NamedTuple):
     bad: int
 
 
+def counted_at(seconds: float, judged: Sequence[Landed]) -> list[Landed]:
+    now = int(seconds // 60)
+    return [each for each in judged if now - 10 <= each.minute <= now and (each.minute + 11) * 60 > seconds]
+
+
 @given(st.data())
 def test_a_batch_is_refused_for_what_was_let_pass_in_ten_minutes(data: st.DataObject) -> None:
     """Whatever clocks, restarts and limits do: batches with bad records, by all that a limit below 1 has judged."""
-    lives, judged = Lives(), list[Landed]()
+    lives, judged, last = Lives(), list[Landed](), None
     for _ in range(data.draw(st.integers(1, 12), "batches")):
         lives.seconds += data.draw(st.sampled_from([0, 1, 59, 60, 300, 601, -61, -4_000]), "seconds")
         if data.draw(st.booleans(), "restarts"):
             lives.max_share = data.draw(st.sampled_from([0.05, 0.05, 0.3, 1.0]), "limit")
             lives.restart()
+            if last is not None and data.draw(st.booleans(), "repeats the last one that landed"):
+                lives.land(last.good, last.bad, repeats=True)
+                repeated = [each._replace(minute=int(lives.seconds // 60)) for each in judged[-1:]]
+                judged = [] if lives.max_share == 1 else [*counted_at(lives.seconds, judged[:-1]), *repeated]
         now = int(lives.seconds // 60)
         landed = Landed(now, data.draw(st.sampled_from([0, 90, 1_000]), "good"), data.draw(st.integers(0, 60), "bad"))
-        counted = [
-            each for each in judged if now - 10 <= each.minute <= now and (each.minute + 11) * 60 > lives.seconds
-        ]
+        counted = counted_at(lives.seconds, judged)
         bad = sum(each.bad for each in counted) + landed.bad
         records = sum(each.good for each in counted) + landed.good + bad
         is_over = landed.bad > 0 and records >= 100 and bad > lives.max_share * records
@@ -164,6 +199,7 @@ def test_a_batch_is_refused_for_what_was_let_pass_in_ten_minutes(data: st.DataOb
                 lives.land(landed.good, landed.bad)
             continue
         lives.land(landed.good, landed.bad)
+        last = landed
         # Where all is let pass nothing is judged, and what was before is left behind.
         judged = [] if lives.max_share == 1 else [*counted, landed]
 

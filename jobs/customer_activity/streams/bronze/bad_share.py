@@ -37,8 +37,10 @@ class BadShareGuard:
     """The share of bad records over the last ten minutes of landing, in whole minutes.
 
     A batch that would exceed the share is refused before anything of it is written, so that a restart meets the same
-    records again and nothing is half landed. What counted before a batch is noted in its commits: a restart goes on
-    with that, and a bad deploy does not get through between two of them.
+    records again and nothing is half landed. One that was let pass stays so: where a crash leaves it half landed, it is
+    repeated, be it an hour later, when the good records that it was judged by count no more. What counted before a
+    batch is noted in its commits: a restart goes on with that, and a bad deploy does not get through between two of
+    them.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class BadShareGuard:
         self.stream = stream
         self.clock = clock
         self.window, self.last = _remembered(noted or {})
+        self.let_pass = _key(noted) if noted else None
 
     def judge(self, outcomes: Mapping[tuple[str, str | None], int], batch: tuple[str, int]) -> dict[str, Any]:
         """Add a batch's records; one that is repeated takes its own place.
@@ -78,7 +81,9 @@ class BadShareGuard:
         counts = Counter[str | None]()
         for (_, reason), count in outcomes.items():
             counts[reason] += count
-        if self.max_share >= 1:
+        is_repeated = batch == self.let_pass
+        if self.max_share >= 1 or (is_repeated and self.last is None):  # it was not judged then either
+            self.let_pass = batch
             return {BY_REASON: _told(counts)}
         if self.last is not None and self.last.key != batch:
             self.window.setdefault(self.last.minute, Counter()).update(self.last.counts)
@@ -94,14 +99,14 @@ class BadShareGuard:
         records = total.total()
         bad = records - total[None]
         has_bad = counts.total() > counts[None]
-        if has_bad and records >= MINIMUM_RECORDS and bad > self.max_share * records:
+        if has_bad and records >= MINIMUM_RECORDS and bad > self.max_share * records and not is_repeated:
             reasons = ", ".join(f"{reason} {count}" for reason, count in total.most_common() if reason is not None)
             raise BadShareExceeded(
                 f"{self.stream}: {bad} of {records} records of the last 10 minutes are bad ({bad / records:.1%}, "
                 f"the limit is {self.max_share:.1%}): {reasons}. The last batch was not landed.",
                 remedy="fix the producer; then set ACTIVITY_MAX_BAD_SHARE=1 to let these into quarantine",
             )
-        self.window, self.last = window, Batch(batch, int(now // 60), counts)
+        self.window, self.last, self.let_pass = window, Batch(batch, int(now // 60), counts), batch
         return {
             BY_REASON: _told(counts),
             MINUTES: {str(minute): _told(counts) for minute, counts in sorted(window.items())},
@@ -117,10 +122,13 @@ def _counted(told: Mapping[str, int]) -> Counter[str | None]:
     return Counter({None if reason == GOOD else reason: count for reason, count in told.items()})
 
 
+def _key(noted: Mapping[str, Any]) -> tuple[str, int]:
+    return str(noted.get("generation")), int(noted.get("batch_id", 0))
+
+
 def _remembered(noted: Mapping[str, Any]) -> tuple[Window, Batch | None]:
     """Return the window before the batch that noted it, and that batch; empty where it was not judged."""
     if MINUTES not in noted:
         return {}, None
     window = {int(minute): _counted(told) for minute, told in noted[MINUTES].items()}
-    key = (str(noted.get("generation")), int(noted.get("batch_id", 0)))
-    return window, Batch(key, int(noted[MINUTE]), _counted(noted[BY_REASON]))
+    return window, Batch(_key(noted), int(noted[MINUTE]), _counted(noted[BY_REASON]))
