@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import spreading
+from customer_activity.engine import changes, placement, spreading
 from customer_activity.engine.workers import Executors
 from customer_activity.errors import ChangeFeedLost, TransientError
 from customer_activity.lake import deltalog, feeds, history
@@ -297,6 +297,27 @@ def test_without_an_executor_it_says_so_and_waits_for_none(pipeline: Pipeline, m
     pipeline.send(*HISTORY[3])
     with pytest.raises(TransientError, match="50 rows of state are in no sorted run, and there is no executor"):
         pipeline.run()
+
+
+def test_a_large_part_is_not_worked_on_in_a_driver_that_keeps_no_local_state(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold all rows of the part, and what tasks pass on of them."""
+    monkeypatch.setattr(changes, "SMALL_BATCH_ROWS", 14)
+    monkeypatch.setattr(placement, "executors_of", lambda _: 0)
+    placed(pipeline, "runs")
+    pipeline.settings = pipeline.settings.model_copy(update={"spark_master": "spark://master:7077"})
+    pipeline.restart()
+    pipeline.send(*HISTORY[1][:14])
+    pipeline.run()
+    pipeline.send(*HISTORY[1])
+    pipeline.hop(Query.BRONZE)
+    said = (
+        "silver keeps no local state, 15 rows are many for the driver without it, and spark://master:7077 has given no"
+    )
+    with pytest.raises(TransientError, match=said):
+        pipeline.hop(Query.SILVER)
+    assert placements(pipeline, Table.PURCHASES) == ["driver: 14 rows are few; no local state is kept"]
 
 
 @pytest.mark.parametrize("places", [["executors", "auto"], ["executors", "auto", "auto", "driver", "auto"]])
