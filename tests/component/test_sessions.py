@@ -76,13 +76,13 @@ def in_driver(held: pa.Table, changes: pa.Table, before: Closing, stream: Curren
     assert stream.regrouping is not None
     assert stream.closing is not None
     wanted = held.filter(stream.regrouping.wanted(changes, before, stream.closing))
-    return stream.with_held(changes, lambda: wanted)
+    return stream.with_held(changes, wanted)
 
 
 def on_executors(held: pa.Table, changes: pa.Table, _before: Closing, stream: CurrentRows) -> pa.Table:
     """Return the same by all rows, of changes that are reduced apart."""
     apart = [changes.slice(number, 1) for number in reversed(range(changes.num_rows))]
-    return stream.with_held(stream.together(pa.concat_tables([changes.slice(0, 0), *apart])), lambda: held)
+    return stream.with_held(stream.together(pa.concat_tables([changes.slice(0, 0), *apart])), held)
 
 
 Changed = Callable[[pa.Table, pa.Table, Closing, CurrentRows], pa.Table]

@@ -17,7 +17,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import closing
 from customer_activity.engine.merge_rules import MergeRules
 from customer_activity.lake import folding
-from customer_activity.lake.microbatch import MicroBatch, Place
+from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch, Place, Placement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,24 +46,33 @@ class CurrentRows(MergeRules):
 
     def step(self, part: Feed, batch: MicroBatch, *, spark: SparkSession, settings: Settings) -> Steps:
         """Merge a part's changes, in the driver or on executors."""
-        from customer_activity.engine import merge_spread  # noqa: PLC0415 - executors merge nothing
+        from customer_activity.engine import merge_spread, placement  # noqa: PLC0415 - executors merge nothing
         from customer_activity.engine.stream import Merge  # noqa: PLC0415 - likewise
 
         before = self.closed(settings.lake)
         after = before.after(part)
         batch.extra |= after.noted(None if after.closing is None else after.closing.upto)
-        if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
-            yield from merge_spread.steps(after, part, batch, spark=spark, settings=settings)
-            return
-        with batch.phase("compute"):
-            rows = after.marked(after.reduce(part.batches(self.source, self.columns)))
-            rows = after.with_held(rows, partial(_held, settings.lake, before, after, rows))
-        update = None if self.aggregates is None else folding.as_sql(arrow_schema(self.target), self.aggregates)
-        yield Merge(self.target, rows, update, None if self.deletes is None else f"s.{self.deletes}")
+        if batch.placement is None or batch.placement.place is Place.DRIVER:
+            can_move = batch.placement is not None and placement.has_choice(settings, spark)
+            most = SMALL_BATCH_ROWS if can_move else None
+            with batch.phase("compute"):
+                changes = after.marked(after.reduce(part.batches(self.source, self.columns)))
+                held = _held(settings.lake, before, after, changes, most)
+            if held is not None:
+                update = None if self.aggregates is None else folding.as_sql(arrow_schema(self.target), self.aggregates)
+                deletes = None if self.deletes is None else f"s.{self.deletes}"
+                yield Merge(self.target, after.with_held(changes, held), update, deletes)
+                return
+            batch.placement = Placement(Place.EXECUTORS, f"more than {most:,} rows of the table close or are joined")
+        yield from merge_spread.steps(after, part, batch, spark=spark, settings=settings)
 
 
-def _held(lake: str, before: MergeRules, after: MergeRules, changes: pa.Table) -> pa.Table:
-    """Return the rows of a table whose windows have closed since, and those that changes may join."""
+def _held(lake: str, before: MergeRules, after: MergeRules, changes: pa.Table, most: int | None) -> pa.Table | None:
+    """Return the rows of a table whose windows have closed since, and those that changes may join.
+
+    A part of one row may close the windows of all customers, as the first one after midnight does: of more than `most`
+    rows there is none, and no more than those are read.
+    """
     from deltalake import DeltaTable  # noqa: PLC0415 - executors read none
 
     from customer_activity.catalog import table_path  # noqa: PLC0415 - likewise
@@ -80,5 +89,10 @@ def _held(lake: str, before: MergeRules, after: MergeRules, changes: pa.Table) -
         is_wanted = pc.field(closing.END) <= pa.scalar(after.closing.upto, kind)
         if before.closing.upto is not None:
             is_wanted &= pc.field(closing.END) > pa.scalar(before.closing.upto, kind)
-    found = DeltaTable(table_path(lake, after.target)).to_pyarrow_dataset().to_table(filter=is_wanted)
-    return found.select(schema.names).cast(schema)
+    rows, found = 0, []
+    for batch in DeltaTable(table_path(lake, after.target)).to_pyarrow_dataset().to_batches(filter=is_wanted):
+        rows += batch.num_rows
+        if most is not None and rows > most:
+            return None
+        found.append(batch.select(schema.names))
+    return pa.Table.from_batches(found).cast(schema) if found else schema.empty_table()

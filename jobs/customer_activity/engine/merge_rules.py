@@ -108,13 +108,13 @@ class MergeRules(Windowed):
         """Say of reduced rows whether they are final, where they are of windows."""
         return reduced if self.closing is None else self.closing.marked(reduced)
 
-    def with_held(self, reduced: pa.Table, held: Callable[[], pa.Table]) -> pa.Table:
+    def with_held(self, reduced: pa.Table, held: pa.Table) -> pa.Table:
         """Return what reduced rows, one a key, come to with those of the table: which of these close, or are joined."""
         if self.regrouping is not None and self.closing is not None:
-            return self.regrouping.changed(held(), reduced, self.key, self.closing)
+            return self.regrouping.changed(held, reduced, self.key, self.closing)
         if self.closing is None or self.aggregates is None:
             return reduced
-        ended = self.closing.closing(held(), self.aggregates)
+        ended = self.closing.closing(held, self.aggregates)
         return self.together(pa.concat_tables([reduced, ended.cast(reduced.schema)])) if ended.num_rows else reduced
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> pa.Table:

@@ -104,7 +104,7 @@ def fold(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     stream = work.stream
     changes = stream.together(found[CHANGES]) if CHANGES in found else stream.reduce(())
     held = found.get(HELD, arrow_schema(stream.target).empty_table())
-    changes = stream.with_held(changes, lambda: held)
+    changes = stream.with_held(changes, held)
     if any(changes.column(name).null_count for name in stream.key):
         raise executors.KeyMissing
     folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.deletes)

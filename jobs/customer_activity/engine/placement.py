@@ -22,6 +22,11 @@ def executors_of(spark: SparkSession) -> int:
     return jvm.executors(spark) or int(spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true")
 
 
+def has_choice(settings: Settings, spark: SparkSession) -> bool:
+    """Whether a small batch that turns out to need much of the past can be worked on by executors instead."""
+    return settings.placement == "auto" and settings.is_on_cluster and executors_of(spark) > 0
+
+
 def decide(
     settings: Settings,
     rows: int,

@@ -7,7 +7,6 @@ hours. The driver would hold all of these purchases.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -45,14 +44,12 @@ def placed(chosen: Placement, due: Due, landed_to: int, *, spark: SparkSession, 
 
     Without executors, and where settings choose, it stays in the driver.
     """
-    if not settings.is_on_cluster or settings.placement != "auto" or not due.moves:
+    if not due.moves or not placement.has_choice(settings, spark):
         return chosen
     rows = count(settings.lake, due, landed_to)
-    there = partial(placement.executors_of, spark)
-    decided = placement.decide(settings, rows, there, is_small=rows <= SMALL_BATCH_ROWS)
-    if decided.place is Place.DRIVER:
+    if rows <= SMALL_BATCH_ROWS:
         return chosen
-    return Placement(decided.place, f"the time to be paid of {rows:,} purchases ends")
+    return Placement(Place.EXECUTORS, f"the time to be paid of {rows:,} purchases ends")
 
 
 def count(lake: str, due: Due, landed_to: int) -> int:
