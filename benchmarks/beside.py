@@ -1,11 +1,13 @@
 """Measure this checkout beside another one, in turn on the same machine: what a change cost, as ratios.
 
-    .venv/bin/python benchmarks/beside.py ../other [--runs 5] [--only NAME ...] [--streams NAMES] [--told] [--out DIR]
+    .venv/bin/python benchmarks/beside.py ../other [--runs 5] [--only NAME ...] [--streams NAMES] [--told]
+                                                   [--placement PLACEMENT] [--out DIR]
 
 The other is a checkout of another commit in which `make setup` has run (`git worktree add --detach ../other COMMIT`).
 With `--streams daily,alerts` these optional streams run in this one's, and `.` as the other tells what they cost. With
 `--told` this one's records have traces, its logs are JSON, lineage is told and metrics are served, and the other's are
-not; whoever wants what scraping costs in it scrapes port 9464 meanwhile.
+not; whoever wants what scraping costs in it scrapes port 9464 meanwhile. With `--placement driver` this one's batches
+run there, and the other's where they do by default: it may be from before a batch had a choice.
 Each run is a process of that checkout's own environment, with its own scenarios; which of the two comes first changes
 from run to run, so that a machine that becomes slower favours neither. Said at the end: for each figure the median of
 both, and of the ratios of each pair their median and spread; all of it is in <out>/beside.json after each pair.
@@ -48,6 +50,10 @@ OPTIONS = replace(Options(), repeat=1, warmup_seconds=30.0, measure_seconds=60.0
 
 SUSPICIOUS = {"ACTIVITY_ALERT_WINDOW_PURCHASES": "4"}
 """The load's customers buy twice in a run; with this limit some tenths of a percent of the purchases cause alerts."""
+
+
+OWN = {"ACTIVITY_STREAMS", "ACTIVITY_PLACEMENT"}
+"""What a run has in its environment from the options alone, whoever exported it."""
 
 
 def measure_freshness(folder: Path) -> Figures:
@@ -135,6 +141,7 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help=f"There are: {', '.join(MEASUREMENTS)}.")] = None,
     streams: Annotated[str, typer.Option(help="Optional streams that run in this checkout's runs.")] = "",
     told: Annotated[bool, typer.Option("--told", help="Traces, JSON logs, lineage and metrics in this one's.")] = False,
+    placement: Annotated[str, typer.Option(help="ACTIVITY_PLACEMENT in this checkout's runs.")] = "",
     out: Annotated[Path, typer.Option(help="Folder of results, logs and data.")] = TREE / "var" / "beside",
 ) -> None:
     """Measure both checkouts in turn and say the ratios, this one over the other."""
@@ -144,32 +151,32 @@ def main(
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     trees = {"other": other.resolve(), "this": TREE}
+    own = variables(streams, told=told, placement=placement)
     pairs: dict[str, list[dict[str, Figures]]] = {name: [] for name in names}
     for number in range(1, runs + 1):
         order = list(trees) if number % 2 else list(reversed(trees))
         for name in names:
             folders = {which: out / f"{name}-{number}-{which}" for which in order}
             pairs[name].append(
-                {
-                    which: measured(trees[which], name, folder, variables(streams, told)[which])
-                    for which, folder in folders.items()
-                }
+                {which: measured(trees[which], name, folder, own[which]) for which, folder in folders.items()}
             )
             say(f"{name} {number}: {pairs[name][-1]}")
             summary = {each: summed_up(pairs[each]) for each in names if pairs[each]}
             commits = {which: commit(tree) for which, tree in trees.items()}
-            report = {"commits": commits, "streams": streams, "told": told, "summary": summary}
+            report = {"commits": commits, "variables": own, "summary": summary}
             (out / "beside.json").write_text(json.dumps({**report, "pairs": pairs}, indent=1) + "\n", encoding="utf-8")
     Console().print(as_table(summary))
 
 
-def variables(streams: str, told: bool) -> dict[str, dict[str, str]]:
+def variables(streams: str, *, told: bool, placement: str) -> dict[str, dict[str, str]]:
     """Return what the runs of both have in their environment besides."""
-    # The other may be from before there were such streams, and refuse a setting that it does not know.
+    # The other may be from before there were such streams or placements, and refuse a setting that it does not know.
     found: dict[str, dict[str, str]] = {
         "this": {"ACTIVITY_STREAMS": streams} | SUSPICIOUS if streams else {},
         "other": {},
     }
+    if placement:
+        found["this"]["ACTIVITY_PLACEMENT"] = placement
     if told:
         on = {"ACTIVITY_METRICS": "true", "ACTIVITY_LOG_FORMAT": "json", "ACTIVITY_LINEAGE": "true", load.TRACED: "1"}
         off = {"ACTIVITY_METRICS": "false", "ACTIVITY_LOG_FORMAT": "text", "ACTIVITY_LINEAGE": "false", load.TRACED: ""}
@@ -188,7 +195,7 @@ def measured(tree: Path, name: str, folder: Path, more: Mapping[str, str]) -> Fi
         child = subprocess.run(
             (tree / ".venv/bin/python", Path(__file__).resolve(), "--measure", name, folder),
             cwd=tree,
-            env={name: value for name, value in os.environ.items() if name != "ACTIVITY_STREAMS"} | dict(more),
+            env={name: value for name, value in os.environ.items() if name not in OWN} | dict(more),
             stdout=subprocess.PIPE,
             stderr=log,
             check=True,
