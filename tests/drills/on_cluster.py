@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -49,6 +50,7 @@ from support.records import profile, purchase, tombstone
 from support.streams import Query
 from support.waiting import until
 
+KILLED, ALL_KILLED, FROZEN = "killed", "all killed", "frozen"  # executors
 FROZEN_SECONDS = 60.0
 # Of a batch's beginning: it takes as long, at least.
 WITHIN_SECONDS = {Query.BRONZE: 1.0, Query.SILVER: 1.5, Query.GOLD: 0.5}
@@ -80,30 +82,31 @@ def kill_driver(settings: Settings, found: Cluster, log: Path, chance: Random) -
     return is_reached
 
 
-def lose_executor(settings: Settings, found: Cluster, log: Path, chance: Random, *, is_frozen: bool) -> bool:
-    """Kill or freeze one of the executors while a stream's batch is at work; return whether it was.
+def lose_executors(settings: Settings, found: Cluster, log: Path, chance: Random, done: str) -> bool:
+    """Kill or freeze one of the executors, or kill all, while a stream's batch is at work; return whether it was.
 
     It is at a random moment, or, where rows have to come together, as soon as the executor has some for other tasks.
     """
     query = chance.choice([Query.BRONZE, Query.SILVER, Query.GOLD])
     placed = chance.choice(PLACED[:2])
-    worker, is_between = chance.choice(found.workers), query != Query.BRONZE and chance.random() < 0.5
+    lost = found.workers if done == ALL_KILLED else [chance.choice(found.workers)]
+    is_between = query != Query.BRONZE and chance.random() < 0.5
     with streams(settings, found, log, **placed) as driver:
         until(lambda: is_at_work(log, query) or driver.poll() is not None, 300, every=0.02)
         if is_at_it := is_at_work(log, query):
-            executor = executor_of(worker)  # those of the driver before are gone by now
+            executors = [executor_of(worker) for worker in lost]  # those of the driver before are gone by now
             if is_between:
-                until_between_stages(log, query, executor)
+                until_between_stages(log, query, executors[0])
             else:
                 time.sleep(chance.random() * WITHIN_SECONDS[query])
             is_at_it = is_at_work(log, query)
-        if is_at_it and is_frozen:
-            is_at_it = freeze(executor, driver)
+        if is_at_it and done == FROZEN:
+            is_at_it = freeze(executors[0], driver)
         elif is_at_it:
-            executor.kill()
+            for executor in executors:
+                executor.kill()
         if driver.wait(300) != 0:
             raise AssertionError(log.read_text(encoding="utf-8")[-2_000:])
-    done = "frozen" if is_frozen else "killed"
     moment = "between two stages" if is_between else "at some moment"
     say(f"  executor, in {query}'s batch, {moment}, {placed}: {done if is_at_it else 'too late'}")
     return is_at_it
@@ -122,8 +125,7 @@ def freeze(executor: psutil.Process, driver: subprocess.Popen[bytes]) -> bool:
 
 FAULTS: dict[str, Fault] = {
     "driver": kill_driver,
-    "killed": lambda *given: lose_executor(*given, is_frozen=False),
-    "frozen": lambda *given: lose_executor(*given, is_frozen=True),
+    **{done: partial(lose_executors, done=done) for done in (KILLED, ALL_KILLED, FROZEN)},
 }
 
 
@@ -131,7 +133,7 @@ def main(
     *,
     seed: Annotated[int, typer.Option()] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Of each fault.")] = 20,
-    only: Annotated[list[str] | None, typer.Option(help="driver, killed or frozen.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(FAULTS)}.")] = None,
     out: Annotated[Path, typer.Option()] = PROJECT / "var" / "on_cluster",
 ) -> None:
     """Do all faults; exit 1 where anything differs, or as many came too late as came in time."""
