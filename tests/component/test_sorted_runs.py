@@ -217,14 +217,73 @@ def test_a_commit_that_is_none_of_the_pipelines_is_refused(noted: tuple[str, Run
         past(lake)
 
 
-def test_files_that_no_catalogue_names_go_after_an_hour(noted: tuple[str, Run]) -> None:
+def date(lake: str, seconds: float, *names: str) -> None:
+    """Have files of state be of a time so many seconds from now."""
+    for name in names:
+        os.utime(Path(catalogue.folder(lake, Query.SILVER), name), (time.time() + seconds,) * 2)
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(-2 * catalogue.KEPT_SECONDS, id="old"),
+        pytest.param(2 * catalogue.KEPT_SECONDS, id="of a clock that was ahead"),
+    ],
+)
+def test_files_that_no_catalogue_names_go_after_an_hour(noted: tuple[str, Run], seconds: float) -> None:
     lake, run = noted
     folder = Path(catalogue.folder(lake, Query.SILVER))
     left, young = (sorted_runs.write(str(folder), table({(number, 0): 0})).path for number in range(2))
-    before = time.time() - 2 * catalogue.KEPT_SECONDS
-    for path in (left, run.path):
-        os.utime(folder / path, (before, before))
+    date(lake, seconds, left, run.path)
     for number in range(3, 3 + catalogue.KEPT):
         append(lake, Table.PURCHASES, bought(number))
         catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, number + 1)}, {0: [run]})
     assert {path.name for path in folder.glob("*.arrow")} == {run.path, young}
+
+
+def clock_ahead(lake: str) -> None:
+    for number in (3, 4):
+        append(lake, Table.PURCHASES, bought(number))
+        run = sorted_runs.write(catalogue.folder(lake, Query.SILVER), table({(number, 0): 0}))
+        catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, number + 1)}, {0: [run]})
+    date(lake, 86_400, *catalogues(lake))
+
+
+def table_put_back(lake: str) -> None:
+    for version in (90, 91):
+        at = place(lake, 3)._replace(version=version, commit="0123456789abcdef")
+        catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: at}, {0: []})
+
+
+def catalogues(lake: str) -> list[str]:
+    return sorted(file.name for file in Path(catalogue.folder(lake, Query.SILVER)).glob("*.json"))
+
+
+@pytest.mark.parametrize("before", [clock_ahead, table_put_back], ids=lambda before: before.__name__)
+def test_what_was_noted_before_takes_no_runs_from_what_is_noted_now(
+    noted: tuple[str, Run], before: Callable[[str], None]
+) -> None:
+    lake, _ = noted
+    before(lake)
+    stale = catalogues(lake)
+    version = append(lake, Table.PURCHASES, bought(5))
+    run = sorted_runs.write(catalogue.folder(lake, Query.SILVER), table({(5, 5): 5}))
+    date(lake, -2 * catalogue.KEPT_SECONDS, run.path)
+    catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, version)}, {0: [run]})
+    assert past(lake) == ([run.path], [])
+    date(lake, -2 * catalogue.KEPT_SECONDS, *set(stale).intersection(catalogues(lake)))
+    for number in range(6, 5 + catalogue.KEPT):
+        version = append(lake, Table.PURCHASES, bought(number))
+        catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, version)}, {0: [run]})
+    assert not set(stale).intersection(catalogues(lake))
+
+
+def test_what_is_noted_late_takes_no_runs_from_what_came_after(noted: tuple[str, Run]) -> None:
+    """A driver that is suspended behind its commit notes it when its successor has noted more."""
+    lake, run = noted
+    append(lake, Table.PURCHASES, bought(3))
+    newer = sorted_runs.write(catalogue.folder(lake, Query.SILVER), table({(2, 2): 2}))
+    catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, 4)}, {0: [newer]})
+    date(lake, -2 * catalogue.KEPT_SECONDS, newer.path, *catalogues(lake))
+    catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, 3)}, {0: [run]})
+    assert past(lake) == ([newer.path], [])

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pyarrow import fs
@@ -20,7 +20,7 @@ from pyarrow import fs
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.columns import HOT
 from customer_activity.errors import ChangeFeedLost
-from customer_activity.lake import feeds
+from customer_activity.lake import deltalog, feeds
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.feeds import Added
 from customer_activity.lake.microbatch import number_of
@@ -29,7 +29,7 @@ from customer_activity.state.sorted_runs import Run
 from customer_activity.storage.filesystem import filesystem, read_whole, write_whole
 
 SUFFIX = ".json"
-KEPT = 2  # catalogues that were noted last
+KEPT = 2  # of the catalogues that are of use: the newest
 KEPT_SECONDS = 3_600.0  # so long a file stays that no kept catalogue names: a task may be about to report it
 # What no run has is read again with each batch. A small batch adds to the runs when that has become so much, since each
 # time it is some files a bucket; with more than NEAR_ROWS or NEAR_FILES it is no work for one process any more.
@@ -109,15 +109,14 @@ def past(lake: str, stream: str, made_by: str, to: Positions, *, without_runs: b
         ChangeFeedLost: what was in a table at that version cannot be told any more.
         ForeignCommit: a commit since the newest catalogue is none of the pipeline's.
     """
-    for at, runs in () if without_runs else _catalogues(lake, stream, made_by):
-        if at.keys() == to.keys() and all(_is_on_the_way(lake, table, at[table], to[table]) for table in to):
-            try:
-                since = {table: _since(lake, table, at[table], to[table]) for table in to}
-            except ChangeFeedLost:  # by a correction, for one: what is in the runs is no longer so
-                break
-            if all(_are_there(lake, table, files) for table, files in since.items()):
-                return Past(runs, since, max(to[table].version - at[table].version for table in to))
-            break  # compacted meanwhile, and removed
+    for _, at, runs in () if without_runs else _catalogues(lake, stream, made_by, to, _listed(lake, stream)):
+        try:
+            since = {table: _since(lake, table, at[table], to[table]) for table in to}
+        except ChangeFeedLost:  # by a correction, for one: what is in the runs is no longer so
+            break
+        if all(_are_there(lake, table, files) for table, files in since.items()):
+            return Past(runs, since, max(to[table].version - at[table].version for table in to))
+        break  # compacted meanwhile, and removed
     files = {
         table: feeds.snapshot(lake, table, place.version) if place.version > 0 else [] for table, place in to.items()
     }
@@ -139,16 +138,22 @@ def _are_there(lake: str, table: Table, added: Sequence[Added]) -> bool:
     return all(info.type == fs.FileType.File for info in found)
 
 
-def _catalogues(lake: str, stream: str, made_by: str) -> Iterator[tuple[Positions, Runs]]:
-    """Yield what was noted, newest first; what names a run that is not there as it was is left out."""
-    found = _listed(lake, stream)
+def _catalogues(
+    lake: str, stream: str, made_by: str, to: Positions, found: Mapping[str, fs.FileInfo]
+) -> Iterator[tuple[str, Positions, Runs]]:
+    """Yield what was noted of places on the way to others, newest first, by its name.
+
+    What names a run that is not there as it was is left out.
+    """
     for name in sorted((name for name in found if name.endswith(SUFFIX)), reverse=True):
         told = _read(lake, stream, name)
         if told.get("made_by") != made_by:
             continue
         runs = {int(bucket): [Run(*run) for run in of] for bucket, of in told["runs"].items()}
         if all(run.path in found and found[run.path].size == run.size for of in runs.values() for run in of):
-            yield {Table.labelled(label): Position(*place) for label, place in told["positions"].items()}, runs
+            at = {Table.labelled(label): Position(*place) for label, place in told["positions"].items()}
+            if at.keys() == to.keys() and all(_is_on_the_way(lake, table, at[table], to[table]) for table in to):
+                yield name, at, runs
 
 
 def _read(lake: str, stream: str, name: str) -> dict[str, Any]:
@@ -166,13 +171,12 @@ def note(lake: str, stream: str, made_by: str, at: Positions, runs: Runs) -> Non
     What cannot be noted is made again: a batch that is committed does not fail for it.
     """
     try:
-        _note(lake, stream, made_by, at, runs)
-        _tidy(lake, stream)
+        _tidy(lake, stream, made_by, at, _note(lake, stream, made_by, at, runs))
     except OSError as error:
         log.warning("the sorted runs of %s are not noted, and the next large batch makes them again: %s", stream, error)
 
 
-def _note(lake: str, stream: str, made_by: str, at: Positions, runs: Runs) -> None:
+def _note(lake: str, stream: str, made_by: str, at: Positions, runs: Runs) -> str:
     told = {
         "made_by": made_by,
         "positions": {table.label: place for table, place in at.items()},
@@ -181,18 +185,30 @@ def _note(lake: str, stream: str, made_by: str, at: Positions, runs: Runs) -> No
     number = number_of(place.version for place in at.values())
     name = f"{number:020}-{'-'.join(place.commit[:8] for place in at.values())}{SUFFIX}"
     write_whole(f"{folder(lake, stream)}/{name}", json.dumps(told).encode())
+    return name
 
 
-def _tidy(lake: str, stream: str) -> None:
+def _tidy(lake: str, stream: str, made_by: str, at: Positions, noted: str) -> None:
+    """Remove what no batch will look for, after a catalogue was noted.
+
+    Kept is what is read: files' times tell which clock they are of, and not which catalogue is newer. Those are of the
+    tables as they are now, since others may have gone on after the commit that was noted.
+    """
     files, _ = filesystem(lake)
     found = _listed(lake, stream)
-    catalogues = sorted((name for name in found if name.endswith(SUFFIX)), key=lambda name: found[name].mtime)
-    kept = set(catalogues[-KEPT:])
-    for name in catalogues[-KEPT:]:
-        kept |= {run[0] for of in _read(lake, stream, name).get("runs", {}).values() for run in of}
-    before = time.time() - KEPT_SECONDS
+    if noted not in found:  # by a storage that lists late
+        return
+    to = {
+        table: deltalog.position(lake, table, place.table_id, deltalog.newest_version(lake, table))
+        for table, place in at.items()
+    }
+    kept: set[str] = set()
+    for name, _, runs in islice(_catalogues(lake, stream, made_by, to, found), KEPT):
+        kept |= {name, *(run.path for of in runs.values() for run in of)}
+    now = found[noted].mtime  # by the clock that the others' times are of
     for name, info in found.items():
-        if name not in kept and info.mtime.timestamp() < before:
+        # What is of a time that is still to come was written before that clock was set back.
+        if name not in kept and abs((info.mtime - now).total_seconds()) > KEPT_SECONDS:
             files.delete_file(info.path)
 
 
