@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,6 +20,8 @@ from customer_activity.settings import Settings
 from customer_activity.state import catching_up, local, restore
 from customer_activity.state.keyed import NEWEST
 from customer_activity.state.local import LocalState
+from customer_activity.storage import s3
+from customer_activity.storage.filesystem import write_whole
 from customer_activity.streams.silver import state as past
 from support.tables import append, entry
 from support.waiting import until
@@ -130,11 +133,57 @@ def test_a_log_is_kept_for_as_long_as_it_is_read_from(
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", "3"])
 def test_a_hold_that_cannot_be_read_holds_everything_until_the_next_driver(settings: Settings, damaged: str) -> None:
-    holds.hold(settings.lake, "silver", {Table.PROFILE_CHANGES: 3})
-    Path(settings.lake, "_state", "silver.hold.json").write_text(damaged, encoding="utf-8")
+    holds.hold(settings.lake, "silver", "killed", {Table.PROFILE_CHANGES: 3})
+    Path(settings.lake, "_state", "silver.killed.hold.json").write_text(damaged, encoding="utf-8")
     assert holds.held(settings.lake, Table.PURCHASES) == ({"silver": 0} if damaged else {})
     opened(settings).close()
     assert holds.held(settings.lake, Table.PURCHASES) == {}
+
+
+def test_a_zombie_releases_its_own_hold_alone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    going_on: dict[object, threading.Event] = {}
+    monkeypatch.setattr(restore, "bring", lambda index, *_: going_on[index].wait(60))
+    with closing(opened(settings)) as zombie:
+        going_on[zombie.index] = threading.Event()
+        zombie.catch_up(TO)
+        until(lambda: holds.held(settings.lake, Table.PURCHASES))
+        with closing(opened(settings)) as successor:
+            assert holds.held(settings.lake, Table.PURCHASES) == {}
+            going_on[successor.index] = threading.Event()
+            successor.catch_up(TO)
+            until(lambda: holds.held(settings.lake, Table.PURCHASES))
+            going_on[zombie.index].set()
+            until(lambda: not zombie.is_catching_up())
+            assert holds.held(settings.lake, Table.PURCHASES) == {"silver": 3}
+            going_on[successor.index].set()
+            until(lambda: not successor.is_catching_up())
+            assert holds.held(settings.lake, Table.PURCHASES) == {}
+
+
+@pytest.fixture
+def on_s3(s3_server: str) -> str:
+    s3.client().create_bucket(Bucket="lake")
+    return "s3a://lake/prefix"
+
+
+@pytest.mark.parametrize("where", ["tmp_path", "on_s3"])
+def test_what_somebody_holds_is_held_until_it_is_released_or_taken_back(
+    request: pytest.FixtureRequest, where: str
+) -> None:
+    lake = str(request.getfixturevalue(where))
+    of_a_former_release = f"{lake}/_state/silver.hold.json"
+    write_whole(of_a_former_release, json.dumps({Table.PURCHASES.label: 9}).encode())
+    for holder, version in (("a", 5), ("b", 7)):
+        holds.hold(lake, "silver", holder, {Table.PURCHASES: version})
+    holds.hold(lake, "gold", "c", {Table.PURCHASES: 6})
+    assert holds.held(lake, Table.PURCHASES) == {"silver": 5, "gold": 6}
+    for _ in range(2):
+        holds.release(lake, "silver", "a")
+        assert holds.held(lake, Table.PURCHASES) == {"silver": 7, "gold": 6}
+    holds.release(lake, "silver", "b")
+    assert holds.held(lake, Table.PURCHASES) == {"silver": 9, "gold": 6}
+    holds.take_back(lake, "silver")
+    assert holds.held(lake, Table.PURCHASES) == {"gold": 6}
 
 
 def test_it_goes_on_to_where_the_stream_is_by_then(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 
 from customer_activity.catalog import Table
@@ -51,6 +52,7 @@ class CatchUp(threading.Thread):
         super().__init__(name=f"catch-up-{stream}", daemon=True)
         self.lake = lake
         self.stream = stream
+        self.holder = uuid.uuid4().hex
         self.to = to
         self.bring = bring
         self.at = at
@@ -65,7 +67,7 @@ class CatchUp(threading.Thread):
         try:
             while True:
                 to, begun = dict(self.to), time.monotonic()
-                holds.hold(self.lake, self.stream, {table: self._reads_from(table) for table in to})
+                holds.hold(self.lake, self.stream, self.holder, {table: self._reads_from(table) for table in to})
                 for table, place in to.items():
                     self.bring(table, place, self._tell)
                 if self.to == to or time.monotonic() - begun < NEAR_SECONDS:
@@ -75,7 +77,7 @@ class CatchUp(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - told where the state is used next
             self.error = error
         finally:
-            holds.release(self.lake, self.stream)
+            holds.release(self.lake, self.stream, self.holder)
 
     def _reads_from(self, table: Table) -> int:
         at, to = self.at(table), self.to[table].version

@@ -58,7 +58,7 @@ class LocalState:
         self.not_before = 0.0  # it is tried to catch up
         self.has_estimated = False
         self._index: Index | None = None
-        holds.release(self.lake, name)
+        holds.take_back(self.lake, name)
         if self.limit is None or self.limit > max(0.0, _given_up_at(self.folder, name)):
             self._index = Index(self.folder / f"{name}.db", needs.tables, (holding.seed for holding in needs.holdings))
         else:
