@@ -315,6 +315,41 @@ def test_what_is_too_large_is_given_up_and_not_made_again(
             assert state.is_kept == is_kept
 
 
+def give_up(settings: Settings) -> None:
+    with closing(opened(settings)) as state:
+        state.bring(TO)
+        state.limit = 1
+        assert not state.fits()
+
+
+def note_as_the_release_before(settings: Settings) -> None:
+    settings.index_dir.mkdir(parents=True)
+    (settings.index_dir / "silver.given-up").write_text("20000000000.0", encoding="utf-8")
+
+
+@pytest.mark.parametrize("given_up", [give_up, note_as_the_release_before], ids=lambda given_up: given_up.__name__)
+def test_what_was_given_up_is_the_state_of_one_lake(
+    settings: Settings, tmp_path: Path, given_up: Callable[[Settings], None]
+) -> None:
+    """Lakes that are not on this disk have their state in the run folder, whichever lake it is that runs there."""
+    delta.ensure_tables(str(tmp_path / "other"))
+    one, other = (
+        settings.model_copy(update={"lake": f"file://{tmp_path}/{name}", "run_dir": tmp_path / "run"})
+        for name in ("lake", "other")
+    )
+    given_up(one)
+    for lake, is_kept in ((one, False), (other, True), (one, False)):
+        with closing(opened(lake, local_state_gb=1 / local.GB)) as state:
+            assert state.is_kept == is_kept
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", "{}", "null"])
+def test_a_note_that_cannot_be_read_gives_nothing_up(settings: Settings, damaged: str) -> None:
+    (settings.index_dir / "silver.given-up").write_text(damaged, encoding="utf-8")
+    with closing(opened(settings)) as state:
+        assert state.is_kept
+
+
 def test_none_is_kept_where_none_may_be(settings: Settings) -> None:
     with closing(opened(settings)) as state:
         state.bring(TO)

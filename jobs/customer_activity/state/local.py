@@ -7,6 +7,7 @@ the stream (`catch_up`) where small batches can do without the file meanwhile. A
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 import time
@@ -59,10 +60,18 @@ class LocalState:
         self.has_estimated = False
         self._index: Index | None = None
         holds.take_back(self.lake, name)
-        if self.limit is None or self.limit > max(0.0, _given_up_at(self.folder, name)):
+        given_up_at = _given_up_at(self.folder, name, self._tables)
+        if self.limit is None or self.limit > max(0.0, given_up_at):
             self._index = Index(self.folder / f"{name}.db", needs.tables, (holding.seed for holding in needs.holdings))
         else:
             discard_files(self.folder, name)
+            if given_up_at >= 0:  # a note of the release before becomes one of these tables
+                _note(self.folder, name, self._tables, given_up_at)
+
+    @property
+    def _tables(self) -> dict[str, str]:
+        """The ids of the tables that are held: a run folder may come to be that of another lake."""
+        return {table.label: self.ids[table] for table in self.holdings}
 
     @property
     def is_kept(self) -> bool:
@@ -224,7 +233,7 @@ class LocalState:
         self._index = None
         self.at = {}
         discard_files(self.folder, self.name)
-        _note_of(self.folder, self.name).write_text(str(found), encoding="utf-8")
+        _note(self.folder, self.name, self._tables, found)
 
     def close(self) -> None:
         """Close the file."""
@@ -261,15 +270,23 @@ def rows(folder: Path, name: str) -> int:
 
 
 def _note_of(folder: Path, name: str) -> Path:
-    """Return where it is noted at which size the files were given up."""
+    """Return where it is noted at which size the files were given up, and of which tables."""
     return folder / f"{name}.given-up"
 
 
-def _given_up_at(folder: Path, name: str) -> float:
+def _note(folder: Path, name: str, tables: Mapping[str, str], found: float) -> None:
+    _note_of(folder, name).write_text(json.dumps({"bytes": found, "tables": tables}), encoding="utf-8")
+
+
+def _given_up_at(folder: Path, name: str, tables: Mapping[str, str]) -> float:
+    """Return at which size the state of these tables was given up; -1 where it was not."""
     try:
-        return float(_note_of(folder, name).read_text(encoding="utf-8"))
+        told = json.loads(_note_of(folder, name).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return -1.0
+    if isinstance(told, int | float):  # the release before noted the size alone: as a rule it is the same lake
+        return told
+    return float(told["bytes"]) if isinstance(told, dict) and told.get("tables") == tables else -1.0
 
 
 def discard_files(folder: Path, name: str) -> None:
