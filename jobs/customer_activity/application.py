@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from customer_activity import topology, unforeseen
-from customer_activity.engine import heartbeat, loss, reach, session
+from customer_activity.engine import heartbeat, loss, reach, runtime, session
 from customer_activity.engine.failures import disk_full
 from customer_activity.engine.logs import log
 from customer_activity.engine.observability import Written, is_due
@@ -137,8 +137,8 @@ def host(
         for stream in topology.landings():
             if stream.name in queries:
                 loss.check(settings, stream)
-        if any(topology.spec(query).is_spread for query in queries):
-            reach.check(spark, settings, stopping, check)
+        if spread := [query for query in queries if topology.spec(query).is_spread]:
+            reach.check(spark, settings, runtime.time_zone(settings.time_zone, spread), stopping, check)
         context = Context(
             spark, settings, {table: delta.table_id(settings.lake, table) for table in topology.tables()}, resources
         )

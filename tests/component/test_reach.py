@@ -13,12 +13,21 @@ import pytest
 from pyspark.errors import PythonException
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import executors, reach
-from customer_activity.errors import ActivityError, EnvironmentFault, LeaseLost, SettingsError, TransientError
+from customer_activity.engine import executors, reach, runtime
+from customer_activity.errors import (
+    EXIT_TERMINAL,
+    ActivityError,
+    EnvironmentFault,
+    LeaseLost,
+    OtherRuntime,
+    SettingsError,
+    TransientError,
+)
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.settings import Settings
 from customer_activity.storage import marker
 
+BERLIN = "Europe/Berlin"
 WRITTEN = {Table.PURCHASE_EVENTS: [DataFile("a.parquet", 3, 1, "{}"), DataFile("b.parquet", 5, 1, "{}")]}
 
 
@@ -56,8 +65,10 @@ class Context:
 
     defaultParallelism = 1  # noqa: N815 - as Spark calls it
 
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, answer: Any, others: dict[str, str]) -> None:
         self.answer, self.cancelled = answer, threading.Event()
+        self.others = others
+        self.environment: dict[str, str] = {}
 
     def setJobGroup(self, *_: object, **__: object) -> None:  # noqa: N802
         pass
@@ -77,11 +88,12 @@ class Context:
             raise PythonException("cancelled")
         if isinstance(self.answer, Exception):
             raise self.answer
-        return [{"executor": "h 1", "host": "h", "found": self.answer}]
+        there = {**runtime.of_text(self.environment[runtime.VARIABLE]), **self.others}
+        return [{"executor": "h 1", "host": "h", "found": self.answer, "runtime": there}]
 
 
-def session(answer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    context = Context(answer)
+def session(answer: Any, monkeypatch: pytest.MonkeyPatch, others: dict[str, str] | None = None) -> Any:
+    context = Context(answer, others or {})
     monkeypatch.setattr("customer_activity.lake.jvm.executors", lambda _: 1)
     return SimpleNamespace(sparkContext=context)
 
@@ -105,11 +117,42 @@ def test_what_an_executor_answers_is_told(
 ) -> None:
     spark = session(answer, monkeypatch)
     if error is None:
-        reach.check(spark, elsewhere, threading.Event(), lambda: None)
+        reach.check(spark, elsewhere, BERLIN, threading.Event(), lambda: None)
     else:
         with pytest.raises(error, match=words):
-            reach.check(spark, elsewhere, threading.Event(), lambda: None)
+            reach.check(spark, elsewhere, BERLIN, threading.Event(), lambda: None)
     assert not Path(elsewhere.lake, marker.FOLDER).exists()
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        pytest.param({"msgspec": "0.1.0"}, "msgspec 0.1.0 instead of", id="another version"),
+        pytest.param({"pyarrow": runtime.MISSING}, "no pyarrow", id="a library is missing"),
+        pytest.param({BERLIN: runtime.MISSING}, f"no time zone {BERLIN}", id="the time zone is missing"),
+        pytest.param({BERLIN: "a1b2"}, f"other offsets of the time zone {BERLIN}", id="another time-zone database"),
+    ],
+)
+def test_an_executor_that_could_write_other_rows_is_refused(
+    elsewhere: Settings, monkeypatch: pytest.MonkeyPatch, others: dict[str, str], said: str
+) -> None:
+    spark = session(marker.SEES, monkeypatch, others)
+    with pytest.raises(OtherRuntime, match=rf"on h {said}.*\n.*ACTIVITY_EXECUTOR_PYTHON") as refused:
+        reach.check(spark, elsewhere, BERLIN, threading.Event(), lambda: None)
+    assert refused.value.exit_code == EXIT_TERMINAL
+
+
+def test_threads_of_the_driver_are_told_and_asked_nothing(elsewhere: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "found", lambda _: pytest.fail("the driver looked at itself"))
+    spark = session(RuntimeError("they were asked"), monkeypatch)
+    here = elsewhere.model_copy(update={"spark_master": "local[2]"})
+    reach.check(spark, here, BERLIN, threading.Event(), lambda: None)
+    assert not spark.sparkContext.environment
+
+
+def test_a_task_tells_what_is_found_in_its_process() -> None:
+    asked = runtime.telling(lambda numbers: ({"number": number} for number in numbers), BERLIN)
+    assert list(asked([3])) == [{"number": 3, "runtime": runtime.found(BERLIN)}]
 
 
 @pytest.mark.parametrize("ends", ["it is told to stop", "the time is over", "its lease is lost"])
@@ -128,9 +171,9 @@ def test_a_driver_does_not_wait_for_executors_that_never_come(
 
     if ends == "its lease is lost":
         with pytest.raises(LeaseLost):
-            reach.check(spark, elsewhere, stopping, look_around)
+            reach.check(spark, elsewhere, None, stopping, look_around)
     else:
-        reach.check(spark, elsewhere, stopping, look_around)
+        reach.check(spark, elsewhere, None, stopping, look_around)
     assert spark.sparkContext.cancelled.is_set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from customer_activity.settings import PACKAGE, Settings
 from support import cluster, executors_python
 from support.broker import assert_verified, send
 from support.records import profile, purchase
+
+ZONES = Path("/usr/share/zoneinfo")  # where Arrow looks
 
 
 def drained(settings: Settings, address: str, **more: object) -> subprocess.CompletedProcess[str]:
@@ -62,6 +65,33 @@ def test_executors_without_the_libraries_are_refused_at_start(settings: Settings
         done = drained(settings, found.address, executor_python=str(python))
     assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
     assert "executors cannot run the pipeline's code" in done.stderr
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("has", "said"),
+    [
+        pytest.param("no time zones", r"no time zone Europe/Berlin\n", id="no time-zone database"),
+        pytest.param("other time zones", r"other offsets of the time zone Europe/Berlin\n", id="another one"),
+        pytest.param("another msgspec", r"msgspec 0\.0\.1 instead of [\d.]+\n", id="another version of a library"),
+    ],
+)
+def test_executors_that_could_write_other_rows_are_refused_at_start(
+    settings: Settings, tmp_path: Path, has: str, said: str
+) -> None:
+    python = executors_python.made(tmp_path, without="msgspec" if has == "another msgspec" else None)
+    replaced = {}
+    if has == "other time zones":
+        replaced[ZONES] = Path(shutil.copytree(ZONES, tmp_path / "zones", symlinks=True))
+        shutil.copy(ZONES / "Europe" / "London", tmp_path / "zones" / "Europe" / "Berlin")
+    elif has == "another msgspec":
+        executors_python.with_version(python, "msgspec", "0.0.1")
+    more = {"executor_python": str(python), "streams": "daily", "time_zone": "Europe/Berlin"}
+    with cluster.running(tmp_path, hidden=[ZONES] if has == "no time zones" else [], replaced=replaced) as found:
+        done = drained(settings, found.address, **more)
+    assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
+    assert re.search(rf"executors have other libraries .*: on \S+ {said}", done.stderr), done.stderr[-2_000:]
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.nightly

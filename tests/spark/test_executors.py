@@ -19,9 +19,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import executors
+from customer_activity.engine import executors, runtime
 from customer_activity.engine.executors import ByLane, InputGone, Parcel, Stage
-from customer_activity.errors import ChangeFeedLost
+from customer_activity.errors import ChangeFeedLost, OtherRuntime
 from customer_activity.state.sorted_runs import StateGone
 from support import histories
 from support.pipeline import Pipeline, copied_lake
@@ -74,6 +74,32 @@ def test_a_task_tells_what_is_gone(spark: SparkSession, error: type[Exception], 
 
     with pytest.raises(raised):
         executors.run(spark, 2, meet, lambda _: None)
+
+
+@pytest.mark.parametrize("is_by_lane", [False, True], ids=["of one stage", "of two stages"])
+def test_a_worker_in_another_runtime_begins_no_task(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, is_by_lane: bool
+) -> None:
+    """As on an executor that came after the driver had asked all: workers of a variable are a pool of their own."""
+
+    def tell(given: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        yield {"given": len(list(given))}
+
+    def pack(numbers: Iterable[int]) -> Iterator[Parcel]:
+        yield from (executors.parcel(0, pa.table({"share": [number]})) for number in numbers)
+
+    def work() -> executors.Reports:
+        if is_by_lane:
+            return executors.run_by_lane(spark, 1, ByLane(pack, 1, tell), lambda _: None)
+        return executors.run(spark, 1, tell, lambda _: None)
+
+    environment = spark.sparkContext.environment
+    here = runtime.found("Europe/Berlin")
+    monkeypatch.setitem(environment, runtime.VARIABLE, runtime.as_text(here))
+    assert work() == [{"given": 1}]
+    monkeypatch.setitem(environment, runtime.VARIABLE, runtime.as_text({**here, "numpy": "1.0"}))
+    with pytest.raises(OtherRuntime, match=r"on \S+ numpy \S+ instead of 1\.0\n.*ACTIVITY_EXECUTOR_PYTHON"):
+        work()
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 64])

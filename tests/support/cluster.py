@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -39,13 +39,20 @@ def environment(conf: Path | None = None) -> dict[str, str]:
 
 
 @contextmanager
-def running(folder: Path, conf: Path | None = None, hidden: Sequence[Path] = (), workers: int = 1) -> Iterator[Cluster]:
+def running(
+    folder: Path,
+    conf: Path | None = None,
+    hidden: Sequence[Path] = (),
+    replaced: Mapping[Path, Path] | None = None,
+    workers: int = 1,
+) -> Iterator[Cluster]:
     """Run a master and workers of one core each; logs and the workers' files go to a folder.
 
     Args:
         folder: of logs.
         conf: with Spark's settings.
         hidden: folders that are empty for the workers, as if they were other machines.
+        replaced: folders in whose place the workers have others, likewise.
         workers: how many.
     """
     address = f"spark://{addresses.free()}"
@@ -53,8 +60,10 @@ def running(folder: Path, conf: Path | None = None, hidden: Sequence[Path] = (),
     common = ["--host", "127.0.0.1", "--webui-port", "0"]
     room = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
     worker = [str(SPARK_CLASS), WORKER, *common, *room, address]
-    if hidden:
-        mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(path))} && " for path in hidden)
+    mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(path))} && " for path in hidden)
+    for path, other in (replaced or {}).items():
+        mounts += f"mount --bind {shlex.quote(str(other))} {shlex.quote(str(path))} && "
+    if mounts:
         worker = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{mounts}exec "$@"', "sh", *worker]
     lines = {
         "master": [str(SPARK_CLASS), MASTER, *common, "--port", port],

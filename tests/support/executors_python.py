@@ -6,6 +6,7 @@ source tree in are not read then.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -35,6 +36,14 @@ def made(folder: Path, without: str | None = None) -> Path:
             if not entry.name.startswith(without) and entry.suffix != ".pth" and not (packages / entry.name).exists():
                 (packages / entry.name).symlink_to(entry)
     return home / "bin" / "python"
+
+
+def with_version(python: Path, library: str, version: str) -> None:
+    """Give an environment that was made without a library a copy of ours that says that it is of another version."""
+    (packages,) = python.parents[1].glob("lib/python3.*/site-packages")
+    shutil.copytree(Path(sysconfig.get_path("purelib")) / library, packages / library)
+    with (packages / library / "__init__.py").open("a", encoding="utf-8") as module:
+        module.write(f'\n__version__ = "{version}"\n')
 
 
 def packed(folder: Path) -> Path:

@@ -19,6 +19,7 @@ from customer_activity.verification.checking import KNOWN
 from support.streams import Query
 
 PACKAGE = PROJECT / "jobs" / "customer_activity"
+DAYS = re.compile(r"\b(FROM|JOIN) days\b")
 WITH_A_PHASE = ("stream.py", "screens.py")  # one is called `publish`
 UNREAD = Spec(
     "unread",
@@ -133,6 +134,12 @@ def test_a_topic_is_used_where_a_stream_is_on_that_has_it() -> None:
     assert "payments" not in topology.roles()
     topology.switch_on(["payment_events"])
     assert "payments" in topology.roles()
+
+
+def test_streams_that_use_the_time_zone_are_those_that_say_so() -> None:
+    """Verification has a calendar of its own for them: the relation `days`."""
+    by_days = {each.spec.name for each in ALL if any(DAYS.search(write.expected) for write in each.spec.writes)}
+    assert by_days == {each.spec.name for each in ALL if each.spec.uses_time_zone} == {"daily", "weekly", "late_events"}
 
 
 def test_what_always_runs_reads_nothing_optional() -> None:

@@ -32,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from customer_activity import unforeseen
+from customer_activity.engine import runtime
 from customer_activity.lake import jvm
 from customer_activity.state.sorted_runs import StateGone
 
@@ -210,10 +211,14 @@ def _framed(task: Callable[[Any], Iterator[Parcel]], given: Any) -> Iterator[byt
 
 
 def _sent(task: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
-    """Wrap what Python workers run: errors without words from records, and no waiting before and between tasks."""
+    """Wrap what Python workers run: errors without words from records, and no waiting before and between tasks.
+
+    No task is begun in another runtime than the driver's: an executor may have come after the driver asked them all.
+    """
 
     def spared(given: Iterable[Any]) -> Iterator[Any]:
         acknowledge()
+        runtime.require_alike()
         yield from task(given)
         spare_worker()
 
@@ -256,6 +261,8 @@ def _read(spark: SparkSession, planned: RDD[bytes], progress: OnProgress) -> Rep
         with _watched(spark, progress):
             told = planned.collect()
     except (PySparkException, jvm.java_error()) as error:
+        if (other := runtime.other_in(str(error))) is not None:
+            raise other from error
         for met, raised in ((StateGone, StateGone), (KeyMissing, KeyMissing), (FileNotFoundError, InputGone)):
             if met.__name__ in str(error):
                 raise raised from error

@@ -1,9 +1,9 @@
-"""Whether executors on other machines see the lake that the driver sees.
+"""Whether executors on other machines see the lake that the driver sees, and would write the rows that it would.
 
 Executors write the files of a large batch, and the driver commits their names. Where each has a folder of its own under
 the lake's name (a local disk, a mount that is missing), the table would name files that nobody can read. So a driver
 asks every executor at its start, and looks for the files that they wrote before it commits them: an executor may have
-come later.
+come later. Each also tells its runtime (`runtime.py`), which the tasks of one that comes later compare themselves.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
+from customer_activity.engine import runtime
 from customer_activity.engine.executors import shared_out, with_libraries
 from customer_activity.engine.logs import log
 from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
@@ -38,26 +39,36 @@ UNABLE = ("No module named", "PYTHON_VERSION_MISMATCH")  # in what a Python work
 REMEDY = "have the lake where all of them reach it: in a bucket, or in a folder that every machine has at this path"
 
 
-def check(spark: SparkSession, settings: Settings, stopping: threading.Event, look_around: Callable[[], None]) -> None:
-    """Make sure that every executor elsewhere sees the lake, and has the pipeline's code.
+def check(
+    spark: SparkSession,
+    settings: Settings,
+    zone: str | None,
+    stopping: threading.Event,
+    look_around: Callable[[], None],
+) -> None:
+    """Make sure that every executor elsewhere sees the lake, and has the pipeline's code and the driver's runtime.
 
     Args:
-        spark: the session.
+        spark: the session, whose tasks are told the driver's runtime from here on.
         settings: which lake and which master.
+        zone: the time zone that tasks need; None where they need none.
         stopping: ends the check when it is set.
         look_around: called while executors are waited for; what it raises ends the check.
 
     Raises:
-        SettingsError: one sees another folder, or may not read this one or write to it.
+        SettingsError: one sees another folder, or may not read this one or write to it, or has other libraries or
+            another time-zone database.
         EnvironmentFault: one cannot run the code.
         TransientError: Spark or storage failed meanwhile.
     """
     if not settings.is_on_cluster:
         return
     log.info("asking the executors of %s whether they see the lake", settings.spark_master)
+    here = runtime.found(zone)
+    spark.sparkContext.environment[runtime.VARIABLE] = runtime.as_text(here)
     name = marker.leave(settings.lake)
     try:
-        answers = _answers(spark, settings, name, stopping, look_around)
+        answers = _answers(spark, settings, name, zone, stopping, look_around)
     finally:
         marker.take_away(settings.lake)
     if answers is None:
@@ -80,17 +91,26 @@ def check(spark: SparkSession, settings: Settings, stopping: threading.Event, lo
             f"the executor on {failed['host']} could not look at the lake {settings.lake}: {failed['found']}",
             remedy="try again; its log says more",
         )
+    if unlike := {
+        answer["host"]: differs for answer in answers if (differs := runtime.differences(here, answer["runtime"]))
+    }:
+        raise runtime.other(unlike)
 
 
 def _answers(
-    spark: SparkSession, settings: Settings, name: str, stopping: threading.Event, look_around: Callable[[], None]
+    spark: SparkSession,
+    settings: Settings,
+    name: str,
+    zone: str | None,
+    stopping: threading.Event,
+    look_around: Callable[[], None],
 ) -> list[dict[str, Any]] | None:
     """Ask all executors; None where there is none in time, or the driver is to stop."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - whoever looks at the topology needs no Spark
 
     deadline = time.monotonic() + ANSWER_SECONDS
     with ThreadPoolExecutor(1, thread_name_prefix=JOBS) as pool:
-        asked = pool.submit(_ask, spark, settings.lake, name)
+        asked = pool.submit(_ask, spark, settings.lake, name, zone)
         try:
             while not asked.done():
                 wait([asked], WATCH_SECONDS)
@@ -122,14 +142,14 @@ def _whence(settings: Settings) -> str:
     return f"which they look for in {PACKAGE.parent}"
 
 
-def _ask(spark: SparkSession, lake: str, name: str) -> list[dict[str, Any]]:
+def _ask(spark: SparkSession, lake: str, name: str, zone: str | None) -> list[dict[str, Any]]:
     """Run tasks until each executor has answered, or has had the chance to."""
     spark.sparkContext.setJobGroup(JOBS, "do executors see the lake", interruptOnCancel=True)
     answers: list[dict[str, Any]] = []
     for _ in range(ROUNDS):
         tasks = max(spark.sparkContext.defaultParallelism, jvm.executors(spark))
         look = with_libraries(partial(marker.look, lake, name))
-        answers += shared_out(spark, tasks, look).collect()
+        answers += shared_out(spark, tasks, runtime.telling(look, zone)).collect()
         if len({answer["executor"] for answer in answers}) >= jvm.executors(spark):
             return answers
     log.warning("some executors were not asked whether they see the lake: others were quicker")

@@ -105,6 +105,7 @@ class Spec:
         is_gated: whether its batches wait while quality holds publishing.
         is_spread: whether Spark's executors can do its batches, or a part of them.
         is_optional: whether it runs only where it is switched on by its name.
+        uses_time_zone: whether its rows depend on where days begin in the time zone that is set.
         paced_by: the setting that tells how many seconds there are between two batches of a stream behind the hot path.
         on_with: the setting that switches an optional stream on where it is set, besides its name.
     """
@@ -117,6 +118,7 @@ class Spec:
     is_gated: bool = False
     is_spread: bool = False
     is_optional: bool = False
+    uses_time_zone: bool = False
     paced_by: str = "merge_seconds"
     on_with: str = ""
 

@@ -34,5 +34,6 @@ SPEC = Spec(
     is_behind=True,
     is_spread=True,
     is_optional=True,
+    uses_time_zone=True,
 )
 STREAM = days.stream(SPEC, DAYS, Definition())

@@ -87,6 +87,7 @@ SPEC = Spec(
     promises="each purchase that a window leaves out is listed once for it",
     is_behind=True,
     is_optional=True,
+    uses_time_zone=True,
 )
 COLUMNS = [*OF_PURCHASE, "partition_time", "watermark"]
 

@@ -1,0 +1,146 @@
+"""What rows depend on besides input, code and settings: versions of libraries, and the time-zone database.
+
+Executors have libraries of their own, and Arrow takes time zones from the operating system of each machine. Where these
+differ from the driver's, the same purchase may be another row by where it is processed.
+
+Spark's executors import this module and need little for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from customer_activity import topology
+from customer_activity.errors import OtherRuntime
+
+Runtime = dict[str, str]  # the version of each library, and under a time zone's name a digest of its offsets
+Told = Iterator[Mapping[str, object]]
+
+LIBRARIES = ("msgspec", "numpy", "pyarrow")  # they judge records, and compute and write rows
+MISSING = "missing"
+VARIABLE = "CUSTOMER_ACTIVITY_RUNTIME"  # in the environment of executors' workers: the driver's
+DAY = 86_400
+# Offsets are compared from 1970 on, where event time begins, to 2099. Event time may go on to the year 9999, but no
+# zone has other rules then: the last ones begin in 2087, in Morocco.
+DAYS = 130 * 365
+REMEDY = (
+    "have the driver's versions of msgspec, numpy and pyarrow in the executors' Python, which ACTIVITY_EXECUTOR_PYTHON "
+    "names, and the driver's version of tzdata on their machines"
+)
+
+
+def time_zone(name: str, queries: Iterable[str]) -> str | None:
+    """Return the time zone that is set where one of the streams goes by it."""
+    return name if any(topology.spec(query).uses_time_zone for query in queries) else None
+
+
+def found(zone: str | None) -> Runtime:
+    """Return what is found in this process; of a time zone where one is needed."""
+    versions = {library: _version(library) for library in LIBRARIES}
+    return versions if zone is None else {**versions, zone: offsets(zone)}
+
+
+def _version(library: str) -> str:
+    try:
+        return str(import_module(library).__version__)
+    except ModuleNotFoundError:
+        return MISSING
+
+
+def offsets(zone: str) -> str:
+    """Return a digest of when a time zone changes its offset from UTC, and to which, as Arrow has it here."""
+    days = np.arange(DAYS, dtype=np.int64) * DAY
+    try:
+        of_days = _offsets(days, zone)
+    except pa.ArrowInvalid:
+        return MISSING
+    changed = np.flatnonzero(np.diff(of_days))
+    before, after = days[changed], days[changed + 1]
+    while (after - before > 1).any():
+        between = (before + after) // 2
+        is_changed = _offsets(between, zone) != of_days[changed]
+        before, after = np.where(is_changed, before, between), np.where(is_changed, between, after)
+    told = np.concatenate([of_days[:1], after, of_days[changed + 1]])
+    return hashlib.blake2b(told.astype("<i8").tobytes(), digest_size=8).hexdigest()
+
+
+def _offsets(seconds: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
+    local = pc.local_timestamp(pa.array(seconds).cast(pa.timestamp("s", zone)))
+    return np.asarray(local.cast(pa.int64())) - seconds
+
+
+def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """Say in what an executor's runtime differs from the driver's, as far as the driver's goes."""
+    return [
+        _difference(name, wanted, of_executor)
+        for name, wanted in here.items()
+        if (of_executor := there.get(name, MISSING)) != wanted
+    ]
+
+
+def _difference(name: str, wanted: str, of_executor: str) -> str:
+    if name in LIBRARIES:
+        return f"no {name}" if of_executor == MISSING else f"{name} {of_executor} instead of {wanted}"
+    return f"no time zone {name}" if of_executor == MISSING else f"other offsets of the time zone {name}"
+
+
+def other(by_host: Mapping[str, Iterable[str]]) -> OtherRuntime:
+    """Return the error that says how executors differ, by their host."""
+    said = "; ".join(f"on {host} {', '.join(of_host)}" for host, of_host in sorted(by_host.items()))
+    return OtherRuntime(
+        f"executors have other libraries or another time-zone database than the driver, so rows could differ by where "
+        f"they are made: {said}",
+        remedy=REMEDY,
+    )
+
+
+def other_in(words: str) -> OtherRuntime | None:
+    """Return that error where a task ended with it; None where the words are of something else."""
+    said = re.search(rf"{OtherRuntime.__name__}: (.+)", words)
+    return None if said is None else OtherRuntime(said[1], remedy=REMEDY)
+
+
+def telling(task: Callable[[Iterable[int]], Told], zone: str | None) -> Callable[[Iterable[int]], Told]:
+    """Have a task tell what is found in its process, too."""
+
+    def told(numbers: Iterable[int]) -> Told:
+        for report in task(numbers):
+            yield {**report, "runtime": found(zone)}
+
+    return told
+
+
+def as_text(runtime: Mapping[str, str]) -> str:
+    """Write a runtime as the value of a variable."""
+    return ",".join(f"{name}={value}" for name, value in runtime.items())
+
+
+def of_text(text: str) -> Runtime:
+    """Read what `as_text` has written."""
+    return dict(part.split("=", 1) for part in text.split(","))
+
+
+@cache  # a worker does it before its first task
+def require_alike() -> None:
+    """Make sure that the driver's runtime, where this process was told of it, is this process's.
+
+    Raises:
+        OtherRuntime: it is not.
+    """
+    if (text := os.environ.get(VARIABLE)) is None:
+        return
+    here = of_text(text)
+    zone = next((name for name in here if name not in LIBRARIES), None)
+    if differs := differences(here, found(zone)):
+        raise other({socket.gethostname(): differs})

@@ -1,0 +1,109 @@
+"""What rows depend on besides the code is compared: versions of libraries, and time zones as Arrow has them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from customer_activity.engine import runtime
+from customer_activity.errors import EXIT_TERMINAL, OtherRuntime
+
+BERLIN = "Europe/Berlin"
+HERE = {"msgspec": "0.22.0", "numpy": "2.4.6", "pyarrow": "26.0.1", BERLIN: "a1b2"}
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        pytest.param(HERE, [], id="all alike"),
+        pytest.param({**HERE, "tenacity": "9.2.1"}, [], id="more than is asked for"),
+        pytest.param({**HERE, "msgspec": "0.21.1"}, ["msgspec 0.21.1 instead of 0.22.0"], id="another version"),
+        pytest.param({**HERE, "pyarrow": runtime.MISSING}, ["no pyarrow"], id="a library is missing"),
+        pytest.param({**HERE, BERLIN: runtime.MISSING}, [f"no time zone {BERLIN}"], id="the time zone is missing"),
+        pytest.param({**HERE, BERLIN: "c3d4"}, [f"other offsets of the time zone {BERLIN}"], id="other offsets"),
+        pytest.param({}, ["no msgspec", "no numpy", "no pyarrow", f"no time zone {BERLIN}"], id="nothing is told"),
+        pytest.param(
+            {**HERE, "numpy": "2.0.0", BERLIN: "c3d4"},
+            ["numpy 2.0.0 instead of 2.4.6", f"other offsets of the time zone {BERLIN}"],
+            id="several",
+        ),
+    ],
+)
+def test_what_differs_on_an_executor_is_said(there: dict[str, str], said: list[str]) -> None:
+    assert runtime.differences(HERE, there) == said
+
+
+def test_the_drivers_runtime_is_told_as_text() -> None:
+    here = runtime.found(BERLIN)
+    assert runtime.of_text(runtime.as_text(here)) == here
+    assert list(here) == [*runtime.LIBRARIES, BERLIN]
+    assert runtime.MISSING not in here.values()
+
+
+@pytest.mark.parametrize(
+    ("variable", "refused"),
+    [
+        pytest.param(None, "", id="threads of the driver are told none"),
+        pytest.param({}, "", id="the driver's"),
+        pytest.param({"numpy": "1.0"}, r"on \S+ numpy \S+ instead of 1\.0$", id="another version"),
+        pytest.param({BERLIN: "a1b2"}, rf"on \S+ other offsets of the time zone {BERLIN}$", id="other offsets"),
+        pytest.param({"Nowhere/Land": "a1b2"}, r"on \S+ no time zone Nowhere/Land$", id="a zone that is missing"),
+    ],
+)
+def test_a_worker_compares_itself_before_its_first_task(
+    monkeypatch: pytest.MonkeyPatch, variable: dict[str, str] | None, refused: str
+) -> None:
+    monkeypatch.delenv(runtime.VARIABLE, raising=False)
+    if variable is not None:
+        monkeypatch.setenv(runtime.VARIABLE, runtime.as_text({**runtime.found(None), **variable}))
+    runtime.require_alike.cache_clear()
+    try:
+        if not refused:
+            runtime.require_alike()
+            return
+        with pytest.raises(OtherRuntime) as met:
+            runtime.require_alike()
+    finally:
+        runtime.require_alike.cache_clear()
+    told = runtime.other_in(f"PythonException: Traceback …\ncustomer_activity.errors.OtherRuntime: {met.value}\n\n")
+    assert told is not None
+    assert (told.what, told.remedy, told.exit_code) == (met.value.what, met.value.remedy, EXIT_TERMINAL)
+    assert re.search(refused, told.what)
+
+
+def test_an_error_of_something_else_is_left_alone() -> None:
+    assert runtime.other_in("RuntimeError: StateGone in tasks.py, line 5") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "others"),
+    [
+        pytest.param({90_000: 3_600}, {90_001: 3_600}, id="a second later"),
+        pytest.param({90_000: 3_600}, {90_000: 7_200}, id="by more"),
+        pytest.param({90_000: 3_600}, {90_000: 3_600, 4_000_000_000: 0}, id="once more, in 2096"),
+        pytest.param({0: 3_600}, {0: 7_200}, id="always"),
+        pytest.param({}, {90_000: 3_600}, id="never, and once"),
+    ],
+)
+def test_time_zones_that_differ_have_other_digests(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[int, int], others: dict[int, int]
+) -> None:
+    zones = {"one": changes, "the same": dict(changes), "other": others}
+
+    def offsets(seconds: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
+        found = np.zeros_like(seconds)
+        for since, offset in zones[zone].items():
+            found[seconds >= since] = offset
+        return found
+
+    monkeypatch.setattr(runtime, "_offsets", offsets)
+    assert runtime.offsets("one") == runtime.offsets("the same") != runtime.offsets("other")
+
+
+def test_time_zones_are_those_that_arrow_has() -> None:
+    assert runtime.offsets("UTC") == runtime.offsets("Etc/UTC")
+    assert len({runtime.offsets(zone) for zone in ("UTC", BERLIN, "Europe/London", "+01:00", "Nowhere/Land")}) == 5
+    assert runtime.offsets("Nowhere/Land") == runtime.MISSING
