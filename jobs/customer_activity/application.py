@@ -128,6 +128,7 @@ def host(
     Raises:
         ActivityError: a query failed, or another driver runs it.
     """
+    runtime.require_time_zone(runtime.time_zone(settings.time_zone, queries))
     with ExitStack() as resources, explained(settings):
         lease = leased(spark, settings, queries, resources)
         check = partial(look_around, settings, stopping, lease, attended)

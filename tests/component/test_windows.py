@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from customer_activity import topology
+from customer_activity import application, topology
 from customer_activity.catalog import REPLAY, Table, table_path
-from customer_activity.errors import SettingsError, TerminalError
+from customer_activity.errors import EnvironmentFault, SettingsError, TerminalError
 from customer_activity.lake import delta
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.operations import current_rows, recomputing
@@ -339,6 +340,14 @@ def test_days_are_right_in_every_zone(windowed: Pipeline, zone: str, around: str
     land(windowed, [bought(number, moment + step) for number, step in enumerate(steps)])
     follow(windowed)
     assert_right(windowed)
+
+
+@pytest.mark.parametrize("stream", ["daily", "weekly", "late_events"])
+def test_a_driver_does_not_start_where_arrow_lacks_the_time_zone(windowed: Pipeline, stream: str) -> None:
+    """Python may have it all the same, from another database."""
+    elsewhere = windowed.settings.model_copy(update={"time_zone": "Nowhere/Land"})
+    with pytest.raises(EnvironmentFault, match="does not find the time zone Nowhere/Land"):
+        application.host(windowed.spark, elsewhere, [stream], threading.Event(), available_now=True)
 
 
 def test_windows_close_as_well_where_what_waits_is_recomputed(windowed: Pipeline) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from customer_activity.engine import runtime
-from customer_activity.errors import EXIT_TERMINAL, OtherRuntime
+from customer_activity.errors import EXIT_TERMINAL, EnvironmentFault, OtherRuntime
 
 BERLIN = "Europe/Berlin"
 HERE = {"msgspec": "0.22.0", "numpy": "2.4.6", "pyarrow": "26.0.1", BERLIN: "a1b2"}
@@ -107,3 +107,14 @@ def test_time_zones_are_those_that_arrow_has() -> None:
     assert runtime.offsets("UTC") == runtime.offsets("Etc/UTC")
     assert len({runtime.offsets(zone) for zone in ("UTC", BERLIN, "Europe/London", "+01:00", "Nowhere/Land")}) == 5
     assert runtime.offsets("Nowhere/Land") == runtime.MISSING
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", BERLIN])
+def test_a_time_zone_that_arrow_finds_is_let_pass(zone: str | None) -> None:
+    runtime.require_time_zone(zone)
+
+
+def test_a_time_zone_that_arrow_does_not_find_is_refused() -> None:
+    with pytest.raises(EnvironmentFault, match=r"does not find the time zone Nowhere/Land .*\n.*tzdata") as refused:
+        runtime.require_time_zone("Nowhere/Land")
+    assert refused.value.exit_code == EXIT_TERMINAL

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity import topology
-from customer_activity.errors import OtherRuntime
+from customer_activity.errors import EnvironmentFault, OtherRuntime
 
 Runtime = dict[str, str]  # the version of each library, and under a time zone's name a digest of its offsets
 Told = Iterator[Mapping[str, object]]
@@ -43,6 +43,19 @@ REMEDY = (
 def time_zone(name: str, queries: Iterable[str]) -> str | None:
     """Return the time zone that is set where one of the streams goes by it."""
     return name if any(topology.spec(query).uses_time_zone for query in queries) else None
+
+
+def require_time_zone(zone: str | None) -> None:
+    """Make sure that Arrow finds a time zone on this machine.
+
+    Raises:
+        EnvironmentFault: it does not.
+    """
+    if zone is not None and offsets(zone) == MISSING:
+        raise EnvironmentFault(
+            f"Arrow does not find the time zone {zone} on this machine, which ACTIVITY_TIME_ZONE names",
+            remedy="install the operating system's time-zone database (tzdata): Arrow looks in /usr/share/zoneinfo",
+        )
 
 
 def found(zone: str | None) -> Runtime:
