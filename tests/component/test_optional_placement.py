@@ -29,6 +29,8 @@ from customer_activity.operations import catalogue
 from customer_activity.settings import Settings
 from customer_activity.streams.alerts import nearby
 from customer_activity.streams.alerts.nearby import Nearby
+from customer_activity.streams.enrichment import profiles
+from customer_activity.streams.enrichment import state as enrichment_state
 from customer_activity.streams.enrichment import tasks as enrichment_tasks
 from support import frauds
 from support.dying import Died, dies
@@ -41,6 +43,7 @@ FOLLOWING = ("enrichment", "routing", "event_time", "alerts")
 PLACED = {"enrichment": Table.ENRICHED, "routing": Table.ROUTED, "alerts": Table.FRAUD_ALERTS}
 TABLES = (*PLACED.values(), Table.CATALOGUE_VERSIONS, Table.ROUTING_RULES)
 BATCHES, LANDINGS = 3, 3  # of a batch: its parts have as many files
+HOT_UPDATES = 6  # of one customer's profile with each purchase
 HIGH, OTHER = ROUTES
 nightly = pytest.mark.nightly
 
@@ -53,6 +56,9 @@ def world(seed: int) -> list[list[Record]]:
         customer = "C-hot" if chance.random() < 0.6 else f"C-{chance.randrange(5)}"
         fields = bought.fields() | {"customerId": customer, "productId": f"{chance.randrange(4)}"}
         yield replace(bought, value=json.dumps(fields, default=float).encode())
+        for _ in range(HOT_UPDATES):
+            updated = chance.randrange(max(1, number - 3), number + 5)
+            yield profile("C-hot", updated, address=f"{chance.randrange(4)} Street")
         if chance.random() < 0.1:
             yield tombstone(customer)
         elif chance.random() < 0.5:  # late ones among them
@@ -147,6 +153,9 @@ def pipeline(nobody: NoSpark, tmp_path: Path) -> Pipeline:
 
 
 def test_the_world_has_something_of_everything(in_driver: Pipeline) -> None:
+    hot = [row for row in in_driver.rows(Table.PROFILE_EVENTS) if row["customer_id"] == "C-hot"]
+    assert len(hot) > 300
+    assert {row["is_tombstone"] for row in hot} == {True, False}
     found = rows(in_driver)
     enriched = found[Table.ENRICHED.label]
     assert {row["profile_offset"] is None for row in enriched} == {True, False}
@@ -176,6 +185,22 @@ def test_rows_are_the_same_wherever_a_batch_is_worked_on(
 
     lived(pipeline, places, hop)
     assert rows(pipeline) == rows(in_driver)
+
+
+def test_a_hot_profile_that_is_condensed_takes_few(
+    pipeline: Pipeline, in_driver: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "MOST_RECORDS", 250)
+    monkeypatch.setattr(enrichment_state, "MANY_RECORDS", 20)
+    lived(pipeline, ["auto"])
+    assert rows(pipeline) == rows(in_driver)
+    assert {place for place, _ in placements(pipeline)} == {"driver"}
+
+
+def placements(pipeline: Pipeline) -> list[tuple[str, str]]:
+    """Return where each batch of enrichment was worked on, and why there."""
+    found = [batch.placement for batch in pipeline.batches["enrichment"] if batch.rows]
+    return [(placed.place.value, placed.why) for placed in found if placed is not None]
 
 
 @pytest.mark.parametrize(

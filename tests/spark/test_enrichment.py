@@ -20,6 +20,7 @@ from customer_activity.rebuild.building import Choice
 from customer_activity.rebuild.repair import apply_in
 from customer_activity.rebuild.run import rebuild_in
 from customer_activity.settings import Settings
+from customer_activity.streams.enrichment import state
 from support import tables
 from support.pipeline import Pipeline
 from support.proof import proof, proofs
@@ -35,10 +36,11 @@ class Killed(Exception):
 
 
 @pytest.fixture
-def enriching(spark: SparkSession, settings: Settings) -> Iterator[Pipeline]:
+def enriching(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
     """Return the queries with that of enrichment switched on."""
     topology.switch_on(["enrichment"])
     delta.ensure_tables(settings.lake)
+    monkeypatch.setattr(state, "MANY_RECORDS", 20)  # of a customer
     yield QuickPipeline(spark, settings)
     topology.switch_on([])
 
@@ -174,19 +176,24 @@ def test_a_driver_that_is_killed_enriches_the_same(
 
 
 def world(seed: int, records: int = 90) -> list[Record]:
-    """Return purchases of a few customers and products, among profiles that change, come late, and end."""
+    """Return purchases of a few customers and products, among profiles that change, come late, and end.
+
+    One customer's profile changes all the time.
+    """
     chance = random.Random(seed)
 
     def record(number: int) -> Record:
         customer = f"C-{chance.randrange(5)}"
         kind = chance.random()
+        if number % 6:
+            return profile("C-0", chance.randrange(max(1, number - 9), number + 5), address=f"{number % 4} Street")
         if kind < 0.15:
             return tombstone(customer)
         if kind < 0.5:
             return profile(customer, chance.randrange(max(1, number - 20), number + 5), address=f"{number} Street")
         return purchase(f"P-{chance.randrange(records)}", customer, productId=f"{chance.randrange(4)}")
 
-    return [record(number) for number in range(records)]
+    return [record(number) for number in range(6 * records)]
 
 
 def landed(pipeline: Pipeline, tmp_path: Path, seed: int, cuts: int) -> None:

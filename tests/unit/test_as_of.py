@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine.decisions import BEFORE_ALL, Decisions
+from customer_activity.engine.decisions import BEFORE_ALL, Decisions, landings_of
+from customer_activity.state import profile_records
 from customer_activity.streams.enrichment import profiles
 from customer_activity.streams.enrichment.as_of import newest_by
 from customer_activity.streams.enrichment.products import Catalogue
@@ -89,6 +92,43 @@ def test_a_profile_as_it_was_known_when_something_landed(records: list[dict[str,
         assert said["address"] == ("UNKNOWN" if wanted is None else wanted["address"])
         assert said["profile_offset"] == (None if wanted is None else wanted["offset"])
         assert said["profile_landing"] == (None if wanted is None else wanted["landing"])
+
+
+def update(landing: int, updated: int = 0, address: str = "", *, ended: bool = False) -> dict[str, Any]:
+    return {"landing": landing, "updated_at": updated, "address": address, "is_tombstone": ended}
+
+
+@given(st.lists(RECORD, max_size=14), st.data())
+@example([update(0, 1, "old"), update(1, 1, "new"), update(1, 1, "old")], None)  # it says again what was said before
+@example(  # they are older than what has ended
+    [update(0, 3, "old"), update(1, ended=True), update(1, 1, "new"), update(1, 1, "newer")], None
+)
+def test_without_needless_records_the_same_is_known(records: list[dict[str, Any]], data: st.DataObject | None) -> None:
+    """Also from a landing on that is told by what is left of it, and of some records before all are read."""
+    records = [
+        {**record, "customer_id": "a", "name": "Ada", "partition": 0, "offset": number}
+        for number, record in enumerate(sorted(records, key=place))
+    ]
+    rows = pa.Table.from_pylist(records, arrow_schema(Table.PROFILE_CHANGES))
+    cut = len(records) if data is None else data.draw(st.integers(0, len(records)))
+    left = without_needless(without_needless(rows.slice(0, cut)), rows.slice(cut))
+    assert all(count <= 3 for count in Counter(landings_of(left).tolist()).values())
+    for first in {BEFORE_ALL, *landings_of(left).tolist()}:
+        since = left.filter(pa.array(landings_of(left) >= first))
+        assert known(since, first) == known(rows, first)
+
+
+def without_needless(*rows: pa.Table) -> pa.Table:
+    together = pa.concat_tables(rows)
+    gone = [record.offset for record in profiles.needless(profile_records.records(together))]
+    return together.filter(pc.invert(pc.is_in(together.column("offset"), value_set=pa.array(gone, pa.int64()))))
+
+
+def known(rows: pa.Table, first: int) -> list[Any]:
+    """Return what the landings from the first on have left of the profile."""
+    landings = np.arange(first, 7)
+    found = profiles.known_at(landings, pa.chunked_array([["a"] * len(landings)]), profiles.changes_among(rows))
+    return [column.to_pylist() for column in found.values()]
 
 
 @pytest.mark.parametrize(

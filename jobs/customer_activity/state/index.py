@@ -8,7 +8,7 @@ and place change in one transaction, so a crash leaves it at a place.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -152,14 +152,22 @@ class Index:
             ) from error
 
     def rows(self, select: str, keys: Iterable[str]) -> Sequence[tuple[Any, ...]]:
-        """Run a query over the keys, which are the temporary table `wanted`.
+        """Run a query over the keys, which are the temporary table `wanted`."""
+        with self._asked(select, keys) as found:
+            return found.fetchall()
 
-        Keys are bound as they are: JSON's functions would cut a text at U+0000.
-        """
+    def each(self, select: str, keys: Iterable[str]) -> Generator[tuple[Any, ...]]:
+        """Yield the same rows as they are read; who stops before the last one closes this."""
+        with self._asked(select, keys) as found:
+            yield from found
+
+    @contextmanager
+    def _asked(self, select: str, keys: Iterable[str]) -> Iterator[sqlite3.Cursor]:
+        """Keys are bound as they are: JSON's functions would cut a text at U+0000."""
         with self.checked() if self.connection.in_transaction else self.change():
             self.connection.execute("DELETE FROM wanted")
             self.connection.executemany("INSERT OR IGNORE INTO wanted VALUES (?)", ((key,) for key in keys))
-            return self.connection.execute(select).fetchall()
+            yield self.connection.execute(select)
 
     def close(self) -> None:
         """Close the file."""

@@ -7,7 +7,7 @@ business. `local.py` keeps it in a SQLite file on this machine.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,6 +33,8 @@ class Holding:
         insert: SQL that puts one such row into the index.
         events: the table whose landings tell which of the rows were there when.
         row_bytes: of local state that each row of the table takes; 0 where it is the keys that take room.
+        goes_on_with: the keys after the last one that is in, where seeding was ended; `>=` where a key has several
+            rows: some of the last one's may be missing, and `insert` ignores those that are there.
     """
 
     table: Table
@@ -43,6 +45,7 @@ class Holding:
     insert: str
     events: Table
     row_bytes: int = 0
+    goes_on_with: str = ">"
 
     @property
     def key(self) -> str:
@@ -90,6 +93,9 @@ class State(Protocol):
 
     def look_up(self, select: str, keys: Iterable[str]) -> Sequence[tuple[Any, ...]]:
         """Return the rows of a query over the keys, which are the table `wanted`."""
+
+    def each(self, select: str, keys: Iterable[str]) -> Generator[tuple[Any, ...]]:
+        """Yield the same rows as they are read; who stops before the last one closes this."""
 
     def change(self) -> AbstractContextManager[sqlite3.Connection]:
         """Change rows in one transaction, with the commit that they belong to inside; taken back where that fails."""

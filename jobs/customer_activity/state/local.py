@@ -11,7 +11,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -194,6 +194,10 @@ class LocalState:
     def look_up(self, select: str, keys: Iterable[str]) -> Sequence[tuple[Any, ...]]:
         """Return the rows of a query over the keys, which are the table `wanted`."""
         return self.index.rows(select, keys)
+
+    def each(self, select: str, keys: Iterable[str]) -> Generator[tuple[Any, ...]]:
+        """Yield the same rows as they are read; who stops before the last one closes this."""
+        return self.index.each(select, keys)
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:

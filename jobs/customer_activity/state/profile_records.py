@@ -48,6 +48,7 @@ class Profile(namedtuple("Profile", COLUMNS)):  # type: ignore[misc]  # noqa: PY
     customer_id: str
     updated_at: int | None
     offset: int
+    landing: int
     is_tombstone: bool
 
     @property

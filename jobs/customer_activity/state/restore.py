@@ -194,10 +194,10 @@ def _in_order_of_keys(
     last_key: str | None,
     progress: OnProgress,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the index's rows in the order of keys, those after one."""
+    """Yield the index's rows in the order of keys, those after one, or from it on."""
     import duckdb  # noqa: PLC0415 - few commands need it
 
-    where = "" if last_key is None else f"WHERE {holding.key} > $last"
+    where = "" if last_key is None else f"WHERE {holding.key} {holding.goes_on_with} $last"
     given = {} if last_key is None else {"last": last_key}
     rows, label = snapshot.count_rows(), holding.table.label
     failures: list[BaseException] = []

@@ -9,6 +9,8 @@ Spark's executors import this module and need little for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,11 +21,13 @@ from customer_activity.contracts.columns import OF_PROFILE, names
 from customer_activity.engine.decisions import Numbers, landings_of
 from customer_activity.lake.microbatch import ACCEPTED
 from customer_activity.state import profile_records
+from customer_activity.state.profile_records import Profile
 from customer_activity.streams.enrichment import as_of
 from customer_activity.streams.silver.order import in_order
 from customer_activity.streams.silver.profiles import judge
 
 COLUMNS = profile_records.COLUMNS
+MOST_RECORDS, MOST_BYTES = 250_000, 128 << 20  # that a small part has the driver hold
 # What a column of an enriched purchase is called in the record.
 NAMES = {name: name.removeprefix("profile_") for name in names(OF_PROFILE)}
 
@@ -37,6 +41,11 @@ def records_of(lake: str, customers: pa.ChunkedArray) -> pa.Table:
     return records.to_table(columns=COLUMNS, filter=is_theirs)
 
 
+def are_many(records: int, size: int) -> bool:
+    """Whether they are more than a small part has the driver hold."""
+    return records > MOST_RECORDS or size > MOST_BYTES
+
+
 def changes_among(records: pa.Table) -> pa.Table:
     """Return those records that change a profile, in their order: neither a stale one nor a duplicate does."""
     ordered = in_order(records)
@@ -46,6 +55,31 @@ def changes_among(records: pa.Table) -> pa.Table:
     is_change = np.ones(ordered.num_rows, bool)
     is_change[numbers] = [verdict == ACCEPTED for verdict in verdicts]
     return ordered.filter(pa.array(is_change))
+
+
+def needless(records: Iterable[Profile]) -> Iterator[Profile]:
+    """Yield those of a customer's records, given in their order, without which the others tell the same.
+
+    What is asked for is the profile as a landing has left it: the last change of that landing. That it is one is told
+    by the change right before it, and by the last tombstone: an update may say what a former one does, or be older than
+    those of a life that has ended. All other changes of the landing, and whatever is stale or a duplicate, may go.
+    """
+    current: dict[str, Profile] = {}
+    kept: list[Profile] = []  # of the newest landing: its last tombstone, and the last two updates since
+    for record in records:
+        verdicts, _ = judge([record], current)
+        if verdicts != [ACCEPTED]:
+            yield record
+            continue
+        current = {} if record.is_tombstone else {record.customer_id: record}
+        if kept and kept[-1].landing != record.landing:
+            kept = []
+        if record.is_tombstone:
+            yield from kept
+            kept = []
+        elif len(kept) > 1 and not kept[-2].is_tombstone:
+            yield kept.pop(-2)
+        kept.append(record)
 
 
 def _has_others(keys: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

@@ -23,6 +23,7 @@ from customer_activity.contracts.columns import COUNTED, OF_PROFILE, PRODUCT_FIE
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import decided_tasks
 from customer_activity.engine.decided import Decided
+from customer_activity.engine.decisions import landings_of
 from customer_activity.engine.executors import ByLane, OnProgress, Reports, Stage
 from customer_activity.engine.workers import Workers
 from customer_activity.lake import deltalog, feeds, pieces
@@ -131,7 +132,7 @@ class Known:
 
     def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
         """Give purchases profile and product."""
-        changes = profiles.changes_among(self._records(rows.column("customer_id")))
+        changes = profiles.changes_among(self._records(rows))
         return tasks.enriched(rows, decided, changes, self.catalogue.changes)
 
     def derive_by_tasks(
@@ -153,9 +154,11 @@ class Known:
         answering = ByLane(partial(tasks.ask, enriching), enriching.lanes, tasks.answer, (writing,))
         return workers.run_by_lane(len(work.shares) + len(shared), answering, progress)
 
-    def _records(self, customers: pa.ChunkedArray) -> pa.Table:
-        """Return the profile records of some customers: from the state, or else from all that bronze has."""
-        found = None if self.history is None else state.records_of(self.history, self.lake, customers)
+    def _records(self, rows: pa.Table) -> pa.Table:
+        """Return the profile records of purchases' customers: from the state, or else from all that bronze has."""
+        customers, found = rows.column("customer_id"), None
+        if self.history is not None:
+            found = state.records_of(self.history, self.lake, customers, landings_of(rows))
         return profiles.records_of(self.lake, customers) if found is None else found
 
 
