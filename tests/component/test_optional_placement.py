@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, cycle, repeat
@@ -20,6 +21,7 @@ from customer_activity import topology
 from customer_activity.catalog import ROUTES, Table, table_path
 from customer_activity.engine import decided, executors
 from customer_activity.engine.executors import ByLane, Reports
+from customer_activity.engine.workers import Executors
 from customer_activity.errors import ChangeFeedLost, LeaseLost, SettingsError
 from customer_activity.lake import delta, feeds, history, pieces
 from customer_activity.lake.failpoints import FailPoint
@@ -187,6 +189,31 @@ def test_rows_are_the_same_wherever_a_batch_is_worked_on(
     assert rows(pipeline) == rows(in_driver)
 
 
+@pytest.mark.parametrize(
+    ("places", "kept_gb", "most"),
+    [
+        pytest.param(["auto"], 0, 250, id="without local state"),
+        pytest.param(["auto", "driver", "executors"], 1, 1, id="in turn"),
+    ],
+)
+def test_a_small_part_that_takes_many_profile_records_is_for_executors(
+    pipeline: Pipeline,
+    in_driver: Pipeline,
+    places: Sequence[str],
+    kept_gb: float,
+    most: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profiles, "MOST_RECORDS", most)
+    monkeypatch.setattr(enrichment_state, "MANY_RECORDS", 20)
+    pipeline.settings = pipeline.settings.model_copy(update={"local_state_gb": kept_gb})
+    lived(pipeline, places)
+    assert rows(pipeline) == rows(in_driver)
+    for (place, why), asked in zip(placements(pipeline), cycle(places), strict=False):
+        assert place == ("driver" if asked == "driver" else "executors")
+        assert asked != "auto" or re.fullmatch(r"profile records of \d+ customers are many", why)
+
+
 def test_a_hot_profile_that_is_condensed_takes_few(
     pipeline: Pipeline, in_driver: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +228,22 @@ def placements(pipeline: Pipeline) -> list[tuple[str, str]]:
     """Return where each batch of enrichment was worked on, and why there."""
     found = [batch.placement for batch in pipeline.batches["enrichment"] if batch.rows]
     return [(placed.place.value, placed.why) for placed in found if placed is not None]
+
+
+@pytest.mark.parametrize(
+    ("asked", "are_there"),
+    [pytest.param("driver", True, id="settings choose"), pytest.param("auto", False, id="there is no executor")],
+)
+def test_a_small_part_stays_in_the_driver_where_nobody_else_may_work_on_it(
+    pipeline: Pipeline, asked: str, are_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "MOST_RECORDS", 0)
+    monkeypatch.setattr(Executors, "are_there", lambda _: are_there)
+    ready(pipeline, "enrichment")
+    placed(pipeline, asked)
+    pipeline.hop("enrichment")
+    assert pipeline.rows(Table.ENRICHED) != []
+    assert [place for place, _ in placements(pipeline)] == ["driver"]
 
 
 @pytest.mark.parametrize(

@@ -259,8 +259,12 @@ def test_no_more_are_read_than_tell_that_they_are_many(
         monkeypatch.setattr(history, "each", noting)
         assert state.records_of(history, enriching.lake, CUSTOMERS, ALL_TIME) is None
         assert 0 < len(read) < 90
+        assert profiles.few_records_of(enriching.lake, CUSTOMERS) is None
         monkeypatch.setattr(profiles, limit, 100_000)
         assert len(told(enriching, history)) == 90  # and another look-up is possible
+        few = profiles.few_records_of(enriching.lake, CUSTOMERS)
+        assert few is not None
+        assert ordered(few) == in_bronze(enriching)
 
 
 def test_a_look_up_reads_its_customers_alone(enriching: Settings) -> None:

@@ -28,7 +28,7 @@ from customer_activity.engine.workers import Executors, Workers
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import DataFile, FileWriter, in_parts
 from customer_activity.lake.feeds import Added, Feed
-from customer_activity.lake.microbatch import MicroBatch, Place
+from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch, Place, Placement
 from customer_activity.settings import Settings
 from customer_activity.state.keyed import Needs, State
 from customer_activity.topology import Spec
@@ -37,14 +37,22 @@ ROWS_AT_A_TIME = 250_000  # a part is worked on in pieces: it is never in memory
 SHARES_AT_A_TIME = 256  # on executors, or as many as they do at once: a first part may be the whole table
 
 
+class TooMuch(Exception):
+    """Raised where a small part needs more of what is outside than the driver is to hold for one; says of what."""
+
+
 class Outside(Protocol):
     """What does not come from the records, as far as a stream uses it."""
 
     def in_force(self, last: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what is in force by now, as columns of a decision; `last` is the decision before, or empty."""
 
-    def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
-        """Return what rows of the source lead to; `decided` has for each the decision that is for its landing."""
+    def derive(self, rows: pa.Table, decided: pa.Table, *, is_bounded: bool = False) -> pa.Table:
+        """Return what rows of the source lead to; `decided` has for each the decision that is for its landing.
+
+        Raises:
+            TooMuch: it takes more than the driver is to hold for a small part, and it is to be bounded.
+        """
 
     def derive_by_tasks(
         self, work: decided_tasks.Work, files: Sequence[Added], workers: Workers, progress: OnProgress
@@ -118,17 +126,30 @@ class Decided(OfOneTable):
             yield Append(self.decisions, decided)
         self._learn(decided)
         with batch.phase("compute"):
-            if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
-                files = self._by_tasks(part, batch, settings, workers)
-            else:
-                files = self._here(part)
+            files = self._written(part, batch, settings, workers)
         batch.rows += sum(file.rows for file in files)
         yield from kept(Append(self.target, files=files), settings.lake)
 
-    def _here(self, part: Feed) -> list[DataFile]:
+    def _written(self, part: Feed, batch: MicroBatch, settings: Settings, workers: Workers) -> list[DataFile]:
+        """Write what a part leads to where it was placed; a small one that takes much of what is outside, by tasks.
+
+        Where there is nobody to do them, and where settings choose, it stays here.
+        """
+        if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
+            return self._by_tasks(part, batch, settings, workers)
+        is_small = sum(file.rows for file in part.files) <= SMALL_BATCH_ROWS
+        try:
+            return self._here(part, is_bounded=is_small and settings.placement == "auto")
+        except TooMuch as error:
+            if not workers.are_there():
+                return self._here(part)
+            batch.placement = Placement(Place.EXECUTORS, str(error))
+            return self._by_tasks(part, batch, settings, workers)
+
+    def _here(self, part: Feed, *, is_bounded: bool = False) -> list[DataFile]:
         """Write what a part leads to, some rows at a time."""
         writer = FileWriter(self.lake, self.target)
-        for rows in self._derived(part.batches(self.source, self.columns)):
+        for rows in self._derived(part.batches(self.source, self.columns), is_bounded=is_bounded):
             writer.write(rows)
         file = writer.close()
         return [] if file is None else [file]
@@ -185,8 +206,9 @@ class Decided(OfOneTable):
         _, known = self._bound()
         self.known = known.with_rows(decided)
 
-    def _derived(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    def _derived(self, rows: Iterable[pa.RecordBatch], *, is_bounded: bool = False) -> Iterator[pa.Table]:
         outside, known = self._bound()
         schema = arrow_schema(self.target)
         for some in in_parts(rows, ROWS_AT_A_TIME):
-            yield outside.derive(some, known.at(landings_of(some))).select(schema.names).cast(schema)
+            found = outside.derive(some, known.at(landings_of(some)), is_bounded=is_bounded)
+            yield found.select(schema.names).cast(schema)

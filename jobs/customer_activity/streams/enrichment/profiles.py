@@ -10,6 +10,7 @@ Spark's executors import this module and need little for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,9 @@ from customer_activity.streams.enrichment import as_of
 from customer_activity.streams.silver.order import in_order
 from customer_activity.streams.silver.profiles import judge
 
+if TYPE_CHECKING:
+    from pyarrow import dataset
+
 COLUMNS = profile_records.COLUMNS
 MOST_RECORDS, MOST_BYTES = 250_000, 128 << 20  # that a small part has the driver hold
 # What a column of an enriched purchase is called in the record.
@@ -34,16 +38,33 @@ NAMES = {name: name.removeprefix("profile_") for name in names(OF_PROFILE)}
 
 def records_of(lake: str, customers: pa.ChunkedArray) -> pa.Table:
     """Return the profile records of some customers, in no order."""
-    from deltalake import DeltaTable  # noqa: PLC0415 - executors read the files that they are told
+    return _theirs(lake, customers).to_table()
 
-    records = DeltaTable(table_path(lake, Table.PROFILE_EVENTS)).to_pyarrow_dataset()
-    is_theirs = pc.field("customer_id").isin(pc.unique(customers))
-    return records.to_table(columns=COLUMNS, filter=is_theirs)
+
+def few_records_of(lake: str, customers: pa.ChunkedArray) -> pa.Table | None:
+    """Return the same; None where they are many, of which no more are read than tell it."""
+    scanner = _theirs(lake, customers)
+    found: list[pa.RecordBatch] = []
+    records = size = 0
+    for batch in scanner.to_batches():
+        found.append(batch)
+        records, size = records + batch.num_rows, size + batch.nbytes
+        if are_many(records, size):
+            return None
+    return pa.Table.from_batches(found, scanner.projected_schema)
 
 
 def are_many(records: int, size: int) -> bool:
     """Whether they are more than a small part has the driver hold."""
     return records > MOST_RECORDS or size > MOST_BYTES
+
+
+def _theirs(lake: str, customers: pa.ChunkedArray) -> dataset.Scanner:
+    from deltalake import DeltaTable  # noqa: PLC0415 - executors read the files that they are told
+
+    records = DeltaTable(table_path(lake, Table.PROFILE_EVENTS)).to_pyarrow_dataset()
+    is_theirs = pc.field("customer_id").isin(pc.unique(customers))
+    return records.scanner(columns=COLUMNS, filter=is_theirs)
 
 
 def changes_among(records: pa.Table) -> pa.Table:

@@ -17,12 +17,13 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import COUNTED, OF_PROFILE, PRODUCT_FIELDS, names
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import decided_tasks
-from customer_activity.engine.decided import Decided
+from customer_activity.engine.decided import Decided, TooMuch
 from customer_activity.engine.decisions import landings_of
 from customer_activity.engine.executors import ByLane, OnProgress, Reports, Stage
 from customer_activity.engine.workers import Workers
@@ -130,9 +131,9 @@ class Known:
         self.catalogue = self.catalogue.refreshed()
         return {"catalogue_version": self.catalogue.version}
 
-    def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
+    def derive(self, rows: pa.Table, decided: pa.Table, *, is_bounded: bool = False) -> pa.Table:
         """Give purchases profile and product."""
-        changes = profiles.changes_among(self._records(rows))
+        changes = profiles.changes_among(self._records(rows, is_bounded=is_bounded))
         return tasks.enriched(rows, decided, changes, self.catalogue.changes)
 
     def derive_by_tasks(
@@ -154,12 +155,21 @@ class Known:
         answering = ByLane(partial(tasks.ask, enriching), enriching.lanes, tasks.answer, (writing,))
         return workers.run_by_lane(len(work.shares) + len(shared), answering, progress)
 
-    def _records(self, rows: pa.Table) -> pa.Table:
-        """Return the profile records of purchases' customers: from the state, or else from all that bronze has."""
+    def _records(self, rows: pa.Table, *, is_bounded: bool) -> pa.Table:
+        """Return the profile records of purchases' customers: from the state, or else from all that bronze has.
+
+        Raises:
+            TooMuch: they are many, where they are to be bounded.
+        """
         customers, found = rows.column("customer_id"), None
         if self.history is not None:
             found = state.records_of(self.history, self.lake, customers, landings_of(rows))
-        return profiles.records_of(self.lake, customers) if found is None else found
+        if found is None:
+            read = profiles.few_records_of if is_bounded else profiles.records_of
+            found = read(self.lake, customers)
+        if found is None:
+            raise TooMuch(f"profile records of {len(pc.unique(customers)):,} customers are many")
+        return found
 
 
 STREAM = Decided(SPEC, COLUMNS, Table.CATALOGUE_VERSIONS, Known, state.NEEDS)

@@ -128,7 +128,7 @@ class Routing:
             )
         return {name: last[name] for name in ("rules_version", "rules")}
 
-    def derive(self, rows: pa.Table, decided: pa.Table) -> pa.Table:
+    def derive(self, rows: pa.Table, decided: pa.Table, *, is_bounded: bool = False) -> pa.Table:  # noqa: ARG002
         """Choose each purchase's route."""
         return choosing.routed(rows, decided)
 
