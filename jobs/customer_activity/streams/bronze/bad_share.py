@@ -38,9 +38,9 @@ class BadShareGuard:
 
     A batch that would exceed the share is refused before anything of it is written, so that a restart meets the same
     records again and nothing is half landed. One that was let pass stays so: where a crash leaves it half landed, it is
-    repeated, be it an hour later, when the good records that it was judged by count no more. What counted before a
-    batch is noted in its commits: a restart goes on with that, and a bad deploy does not get through between two of
-    them.
+    repeated, be it an hour later, when the good records that it was judged by count no more. It counts at the minute in
+    which it was let pass. What counted before a batch is noted in its commits: a restart goes on with that, and a bad
+    deploy does not get through between two of them.
     """
 
     def __init__(
@@ -85,6 +85,8 @@ class BadShareGuard:
         if self.max_share >= 1 or (is_repeated and self.last is None):  # it was not judged then either
             self.let_pass = batch
             return {BY_REASON: _told(counts)}
+        if is_repeated and self.last is not None:
+            return self._passed(Batch(batch, self.last.minute, counts), self.window)
         if self.last is not None and self.last.key != batch:
             self.window.setdefault(self.last.minute, Counter()).update(self.last.counts)
             self.last = None
@@ -99,18 +101,22 @@ class BadShareGuard:
         records = total.total()
         bad = records - total[None]
         has_bad = counts.total() > counts[None]
-        if has_bad and records >= MINIMUM_RECORDS and bad > self.max_share * records and not is_repeated:
+        if has_bad and records >= MINIMUM_RECORDS and bad > self.max_share * records:
             reasons = ", ".join(f"{reason} {count}" for reason, count in total.most_common() if reason is not None)
             raise BadShareExceeded(
                 f"{self.stream}: {bad} of {records} records of the last 10 minutes are bad ({bad / records:.1%}, "
                 f"the limit is {self.max_share:.1%}): {reasons}. The last batch was not landed.",
                 remedy="fix the producer; then set ACTIVITY_MAX_BAD_SHARE=1 to let these into quarantine",
             )
-        self.window, self.last, self.let_pass = window, Batch(batch, int(now // 60), counts), batch
+        return self._passed(Batch(batch, int(now // 60), counts), window)
+
+    def _passed(self, batch: Batch, window: Window) -> dict[str, Any]:
+        """Keep a batch that is let pass, and what counted before it; return what its commits have to note."""
+        self.window, self.last, self.let_pass = window, batch, batch.key
         return {
-            BY_REASON: _told(counts),
+            BY_REASON: _told(batch.counts),
             MINUTES: {str(minute): _told(counts) for minute, counts in sorted(window.items())},
-            MINUTE: self.last.minute,
+            MINUTE: batch.minute,
         }
 
 
