@@ -160,6 +160,30 @@ def test_a_zombie_releases_its_own_hold_alone(settings: Settings, monkeypatch: p
             assert holds.held(settings.lake, Table.PURCHASES) == {}
 
 
+def test_what_could_not_be_released_is_released_with_the_next_catch_up(
+    settings: Settings, slow: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else logs would be kept for as long as the driver runs."""
+    release, fails = holds.release, [True]
+
+    def failing_once(*told: str) -> None:
+        if fails:
+            fails.clear()
+            raise OSError("no answer")
+        release(*told)
+
+    slow.set()
+    monkeypatch.setattr(holds, "release", failing_once)
+    with closing(opened(settings)) as state:
+        state.catch_up(TO)
+        until(lambda: not state.is_catching_up())
+        assert holds.held(settings.lake, Table.PURCHASES) == {"silver": 3}
+        state.not_before = 0.0
+        state.catch_up(TO)
+        until(lambda: not state.is_catching_up())
+        assert holds.held(settings.lake, Table.PURCHASES) == {}
+
+
 @pytest.fixture
 def on_s3(s3_server: str) -> str:
     s3.client().create_bucket(Bucket="lake")

@@ -278,6 +278,23 @@ def test_what_was_noted_before_takes_no_runs_from_what_is_noted_now(
     assert not set(stale).intersection(catalogues(lake))
 
 
+def test_a_stream_that_was_put_back_keeps_its_runs(noted: tuple[str, Run]) -> None:
+    """Gold was, and not silver, which it reads at its own place."""
+    lake, _ = noted
+    for number in range(3, 12):
+        append(lake, Table.PURCHASES, bought(number))
+    folder = catalogue.folder(lake, Query.SILVER)
+    ahead = sorted_runs.write(folder, table({(9, 0): 0}))
+    for version in (10, 11):  # which it had read before
+        catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, version)}, {0: [ahead]})
+    large, small = (sorted_runs.write(folder, table({(each, each): each})) for each in (5, 6))
+    catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, 5)}, {0: [large]})
+    date(lake, -2 * catalogue.KEPT_SECONDS, large.path)
+    at = {Table.PURCHASES: place(lake, 6)}
+    catalogue.note(lake, Query.SILVER, MADE_BY, at, {0: [large, small]})
+    assert catalogue.past(lake, Query.SILVER, MADE_BY, at).runs == {0: [large, small]}
+
+
 def test_what_is_noted_late_takes_no_runs_from_what_came_after(noted: tuple[str, Run]) -> None:
     """A driver that is suspended behind its commit notes it when its successor has noted more."""
     lake, run = noted

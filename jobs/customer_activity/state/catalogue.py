@@ -192,7 +192,8 @@ def _tidy(lake: str, stream: str, made_by: str, at: Positions, noted: str) -> No
     """Remove what no batch will look for, after a catalogue was noted.
 
     Kept is what is read: files' times tell which clock they are of, and not which catalogue is newer. Those are of the
-    tables as they are now, since others may have gone on after the commit that was noted.
+    tables as they are now, since others may have gone on after the commit that was noted, and of the place that was
+    noted, since a stream that was put back reads what is before its own place.
     """
     files, _ = filesystem(lake)
     found = _listed(lake, stream)
@@ -203,8 +204,9 @@ def _tidy(lake: str, stream: str, made_by: str, at: Positions, noted: str) -> No
         for table, place in at.items()
     }
     kept: set[str] = set()
-    for name, _, runs in islice(_catalogues(lake, stream, made_by, to, found), KEPT):
-        kept |= {name, *(run.path for of in runs.values() for run in of)}
+    for places in (to, at):
+        for name, _, runs in islice(_catalogues(lake, stream, made_by, places, found), KEPT):
+            kept |= {name, *(run.path for of in runs.values() for run in of)}
     now = found[noted].mtime  # by the clock that the others' times are of
     for name, info in found.items():
         # What is of a time that is still to come was written before that clock was set back.

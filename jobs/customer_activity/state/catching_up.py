@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 
 from customer_activity.catalog import Table
@@ -34,7 +33,9 @@ class CatchUp(threading.Thread):
         self,
         lake: str,
         stream: str,
+        holder: str,
         to: Mapping[Table, Position],
+        *,
         bring: Bring,
         at: Callable[[Table], int | None],
         is_too_large: Callable[[], bool],
@@ -44,6 +45,7 @@ class CatchUp(threading.Thread):
         Args:
             lake: where the tables are.
             stream: whose state.
+            holder: by which name versions of the tables are held meanwhile.
             to: places of tables; set anew while the stream goes on.
             bring: brings one table to its place.
             at: tells which version of a table the state holds; None: nothing of it.
@@ -52,7 +54,7 @@ class CatchUp(threading.Thread):
         super().__init__(name=f"catch-up-{stream}", daemon=True)
         self.lake = lake
         self.stream = stream
-        self.holder = uuid.uuid4().hex
+        self.holder = holder
         self.to = to
         self.bring = bring
         self.at = at
@@ -77,7 +79,13 @@ class CatchUp(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - told where the state is used next
             self.error = error
         finally:
+            self._release()
+
+    def _release(self) -> None:
+        try:
             holds.release(self.lake, self.stream, self.holder)
+        except OSError as error:  # the next one of this holder takes its place
+            self.error = self.error or error
 
     def _reads_from(self, table: Table) -> int:
         at, to = self.at(table), self.to[table].version

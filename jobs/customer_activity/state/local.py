@@ -7,10 +7,10 @@ the stream (`catch_up`) where small batches can do without the file meanwhile. A
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
 import time
+import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -22,7 +22,7 @@ from customer_activity.errors import ActivityError, ForeignCommit, IndexDamaged
 from customer_activity.lake import deltalog, feeds, holds
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import Settings
-from customer_activity.state import restore
+from customer_activity.state import given_up, restore
 from customer_activity.state.catching_up import CatchUp
 from customer_activity.state.index import Index
 from customer_activity.state.keyed import NEWEST, Needs
@@ -59,14 +59,15 @@ class LocalState:
         self.not_before = 0.0  # it is tried to catch up
         self.has_estimated = False
         self._index: Index | None = None
+        self.holder = uuid.uuid4().hex
         holds.take_back(self.lake, name)
-        given_up_at = _given_up_at(self.folder, name, self._tables)
+        given_up_at = given_up.at(self.folder, name, self._tables)
         if self.limit is None or self.limit > max(0.0, given_up_at):
             self._index = Index(self.folder / f"{name}.db", needs.tables, (holding.seed for holding in needs.holdings))
         else:
             discard_files(self.folder, name)
             if given_up_at >= 0:  # a note of the release before becomes one of these tables
-                _note(self.folder, name, self._tables, given_up_at)
+                given_up.note(self.folder, name, self._tables, given_up_at)
 
     @property
     def _tables(self) -> dict[str, str]:
@@ -166,7 +167,12 @@ class LocalState:
             self.catching_up.to = {**self.catching_up.to, **places}  # it goes on to there
         else:
             self.at = {}
-            self.catching_up = CatchUp(self.lake, self.name, places, self._bring, self._at, self.is_too_large)
+            self.catching_up = CatchUp(
+                *(self.lake, self.name, self.holder, places),
+                bring=self._bring,
+                at=self._at,
+                is_too_large=self.is_too_large,
+            )
 
     def is_catching_up(self) -> bool:
         """Whether it is being brought on. Where that has failed, it is tried again later, unless it would do no good.
@@ -237,7 +243,7 @@ class LocalState:
         self._index = None
         self.at = {}
         discard_files(self.folder, self.name)
-        _note(self.folder, self.name, self._tables, found)
+        given_up.note(self.folder, self.name, self._tables, found)
 
     def close(self) -> None:
         """Close the file."""
@@ -273,26 +279,6 @@ def rows(folder: Path, name: str) -> int:
         return sum(count for (count,) in counts)
 
 
-def _note_of(folder: Path, name: str) -> Path:
-    """Return where it is noted at which size the files were given up, and of which tables."""
-    return folder / f"{name}.given-up"
-
-
-def _note(folder: Path, name: str, tables: Mapping[str, str], found: float) -> None:
-    _note_of(folder, name).write_text(json.dumps({"bytes": found, "tables": tables}), encoding="utf-8")
-
-
-def _given_up_at(folder: Path, name: str, tables: Mapping[str, str]) -> float:
-    """Return at which size the state of these tables was given up; -1 where it was not."""
-    try:
-        told = json.loads(_note_of(folder, name).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return -1.0
-    if isinstance(told, int | float):  # the release before noted the size alone: as a rule it is the same lake
-        return told
-    return float(told["bytes"]) if isinstance(told, dict) and told.get("tables") == tables else -1.0
-
-
 def discard_files(folder: Path, name: str) -> None:
     """Remove a stream's files."""
     for file in folder.glob(f"{name}.db*"):
@@ -302,4 +288,4 @@ def discard_files(folder: Path, name: str) -> None:
 def discard(settings: Settings, name: str) -> None:
     """Remove a stream's state: it is made again from the tables."""
     discard_files(settings.index_dir, name)
-    _note_of(settings.index_dir, name).unlink(missing_ok=True)
+    given_up.forget(settings.index_dir, name)
