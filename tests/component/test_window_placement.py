@@ -86,9 +86,29 @@ def buy_and_close(pipeline: QuickPipeline, customers: int) -> None:
 def test_a_small_part_that_closes_many_windows_is_merged_on_executors(windowed: QuickPipeline, stream: str) -> None:
     """The first purchase after midnight closes a day of each customer: the driver would hold them all."""
     buy_and_close(windowed, MANY)
-    assert where(windowed, stream) == (Place.EXECUTORS, f"more than {FEW} rows of the table close or are joined")
+    assert where(windowed, stream) == (Place.EXECUTORS, "many rows of the table close or may be joined")
     final = [row["is_final"] for row in windowed.rows(MERGED[stream], "is_final")]
     assert sum(final) >= MANY
+    assert_all_right(windowed)
+
+
+@pytest.mark.parametrize(
+    ("most", "place"), [pytest.param(100, Place.DRIVER, id="few"), pytest.param(10, Place.EXECUTORS, id="very many")]
+)
+def test_sessions_near_a_part_do_not_take_it_to_executors_unless_they_are_very_many(
+    windowed: QuickPipeline, monkeypatch: pytest.MonkeyPatch, most: int, place: Place
+) -> None:
+    """One late purchase has all open sessions of a part's customers looked at; none of them closes or is joined."""
+    monkeypatch.setattr(current_rows, "MOST_NEAR", most)
+    windowed.settings = windowed.settings.model_copy(update={"grace_hours": 24.0})
+    windowed.restart()
+    for hour in (2, 4, 6):
+        land(windowed, [bought(10 * hour + each, hour * HOUR, f"C-{each}") for each in range(4)])
+        follow(windowed)
+    land(windowed, [bought(100 + each, (9 if each else 1) * HOUR, f"C-{each}") for each in range(4)])
+    follow(windowed)
+    assert where(windowed, "sessions")[0] is place
+    assert {row["purchase_count"] for row in windowed.rows(Table.SESSIONS)} == {1}
     assert_all_right(windowed)
 
 

@@ -20,7 +20,7 @@ from customer_activity.checkpoints.resumption import Written
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import placement
 from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
-from customer_activity.errors import ChangeFeedLost, TransientError
+from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import commits, delta, deltalog, feeds, footers
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, MicroBatch, Place, number_of
@@ -158,11 +158,7 @@ class _Worker:
         self.is_sure = was_sure or stop is None or end >= stop
 
     def _step(self, part: Feed, batch: MicroBatch) -> Steps:
-        """Choose where a part is worked on, and by which state.
-
-        Raises:
-            TransientError: no local state is kept, and there is no executor for a part that the driver cannot hold.
-        """
+        """Choose where a part is worked on, and by which state."""
         prepared = self.prepared
         if not (self.spec.is_spread or isinstance(prepared, Spreadable)):
             return prepared(part, batch)
@@ -178,12 +174,6 @@ class _Worker:
         if placed.place is Place.EXECUTORS:
             return spread(part, batch)
         if not has_state:
-            if not is_small and self.settings.placement == "auto":
-                raise TransientError(
-                    f"{self.spec.name} keeps no local state, {rows:,} rows are many for the driver without it, and "
-                    f"{self.settings.spark_master} has given no executor",
-                    remedy="see that the cluster has room for an executor, or raise ACTIVITY_LOCAL_STATE_GB",
-                )
             batch.placement = placed._replace(why=f"{placed.why}; no local state is kept")
             return spread(part, batch)
         if is_small and self.settings.placement == "auto":

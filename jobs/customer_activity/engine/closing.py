@@ -46,6 +46,12 @@ class Closing(NamedTuple):
             is_final = pc.less_equal(rows.column(END).cast(pa.int64()), self.upto)
         return rows.set_column(rows.column_names.index(IS_FINAL), IS_FINAL, is_final)
 
+    def ends(self, rows: pa.Table | pa.RecordBatch) -> int:
+        """Return how many rows are of windows that are closed."""
+        if self.upto is None:
+            return 0
+        return int(pc.sum(pc.less_equal(rows.column(END).cast(pa.int64()), self.upto)).as_py() or 0)
+
     def closing(self, held: pa.Table, aggregates: Aggregates) -> pa.Table:
         """Return what makes rows final that are not: nothing is added to them."""
         if self.upto is None:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from customer_activity.lake.feeds import Feed
     from customer_activity.settings import Settings
 
+# Rows that changes may join and mostly do not: keys and sums, some 100 MB. To rewrite the table for a few that do costs
+# more than to read these.
+MOST_NEAR = 1_000_000
+
 
 @dataclass(frozen=True)
 class CurrentRows(MergeRules):
@@ -53,25 +57,24 @@ class CurrentRows(MergeRules):
         after = before.after(part)
         batch.extra |= after.noted(None if after.closing is None else after.closing.upto)
         if batch.placement is None or batch.placement.place is Place.DRIVER:
-            can_move = batch.placement is not None and placement.has_choice(settings, spark)
-            most = SMALL_BATCH_ROWS if can_move else None
+            is_bounded = batch.placement is not None and placement.has_choice(settings, spark)
             with batch.phase("compute"):
                 changes = after.marked(after.reduce(part.batches(self.source, self.columns)))
-                held = _held(settings.lake, before, after, changes, most)
+                held = _held(settings.lake, before, after, changes, is_bounded=is_bounded)
             if held is not None:
                 update = None if self.aggregates is None else folding.as_sql(arrow_schema(self.target), self.aggregates)
                 deletes = None if self.deletes is None else f"s.{self.deletes}"
                 yield Merge(self.target, after.with_held(changes, held), update, deletes)
                 return
-            batch.placement = Placement(Place.EXECUTORS, f"more than {most:,} rows of the table close or are joined")
+            batch.placement = Placement(Place.EXECUTORS, "many rows of the table close or may be joined")
         yield from merge_spread.steps(after, part, batch, spark=spark, settings=settings)
 
 
-def _held(lake: str, before: MergeRules, after: MergeRules, changes: pa.Table, most: int | None) -> pa.Table | None:
+def _held(lake: str, before: MergeRules, after: MergeRules, changes: pa.Table, *, is_bounded: bool) -> pa.Table | None:
     """Return the rows of a table whose windows have closed since, and those that changes may join.
 
-    A part of one row may close the windows of all customers, as the first one after midnight does: of more than `most`
-    rows there is none, and no more than those are read.
+    A part of one row may close the windows of all customers, as the first one after midnight does: where it is bounded
+    there is none of so many, and no more are read than tell it.
     """
     from deltalake import DeltaTable  # noqa: PLC0415 - executors read none
 
@@ -89,10 +92,12 @@ def _held(lake: str, before: MergeRules, after: MergeRules, changes: pa.Table, m
         is_wanted = pc.field(closing.END) <= pa.scalar(after.closing.upto, kind)
         if before.closing.upto is not None:
             is_wanted &= pc.field(closing.END) > pa.scalar(before.closing.upto, kind)
-    rows, found = 0, []
+    rows = ends = 0
+    found = []
     for batch in DeltaTable(table_path(lake, after.target)).to_pyarrow_dataset().to_batches(filter=is_wanted):
-        rows += batch.num_rows
-        if most is not None and rows > most:
-            return None
         found.append(batch.select(schema.names))
+        rows += batch.num_rows
+        ends += after.closing.ends(batch)
+        if is_bounded and (ends > SMALL_BATCH_ROWS or rows > MOST_NEAR):
+            return None
     return pa.Table.from_batches(found).cast(schema) if found else schema.empty_table()

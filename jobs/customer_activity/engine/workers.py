@@ -6,17 +6,21 @@ A task is a function of files either way (`executors.py`), so what comes of a jo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from tempfile import SpooledTemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from customer_activity.engine import executors, placement
-from customer_activity.engine.executors import ByLane, InputGone, OnProgress, Reports, Task
+from customer_activity.engine.executors import ByLane, InputGone, OnProgress, Parcel, Reports, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+HELD_BYTES = 64 << 20  # that this process holds of what tasks pass on
+LENGTH = struct.Struct(">Q")
 
 
 class Workers(Protocol):
@@ -65,7 +69,10 @@ class Executors:
 
 
 class Here:
-    """This process, which does one task after the other and holds all that they pass on: for what is small."""
+    """This process, which does one task after the other: for what is small, and for all where nobody else is there.
+
+    What tasks pass on is in memory while it is little, and then in temporary files.
+    """
 
     def are_there(self) -> bool:
         """Whether anybody would begin with a task now."""
@@ -75,21 +82,43 @@ class Here:
         """Return how many tasks run at once."""
         return 1
 
-    def run(self, shares: int, task: Task, _progress: OnProgress) -> Reports:
+    def run(self, shares: int, task: Task, progress: OnProgress) -> Reports:
         """Run a task for each share."""
         with _as_spark_tells_it():
-            return _told(chain.from_iterable(task([number]) for number in range(shares)))
+            return _told(_one_by_one(task, ([number] for number in range(shares)), shares, progress))
 
-    def run_by_lane(self, shares: int, work: ByLane, _progress: OnProgress) -> Reports:
+    def run_by_lane(self, shares: int, work: ByLane, progress: OnProgress) -> Reports:
         """Bring rows together by their lane."""
-        with _as_spark_tells_it():
-            found: Iterator[Any] = chain.from_iterable(work.pack([number]) for number in range(shares))
+        with _as_spark_tells_it(), ExitStack() as files:
+            found = _one_by_one(work.pack, ([number] for number in range(shares)), shares, progress)
             for stage in work.stages:
-                of_lane: list[list[bytes]] = [[] for _ in range(stage.lanes)]
-                for parcel in found:
-                    of_lane[parcel.lane].append(parcel.rows)
-                found = chain.from_iterable(map(stage.task, of_lane))
+                of_lanes = _together(found, stage.lanes, files)
+                found = _one_by_one(stage.task, of_lanes, stage.lanes, progress)
             return _told(found)
+
+
+def _one_by_one(
+    task: Callable[[Any], Iterable[Any]], given: Iterable[Any], tasks: int, progress: OnProgress
+) -> Iterator[Any]:
+    for number, one in enumerate(given, start=1):
+        yield from task(one)
+        progress(f"{number:,} of {tasks:,} tasks are through")
+
+
+def _together(parcels: Iterable[Parcel], lanes: int, files: ExitStack) -> list[Iterator[bytes]]:
+    """Bring parcels together by their lane; return those of each, to be read once."""
+    of_lanes = [files.enter_context(SpooledTemporaryFile(HELD_BYTES // lanes)) for _ in range(lanes)]  # noqa: SIM115
+    for lane, rows in parcels:
+        of_lanes[lane].write(LENGTH.pack(len(rows)))
+        of_lanes[lane].write(rows)
+    return [_read_back(file) for file in of_lanes]
+
+
+def _read_back(file: IO[bytes]) -> Iterator[bytes]:
+    with file:  # closed, it takes neither memory nor disk
+        file.seek(0)
+        while length := file.read(LENGTH.size):
+            yield file.read(*LENGTH.unpack(length))
 
 
 @contextmanager
