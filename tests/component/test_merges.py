@@ -17,7 +17,7 @@ import pytest
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.engine import changes, executors, merge_spread, placement
+from customer_activity.engine import changes, current_rows, executors, merge_spread, placement
 from customer_activity.engine.current_rows import CurrentRows
 from customer_activity.engine.stream import Context, Steps
 from customer_activity.errors import LeaseLost, TerminalError, TransientError
@@ -107,6 +107,11 @@ def take(
     batch = MicroBatch(query, generation, batch_id, versions={stream.source: (after, newest)}, failpoint=failpoint)
     opened(settings, stream)(None, batch)
     return batch
+
+
+def placed(batch: MicroBatch) -> Place:
+    assert batch.placement is not None
+    return batch.placement.place
 
 
 def opened(settings: Settings, stream: CurrentRows) -> Callable[..., None]:
@@ -465,6 +470,33 @@ def test_many_files_of_a_few_rows_are_merged_in_the_driver_of_a_cluster(
     assert batch.placement is not None
     assert batch.placement.place is Place.DRIVER
     assert_right(lake, Query.SUMMARIES)
+
+
+@pytest.mark.parametrize("settings", ["auto"], indirect=True)
+@pytest.mark.parametrize(
+    ("master", "there", "place"),
+    [
+        pytest.param("local[*]", 0, Place.EXECUTORS, id="threads"),
+        pytest.param("spark://master:7077", 2, Place.EXECUTORS, id="cluster"),
+        pytest.param("spark://master:7077", 0, Place.DRIVER, id="no executor"),
+    ],
+)
+def test_a_few_rows_are_merged_into_a_large_table_on_executors(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch, master: str, there: int, place: Place
+) -> None:
+    """The driver might hold all of the table for them."""
+    monkeypatch.setattr(placement, "executors_of", lambda _: there)
+    monkeypatch.setattr(current_rows, "LARGE_TABLE", 0)
+    own = settings.model_copy(update={"spark_master": master})
+    fill(lake, Query.SUMMARIES)
+    assert placed(take(own, Query.SUMMARIES, 0)) is Place.DRIVER  # into an empty table
+    assert_right(lake, Query.SUMMARIES)
+    before, newest = merged(lake, Query.SUMMARIES), tables.newest(lake, Table.PURCHASES)
+    append(lake, Query.SUMMARIES, [bought("C-1", "1.00", 9)])
+    assert placed(take(own, Query.SUMMARIES, newest, batch_id=1)) is place
+    after = merged(lake, Query.SUMMARIES)
+    assert after["C-1"]["purchase_count"] == before["C-1"]["purchase_count"] + 1
+    assert {**after, "C-1": None} == {**before, "C-1": None}
 
 
 @ON_CLUSTER

@@ -22,6 +22,7 @@ from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch, Plac
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from customer_activity.catalog import Table
     from customer_activity.engine.stream import Context, Opened, Steps
     from customer_activity.lake.feeds import Feed
     from customer_activity.settings import Settings
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 # Rows that changes may join and mostly do not: keys and sums, some 100 MB. To rewrite the table for a few that do costs
 # more than to read these.
 MOST_NEAR = 1_000_000
+# delta-rs holds rows of a file until it has met one that is merged, so a few changes may have it hold the whole table:
+# 5.5 GB of ten million rows. Executors hold a lane, and take as long where changes are in all files.
+LARGE_TABLE = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,12 @@ class CurrentRows(MergeRules):
         batch.extra |= after.noted(None if after.closing is None else after.closing.upto)
         if batch.placement is None or batch.placement.place is Place.DRIVER:
             is_bounded = batch.placement is not None and placement.has_choice(settings, spark)
+            with batch.phase("read"):
+                rows = _rows_of(settings.lake, self.target)
+            if batch.placement is not None and rows > LARGE_TABLE and placement.can_spread(settings, spark):
+                batch.placement = Placement(Place.EXECUTORS, f"the table has {rows:,} rows")
+                yield from merge_spread.steps(after, part, batch, spark=spark, settings=settings)
+                return
             with batch.phase("compute"):
                 changes = after.marked(after.reduce(part.batches(self.source, self.columns)))
                 held = _held(settings.lake, before, after, changes, is_bounded=is_bounded)
@@ -68,6 +78,13 @@ class CurrentRows(MergeRules):
                 return
             batch.placement = Placement(Place.EXECUTORS, "many rows of the table close or may be joined")
         yield from merge_spread.steps(after, part, batch, spark=spark, settings=settings)
+
+
+def _rows_of(lake: str, table: Table) -> int:
+    """Return how many rows a table has by its log; 0 where that does not tell."""
+    from customer_activity.lake import deltalog, feeds  # noqa: PLC0415 - executors ask for none
+
+    return feeds.rows_told(feeds.snapshot(lake, table, deltalog.newest_version(lake, table))) or 0
 
 
 def _held(lake: str, before: MergeRules, after: MergeRules, changes: pa.Table, *, is_bounded: bool) -> pa.Table | None:

@@ -27,6 +27,11 @@ def has_choice(settings: Settings, spark: SparkSession) -> bool:
     return settings.placement == "auto" and settings.is_on_cluster and executors_of(spark) > 0
 
 
+def can_spread(settings: Settings, spark: SparkSession) -> bool:
+    """Whether executors can do what is too much for the driver: others than its threads are not always there."""
+    return settings.placement == "auto" and (not settings.is_on_cluster or executors_of(spark) > 0)
+
+
 def decide(
     settings: Settings,
     rows: int,

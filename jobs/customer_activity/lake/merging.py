@@ -97,6 +97,7 @@ def _merger(
         source_alias="s",
         target_alias="t",
         commit_properties=properties,
+        streamed_exec=False,  # the source is in memory, and its least and greatest key tell which files are read
     )
     if delete_when is not None:
         merger = merger.when_matched_delete(delete_when)
