@@ -112,6 +112,18 @@ def test_sessions_near_a_part_do_not_take_it_to_executors_unless_they_are_very_m
     assert_all_right(windowed)
 
 
+def test_a_few_windows_are_merged_in_the_driver_however_large_their_table_is(
+    windowed: QuickPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors would rewrite years of windows for those of today."""
+    monkeypatch.setattr(current_rows, "LARGE_TABLE", 0)
+    for day in range(3):
+        land(windowed, [bought(day, day * DAY)])
+        follow(windowed)
+    assert [where(windowed, stream)[0] for stream in MERGED] == [Place.DRIVER] * len(MERGED)
+    assert_all_right(windowed)
+
+
 @pytest.mark.parametrize("stream", MERGED)
 def test_a_small_part_that_closes_a_few_windows_is_merged_in_the_driver(windowed: QuickPipeline, stream: str) -> None:
     windowed.settings = windowed.settings.model_copy(update={"grace_hours": 3.0})

@@ -133,7 +133,7 @@ class Decided(OfOneTable):
     def _written(self, part: Feed, batch: MicroBatch, settings: Settings, workers: Workers) -> list[DataFile]:
         """Write what a part leads to where it was placed; a small one that takes much of what is outside, by tasks.
 
-        Where there is nobody to do them, and where settings choose, it stays here.
+        Without an executor, and with `ACTIVITY_PLACEMENT=driver`, it stays in the driver.
         """
         if batch.placement is not None and batch.placement.place is Place.EXECUTORS:
             return self._by_tasks(part, batch, settings, workers)

@@ -69,9 +69,9 @@ class Executors:
 
 
 class Here:
-    """This process, which does one task after the other: for what is small, and for all where nobody else is there.
+    """This process, which runs one task after the other: small batches, and large ones where there is no executor.
 
-    What tasks pass on is in memory while it is little, and then in temporary files.
+    Up to 64 MB of what tasks pass on is in memory; the rest is spilled to temporary files.
     """
 
     def are_there(self) -> bool:

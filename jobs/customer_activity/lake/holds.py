@@ -2,9 +2,9 @@
 
 Local state that is made behind its stream reads a table as it was at one version for minutes, and follows it from
 there. `<lake>/_state/<stream>.<holder>.hold.json` says since when; maintenance removes neither log entries nor files
-from there on (`maintenance.needed_from`). Each holder has a file of its own, so that one which ends late, as a zombie
-may, releases nobody else's. A driver that was killed leaves its holds, and the next one with this state takes them
-back, also those of former releases, whose names have no holder.
+from there on (`maintenance.needed_from`). Each holder has a file of its own, so that a zombie that ends late releases
+its own hold alone. A driver that was killed leaves its holds, and the next one with this state releases them, also
+those of former releases, whose names have no holder.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def hold(lake: str, stream: str, holder: str, versions: Mapping[Table, int]) -> 
 
 
 def release(lake: str, stream: str, holder: str) -> None:
-    """Hold nothing for a holder any more."""
+    """Release the hold of a holder."""
     files, place = filesystem(_place(lake, stream, holder))
     with suppress(FileNotFoundError):  # taken back
         files.delete_file(place)
 
 
 def take_back(lake: str, stream: str) -> None:
-    """Hold nothing for a stream any more, whoever holds it."""
+    """Release all holds of a stream, whoever has them."""
     files, _ = filesystem(lake)
     for whose, info in _found(lake):
         if whose == stream:
