@@ -45,6 +45,7 @@ class Topics:
             place: [
                 RawRecord(place[1], offset, record.timestamp_ms, record.key, record.value, ())
                 for offset, record in enumerate(records)
+                if (*place, offset) not in pipeline.log.compacted
             ]
             for place, records in pipeline.log.entries.items()
         }
@@ -56,13 +57,18 @@ class Topics:
         def offset_range(_: Settings, topic: str) -> dict[int, tuple[int, int]]:
             places = {partition: (topic, partition) for partition in range(self.partitions)}
             return {
-                partition: (self.lowest.get(place, 0), len(self.sent.get(place, ())))
+                partition: (
+                    self.lowest.get(place, 0),
+                    max((record.offset + 1 for record in self.sent.get(place, ())), default=0),
+                )
                 for partition, place in places.items()
             }
 
         def read(_: Settings, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[RawRecord]:
             for partition, first in start.items():
-                yield from self.sent[topic, partition][first : end[partition]]
+                for record in self.sent[topic, partition]:
+                    if first <= record.offset < end[partition]:
+                        yield record
 
         monkeypatch.setattr(clients, "offset_range", offset_range)
         monkeypatch.setattr(kafka_input, "read", read)

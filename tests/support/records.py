@@ -95,6 +95,7 @@ class Log:
 
     partitions: int = 2
     entries: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+    compacted: set[tuple[str, int, int]] = field(default_factory=set)  # what is not there any more
 
     def append(self, record: Record, partition: int | None = None) -> tuple[str, int, int, Record]:
         """Give a record its coordinates, in the partition that is asked for."""
@@ -103,3 +104,11 @@ class Log:
         log = self.entries.setdefault((record.topic, partition), [])
         log.append(record)
         return record.topic, partition, len(log) - 1, record
+
+    def compact(self, topic: str) -> None:
+        """Leave of each key the newest record, as a compacted topic does in time."""
+        for (name, partition), records in self.entries.items():
+            if name == topic:
+                newest = {record.key: offset for offset, record in enumerate(records)}
+                kept = set(newest.values())
+                self.compacted |= {(name, partition, offset) for offset in range(len(records)) if offset not in kept}

@@ -1,8 +1,9 @@
 """What the batches counted while they ran, added up from their commits' metadata: no table is scanned for it.
 
 A batch writes several commits, each with the counts known by then, and counts only grow: of each the greatest is the
-batch's. Commits that a log has no longer are in the lake's `_history`. A correction tells the counts of all that it
-found, so what was told before it does not count.
+batch's, but for batches that landed in two attempts, between which Kafka compacted the topic (`_landings`). Commits
+that a log has no longer are in the lake's `_history`. A correction tells the counts of all that it found, so what was
+told before it does not count.
 
 A lake has millions of commits, so of each no more is kept than its batch and its counts.
 """
@@ -94,7 +95,7 @@ def relations(settings: Settings, pins: Pins) -> Relations:
     ]
     for table in payments:
         topic = settings.payment_topic
-        topics.append({"topic": topic} | _of_landed(topic, told[table], told[Table.QUARANTINE]))
+        topics.append({"topic": topic} | _of_landed(topic, told, table))
         rows.append({"table": table.label, "told": topics[-1][ACCEPTED]})
     held = told[Table.QUARANTINE]
     inputs = (settings.purchase_topic, settings.profile_topic, settings.payment_topic)
@@ -114,15 +115,15 @@ def _seen(pins: Pins, made: Table) -> int:
 def _through(topic: str, told: Mapping[Table, Told], landed: Table, judged: Table, seen: int) -> dict[str, int]:
     """Return what the landing batches read that silver has seen, and what became of it."""
     total: Counter[str] = Counter()
-    for batch, counts in _merged([told[table].batches for table in LANDING]):
+    for batch, counts in _landings(topic, told, landed, LANDING):
         version = told[landed].versions.get(batch)
         # One that accepts records of the topic has a commit to its table, sooner or later.
-        is_seen = not counts[topic, ACCEPTED] if version is None else version <= seen
+        is_seen = not counts[ACCEPTED] if version is None else version <= seen
         if batch[0] == topology.landing().name and is_seen:
-            total[READ] += counts[topic, READ]
-            total[QUARANTINED] += counts[topic, QUARANTINED]
+            total[READ] += counts[READ]
+            total[QUARANTINED] += counts[QUARANTINED]
         elif batch[0] == REPLAY and version is not None and version <= seen:
-            total[QUARANTINED] -= counts[topic, REPLAYED]
+            total[QUARANTINED] -= counts[REPLAYED]
     for batch, of_batch in told[judged].batches.items():
         if batch[0] in topology.writers(judged):
             for outcome in (ACCEPTED, QUARANTINED, DUPLICATE, STALE):
@@ -130,25 +131,45 @@ def _through(topic: str, told: Mapping[Table, Told], landed: Table, judged: Tabl
     return {outcome: total[outcome] for outcome in OUTCOMES}
 
 
-def _of_landed(topic: str, told: Told, held: Told) -> dict[str, int]:
+def _of_landed(topic: str, told: Mapping[Table, Told], landed: Table) -> dict[str, int]:
     """Return what the batches read of a topic whose records nobody judges once they have landed."""
     total: Counter[str] = Counter()
-    for batch, counts in _merged([told.batches, held.batches]):
+    for batch, counts in _landings(topic, told, landed, (landed, Table.QUARANTINE)):
         if batch[0] == REPLAY:
-            total[ACCEPTED] += counts[topic, REPLAYED]
-            total[QUARANTINED] -= counts[topic, REPLAYED]
+            total[ACCEPTED] += counts[REPLAYED]
+            total[QUARANTINED] -= counts[REPLAYED]
         else:
             for outcome in (READ, ACCEPTED, QUARANTINED):
-                total[outcome] += counts[topic, outcome]
+                total[outcome] += counts[outcome]
     return {outcome: total[outcome] for outcome in OUTCOMES}
 
 
-def _merged(tables: Sequence[Batches]) -> Iterator[tuple[BatchKey, Counter[tuple[str, str]]]]:
-    """Put together what each batch told with its commits to several tables."""
-    for number, batches in enumerate(tables):
-        for batch in batches:
-            if not any(batch in earlier for earlier in tables[:number]):
-                yield batch, reduce(or_, (Counter(each[batch]) for each in tables[number:] if batch in each))
+def _landings(
+    topic: str, told: Mapping[Table, Told], landed: Table, tables: Sequence[Table]
+) -> Iterator[tuple[BatchKey, Counter[str]]]:
+    """Put together what each batch told of a topic with its commits to several tables.
+
+    A batch that a crash cut in two reads fewer records when it is repeated, where Kafka has compacted the topic
+    meanwhile. Its commits then tell of two attempts: each table has what its own commit tells, which together is what
+    was read.
+    """
+    for number, table in enumerate(tables):
+        for batch in told[table].batches:
+            if any(batch in told[earlier].batches for earlier in tables[:number]):
+                continue
+            attempts = {
+                each: _of(topic, told[each].batches[batch]) for each in tables[number:] if batch in told[each].batches
+            }
+            counts = reduce(or_, attempts.values())
+            if len({of[READ] for of in attempts.values()}) > 1:
+                for own, outcome in ((landed, ACCEPTED), (Table.QUARANTINE, QUARANTINED)):
+                    counts[outcome] = attempts.get(own, counts)[outcome]
+                counts[READ] = counts[ACCEPTED] + counts[QUARANTINED]
+            yield batch, counts
+
+
+def _of(topic: str, counts: Counts) -> Counter[str]:
+    return Counter({outcome: count for (of_topic, outcome), count in counts.items() if of_topic == topic})
 
 
 def _sum(told: Told, topic: str, outcome: str) -> int:

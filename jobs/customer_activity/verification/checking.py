@@ -159,8 +159,11 @@ def compare(
         checks += _compare_gold(settings, tables, wanted, states, view, chosen=chosen, wanted_traces=wanted_traces)
     checks += _compare_others(settings, tables, expected, [each for each in others if each.table.label in only], chosen)
     has_arrived = {source.topic: bool(source.followed) and source.followed != source.end for source in sources}
+    landed = {each.topic: each.table for each in inputs(settings, tables)}
     for topic, outcomes in expected.outcomes.items():
-        checks.append(comparison.compare_accounting(topic, outcomes, told.commits, is_moving=has_arrived[topic]))
+        checks.append(
+            comparison.compare_accounting(topic, landed[topic], outcomes, told.commits, is_moving=has_arrived[topic])
+        )
     return checks, expected
 
 

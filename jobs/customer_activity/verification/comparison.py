@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 from customer_activity.catalog import REPLAY, Table
@@ -209,10 +211,11 @@ def compare_totals(expected: Collection[str], customers: Iterable[str]) -> Check
 
 
 def compare_accounting(
-    topic: str, expected: Mapping[str, int], commits: Mapping[Table, Commits], *, is_moving: bool = False
+    topic: str, landed: Table, expected: Mapping[str, int], commits: Mapping[Table, Commits], *, is_moving: bool = False
 ) -> Check:
     """Compare a topic's counts by outcome, as the commits of bronze and silver carry them, with the oracle's.
 
+    `landed` is the table of the topic's records.
     It is not possible while they count records that the oracle was not given, because they arrived meanwhile.
     """
     name = f"accounting of {topic}"
@@ -224,12 +227,12 @@ def compare_accounting(
         return Check(name, wanted, {}, 0, impossible=f"the log was cleaned: {', '.join(cleaned)}")
     # What silver judged is told by its own tables: quarantine's commits tell it, too, also of what was retracted since.
     told = [
-        metadata
+        (table, metadata)
         for table, (_, all_metadata) in commits.items()
         for metadata in all_metadata
         if (table, metadata.get("query")) != (Table.QUARANTINE, SILVER)
     ]
-    counted = _sum_batches(topic, told)
+    counted = _sum_batches(topic, landed, told)
     differences = Differences()
     for outcome in OUTCOMES:
         if counted[outcome] != wanted[outcome]:
@@ -239,18 +242,21 @@ def compare_accounting(
     return differences.check(name, wanted, counted)
 
 
-def _sum_batches(topic: str, metadata: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def _sum_batches(topic: str, landed: Table, told: Iterable[tuple[Table, Mapping[str, Any]]]) -> dict[str, int]:
     """Add up the batches' counts: what bronze read and refused, and what silver made of the rest.
 
     A batch, or a part of one, writes several commits, each with the counts known by then, and counts only grow: the
-    greatest of each is the batch's, or the part's.
+    greatest of each is the batch's, or the part's. Where they tell of different reads, it landed in two attempts,
+    between which Kafka compacted the topic: each table has what its own commit tells.
     """
-    batches: dict[tuple[Any, ...], Counter[str]] = {}
-    for commit in metadata:
+    attempts: dict[tuple[Any, ...], dict[Table, Counter[str]]] = {}
+    for table, commit in told:
         if commit.get("query") in (BRONZE, SILVER, PAYMENTS, REPLAY):
             counts: dict[str, int] = commit.get("counts", {}).get(topic, {})
             batch = (commit["query"], commit.get("generation"), commit.get("batch_id"), commit.get("upto"))
-            batches[batch] = batches.get(batch, Counter[str]()) | Counter[str](counts)
+            of_batch = attempts.setdefault(batch, {})
+            of_batch[table] = of_batch.get(table, Counter[str]()) | Counter[str](counts)
+    batches = {batch: _together(landed, of_batch) for batch, of_batch in attempts.items()}
     total: Counter[str] = Counter()
     is_judged = all(query != PAYMENTS for (query, *_), counted in batches.items() if counted)  # by silver
     for (query, *_), counted in batches.items():
@@ -262,6 +268,15 @@ def _sum_batches(topic: str, metadata: Iterable[Mapping[str, Any]]) -> dict[str,
         for outcome in of_query:
             total[outcome] += counted[outcome]
     return {outcome: total[outcome] for outcome in OUTCOMES}
+
+
+def _together(landed: Table, attempts: Mapping[Table, Counter[str]]) -> Counter[str]:
+    counts = reduce(or_, attempts.values())
+    if len({of[READ] for of in attempts.values()}) > 1:
+        for own, outcome in ((landed, ACCEPTED), (Table.QUARANTINE, QUARANTINED)):
+            counts[outcome] = attempts.get(own, counts)[outcome]
+        counts[READ] = counts[ACCEPTED] + counts[QUARANTINED]
+    return counts
 
 
 def unlike(columns: Sequence[str], expected: Sequence[Any], observed: Sequence[Any]) -> str:
