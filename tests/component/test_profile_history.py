@@ -158,6 +158,7 @@ def test_what_a_former_release_has_left_is_made_again(enriching: Settings) -> No
 
 HOT, UPDATES = "C-1", 600  # of this customer's profile, some tombstones and late ones among them
 LANDINGS = 40
+CROWD = [f"C-{number}" for number in range(20)]
 
 
 def hot(seed: int) -> list[list[dict[str, Any]]]:
@@ -185,10 +186,10 @@ def hot(seed: int) -> list[list[dict[str, Any]]]:
     ]
 
 
-def known(records: pa.Table, first: int, last: int) -> list[Any]:
-    """Return what was known of the customers at each of some landings."""
-    landings = np.repeat(np.arange(first, last + 1), len(CUSTOMERS))
-    customers = pa.chunked_array([CUSTOMERS.to_pylist() * (last + 1 - first)])
+def known(records: pa.Table, first: int, last: int, of: pa.ChunkedArray = CUSTOMERS) -> list[Any]:
+    """Return what was known of some customers at each of some landings."""
+    landings = np.repeat(np.arange(first, last + 1), len(of))
+    customers = pa.chunked_array([of.to_pylist() * (last + 1 - first)])
     found = profiles.known_at(landings, customers, profiles.changes_among(records))
     return [column.to_pylist() for column in found.values()]
 
@@ -219,6 +220,45 @@ def test_of_a_hot_profile_little_is_kept_and_asked_for(
         assert of_hot.num_rows <= 6  # of this landing, and of the one before
         (kept,) = history.index.connection.execute("SELECT count(*) FROM history").fetchone()
         assert kept < UPDATES // 3
+
+
+def crowd(chance: random.Random, landing: int, sent: int) -> list[dict[str, Any]]:
+    """Return a landing's records of many customers, most of which say nothing new: producers that go round in circles.
+
+    Some landings have a hundred records of a customer, and often none of these is a change.
+    """
+    at, records = datetime(2026, 1, 1, tzinfo=UTC), list[dict[str, Any]]()
+    for customer in CROWD:
+        updated = chance.randrange(6)
+        for _ in range(chance.choice([0, 1, 2, 2, 3, 100]) if chance.random() < 0.5 else 1):
+            is_tombstone = chance.random() < 0.02
+            if chance.random() < 0.1:
+                updated = chance.randrange(6)
+            told = {"updated_at": None if is_tombstone else at + timedelta(seconds=updated), "name": f"Name {updated}"}
+            place = {"partition": 0, "offset": sent + len(records), "kafka_timestamp": at, "landing": landing}
+            records.append({"customer_id": customer, "is_tombstone": is_tombstone, **told, **place})
+    return records
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("at_once", [1, 2, 30, 1_000])
+def test_wherever_condensing_stops_the_rest_is_judged_by_what_was_before(
+    enriching: Settings, at_once: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a landing that is read in part, nothing may be left, as all that was read is stale or a duplicate."""
+    monkeypatch.setattr(state, "MANY_RECORDS", 4)
+    monkeypatch.setattr(state, "CONDENSED_RECORDS", at_once)
+    chance, sent = random.Random(seed), list[dict[str, Any]]()
+    wanted = pa.chunked_array([CROWD])
+    with closing(opened(enriching)) as history:
+        for landing in range(12):
+            sent += (records := crowd(chance, landing, len(sent)))
+            append(enriching.lake, Table.PROFILE_EVENTS, *records, query="bronze")
+            for first in {landing, chance.randrange(landing + 1)}:
+                found = state.records_of(history, enriching.lake, wanted, np.array([first, landing]))
+                assert found is not None
+                expected = known(profiles.records_of(enriching.lake, wanted), first, landing, wanted)
+                assert known(found, first, landing, wanted) == expected
 
 
 def test_one_that_is_made_again_goes_on_within_a_customer(enriching: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -332,20 +332,35 @@ def test_the_parts_of_a_batch_are_counted_each() -> None:
     assert compare_accounting(PURCHASES, Table.PURCHASE_EVENTS, expected, commits).ok
 
 
-def test_a_batch_that_landed_in_two_attempts_read_what_the_tables_have_of_it() -> None:
-    """Kafka compacted the topic between them: the first read seven records, and the second five."""
+@pytest.mark.parametrize(
+    ("table", "second", "accepted"),
+    [
+        pytest.param(Table.PROFILE_EVENTS, (5, 4, 1), 4, id="good ones are left"),
+        pytest.param(Table.PURCHASE_EVENTS, (1, 0, 1), 0, id="no good one is left"),
+    ],
+)
+def test_a_batch_that_landed_in_two_attempts_read_what_the_tables_have_of_it(
+    table: Table, second: tuple[int, int, int], accepted: int
+) -> None:
+    """Kafka compacted the topic between them: the first read seven records, five good ones, and the second fewer."""
 
     def landed(read: int, accepted: int, quarantined: int) -> dict[str, Any]:
         counts = {PROFILES: {"read": read, "accepted": accepted, "quarantined": quarantined}}
         return {"query": "bronze", "generation": "g", "batch_id": 0, "counts": counts}
 
-    judged = {"query": "silver", "generation": "g", "batch_id": 0, "upto": 1, "counts": {PROFILES: {"accepted": 4}}}
+    judged = {
+        "query": "silver",
+        "generation": "g",
+        "batch_id": 0,
+        "upto": 1,
+        "counts": {PROFILES: {"accepted": accepted}},
+    }
     commits = {
         Table.QUARANTINE: Commits(0, [landed(7, 5, 2)]),
-        Table.PROFILE_EVENTS: Commits(0, [landed(5, 4, 1)]),
+        table: Commits(0, [landed(*second)]),
         Table.PROFILE_CHANGES: Commits(0, [judged]),
     }
-    expected = dict.fromkeys(OUTCOMES, 0) | {"read": 6, "accepted": 4, "quarantined": 2}
+    expected = dict.fromkeys(OUTCOMES, 0) | {"read": accepted + 2, "accepted": accepted, "quarantined": 2}
     assert compare_accounting(PROFILES, Table.PROFILE_EVENTS, expected, commits).ok
 
 

@@ -10,11 +10,12 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from tempfile import SpooledTemporaryFile
+from tempfile import SpooledTemporaryFile, gettempdir
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from customer_activity.engine import executors, placement
 from customer_activity.engine.executors import ByLane, InputGone, OnProgress, Parcel, Reports, Task
+from customer_activity.errors import TransientError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,8 +110,14 @@ def _together(parcels: Iterable[Parcel], lanes: int, files: ExitStack) -> list[I
     """Bring parcels together by their lane; return those of each, to be read once."""
     of_lanes = [files.enter_context(SpooledTemporaryFile(HELD_BYTES // lanes)) for _ in range(lanes)]  # noqa: SIM115
     for lane, rows in parcels:
-        of_lanes[lane].write(LENGTH.pack(len(rows)))
-        of_lanes[lane].write(rows)
+        try:
+            of_lanes[lane].write(LENGTH.pack(len(rows)))
+            of_lanes[lane].write(rows)
+        except FileNotFoundError as error:  # of the first one that is spilled: no input is gone
+            raise TransientError(
+                f"the folder of temporary files, {gettempdir()}, is gone",
+                remedy="see that nothing removes it while the driver runs; at its next start the driver takes another",
+            ) from error
     return [_read_back(file) for file in of_lanes]
 
 

@@ -150,8 +150,8 @@ def _landings(
     """Put together what each batch told of a topic with its commits to several tables.
 
     A batch that a crash cut in two reads fewer records when it is repeated, where Kafka has compacted the topic
-    meanwhile. Its commits then tell of two attempts: each table has what its own commit tells, which together is what
-    was read.
+    meanwhile. Its commits then tell of two attempts: each table has what its own commit tells, or nothing without one,
+    and together that is what was read.
     """
     for number, table in enumerate(tables):
         for batch in told[table].batches:
@@ -163,7 +163,7 @@ def _landings(
             counts = reduce(or_, attempts.values())
             if len({of[READ] for of in attempts.values()}) > 1:
                 for own, outcome in ((landed, ACCEPTED), (Table.QUARANTINE, QUARANTINED)):
-                    counts[outcome] = attempts.get(own, counts)[outcome]
+                    counts[outcome] = attempts[own][outcome] if own in attempts else 0
                 counts[READ] = counts[ACCEPTED] + counts[QUARANTINED]
             yield batch, counts
 

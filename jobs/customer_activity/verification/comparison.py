@@ -274,7 +274,7 @@ def _together(landed: Table, attempts: Mapping[Table, Counter[str]]) -> Counter[
     counts = reduce(or_, attempts.values())
     if len({of[READ] for of in attempts.values()}) > 1:
         for own, outcome in ((landed, ACCEPTED), (Table.QUARANTINE, QUARANTINED)):
-            counts[outcome] = attempts.get(own, counts)[outcome]
+            counts[outcome] = attempts[own][outcome] if own in attempts else 0
         counts[READ] = counts[ACCEPTED] + counts[QUARANTINED]
     return counts
 

@@ -1,8 +1,8 @@
 """Profile records by customer, as local state: what a batch needs of them is looked up, and nothing else is read.
 
 Each record is a row. Where a batch would need many of one customer, the customer's history is condensed: records go
-that nothing depends on (`profiles.needless`), and of the others it is noted that they are all of their landing and of
-those before. What is known since then begins with the newest of these, however long the history is.
+that nothing depends on (`profiles.needless`), and the others are marked: of all records up to them, no more are
+needed. What is known since then begins with the newest of these, however long the history is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Row = tuple[Any, ...]
 SCHEMA = arrow_schema(Table.PROFILE_CHANGES)
 KEY = SCHEMA.names[0]
 PLACE = (KEY, "landing", "partition", "offset")
-CONDENSED = pa.field("condensed", pa.int64())
+CONDENSED = pa.field("is_condensed", pa.int64())
 # Texts come last: one may be a megabyte, and is read only where it is wanted.
 ROW = [CONDENSED, *sorted(SCHEMA, key=is_text)]
 TABLES = f"""
@@ -58,7 +58,7 @@ CONDENSED_RECORDS = 100_000  # that are read at once to be condensed: a second o
 SINCE = f"""
 coalesce((
     SELECT landing FROM history AS earlier WHERE earlier.customer_id = {{customer}} AND earlier.landing <= {{first}}
-        AND condensed ORDER BY landing DESC LIMIT 1
+        AND is_condensed ORDER BY landing DESC LIMIT 1
 ), {BEFORE_ALL})
 """  # noqa: S608 - the names are ours
 # Customers one after the other (a CROSS JOIN is not turned round): SQLite would look through the whole history.
@@ -71,8 +71,9 @@ UNCONDENSED = f"""
 SELECT {COLUMNS} FROM history WHERE customer_id = ?1 AND landing >= {SINCE.format(customer="?1", first=(1 << 63) - 1)}
 ORDER BY landing, "partition", "offset" LIMIT ?2
 """  # noqa: S608
-REMOVE = 'DELETE FROM history WHERE customer_id = ? AND landing = ? AND "partition" = ? AND "offset" = ?'
-NOTE = "UPDATE history SET condensed = 1 WHERE customer_id = ? AND landing BETWEEN ? AND ?"
+AT = " AND ".join(f'"{name}" = ?' for name in PLACE)
+REMOVE = f"DELETE FROM history WHERE {AT}"  # noqa: S608 - the names are ours
+MARK = f"UPDATE history SET is_condensed = 1 WHERE {AT} AND is_condensed IS NULL"  # noqa: S608 - likewise
 
 
 def take(connection: sqlite3.Connection, rows: pa.Table) -> None:
@@ -145,20 +146,27 @@ def condense(state: State, customers: Iterable[str]) -> None:
 def _condense(connection: sqlite3.Connection, customer: str, most: int) -> int:
     """Do it with one of them; return how many records were read, which are no more than `most`.
 
-    Records of the last landing that are not read stay as they are: they come after those that are left of it.
+    The last landing may have more than were read. These are needed as before, and so is the record that they are judged
+    by: where nothing is left of what was read of that landing, it is one of a landing before.
     """
-    landings: list[int] = []
+    left: set[Row] = set()
+    read = 0
 
-    def read() -> Iterator[Profile]:
+    def each() -> Iterator[Profile]:
+        nonlocal read
         for record in map(Profile._make, connection.execute(UNCONDENSED, (customer, most))):
-            landings.append(record.landing)
+            read += 1
+            left.add(_place(record))
             yield record
 
-    needless = [tuple(getattr(record, name) for name in PLACE) for record in profiles.needless(read())]
+    needless = [_place(record) for record in profiles.needless(each())]
     connection.executemany(REMOVE, needless)
-    if landings:
-        connection.execute(NOTE, (customer, landings[0], landings[-1]))
-    return len(landings)
+    connection.executemany(MARK, left.difference(needless))
+    return read
+
+
+def _place(record: Profile) -> Row:
+    return tuple(getattr(record, name) for name in PLACE)
 
 
 def _table(rows: Iterable[Row]) -> pa.Table:
