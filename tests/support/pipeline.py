@@ -6,7 +6,9 @@ A hop's batch is cut as Structured Streaming cuts it: everything in the change f
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -43,8 +45,15 @@ SOURCES = {stream.spec.name: stream.spec.sources for stream in ALL}  # of change
 
 
 def copied_lake(lake: Path, folder: Path, **settings: Any) -> Settings:
-    """Copy a lake into a folder of one's own; return settings of that."""
+    """Copy a lake into a folder of one's own, as if it had been written just now; return settings of that.
+
+    A lake that tests share may be hours old, and Spark reads no changes from before the retention, which is one hour.
+    """
     shutil.copytree(lake, folder / "lake")
+    written = {path: path.stat().st_mtime for path in (folder / "lake").rglob("*")}
+    later = time.time() - max(written.values(), default=0)
+    for path, at in written.items():
+        os.utime(path, (at + later, at + later))
     return Settings(lake=str(folder / "lake"), run_dir=folder / "run", **settings)
 
 
