@@ -23,7 +23,7 @@ from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.state import catalogue, local, sorted_runs
 from customer_activity.state.catalogue import Past, Positions
-from customer_activity.streams.silver import tasks
+from customer_activity.streams.silver import profiles, tasks
 from support import histories
 from support.dying import Died, dies
 from support.pipeline import Pipeline, copied_lake
@@ -42,6 +42,18 @@ HISTORY = [
     [purchase("P-61", "C-big", "0.01")],  # its total leaves the range
     [tombstone("C-big"), purchase("P-62", "C-2", "1.00")],  # which ends a row that gold's table tells of
     [profile("C-big"), profile("C-1", updated=1), profile("C-1", updated=5_000, address="2"), profile("C-2")],
+    # One comes and goes, one is replaced twice, and one ends and begins again, with others in between.
+    [profile("C-60"), profile("C-61"), profile("C-62"), profile("C-1", updated=6_000), *map(profile, ("C-63", "C-64"))],
+    [
+        *[profile("C-70"), profile("C-71"), tombstone("C-60"), profile("C-72"), profile("C-61", updated=7_000)],
+        *[tombstone("C-70"), profile("C-73"), profile("C-60"), profile("C-71", updated=8_000), profile("C-74")],
+        *[
+            profile("C-61", updated=9_000, address="9"),
+            tombstone("C-62"),
+            profile("C-71", updated=8_000),
+            tombstone("C-72"),
+        ],
+    ],
 ]
 
 
@@ -127,6 +139,17 @@ def test_rows_are_the_same_wherever_a_batch_is_worked_on(
     assert histories.rows(pipeline) == histories.rows(in_driver)
     assert counts(pipeline) == counts(in_driver)
     assert pipeline.view.latest().keys() == in_driver.view.latest().keys()
+
+
+@pytest.mark.parametrize("place", ["driver", "executors"])
+@pytest.mark.parametrize("at_a_time", [1, 3])
+def test_a_part_tells_the_same_of_a_profile_however_many_are_judged_at_a_time(
+    pipeline: Pipeline, in_driver: Pipeline, place: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "AT_A_TIME", at_a_time)
+    lived(pipeline, [place])
+    assert histories.rows(pipeline) == histories.rows(in_driver)
+    assert counts(pipeline) == counts(in_driver)
 
 
 @pytest.mark.parametrize("point", [FailPoint.STAGED, FailPoint.COMMITTED])

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
@@ -70,6 +71,18 @@ def rows(lake: str) -> list[tuple[int, str]]:
 
 def version(lake: str) -> int:
     return DeltaTable(table_path(lake, TABLE)).version()
+
+
+@pytest.mark.parametrize("text", ["\U00020000", "\U0010ffff", "\uffff", "é", '"\\', "\x00"], ids=ascii)
+def test_a_row_is_found_by_its_text_whatever_that_is(spark: SparkSession, lake: str, text: str) -> None:
+    """Readers leave files out by the least and greatest text that the log tells."""
+    table, row = Table.SUMMARIES, {"customer_id": text, "purchase_count": 1}
+    batch = MicroBatch(Query.SUMMARIES, "g", 0, fencing_epoch=lambda: 1)
+    commits.append(spark, lake, table, pa.Table.from_pylist([row], arrow_schema(table)), batch)
+    opened = DeltaTable(table_path(lake, table))
+    (told,) = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+    assert (told["min.customer_id"], told["max.customer_id"]) == (text, text)
+    assert opened.to_pyarrow_dataset().to_table(filter=pc.field("customer_id") == text).num_rows == 1
 
 
 def test_a_batch_is_in_the_table_once(lake: str, append: Append) -> None:

@@ -93,7 +93,8 @@ def _commit(
         "userMetadata": user_metadata,
     }
     with (transaction.log / f"{version:020}.json").open("x", encoding="utf-8") as entry:
-        entry.write("\n".join(map(json.dumps, [{"commitInfo": info}, *actions])))
+        # As Delta writes them: deltalake reads some escapes of what is beyond U+FFFF as another character.
+        entry.write("\n".join(json.dumps(each, ensure_ascii=False) for each in [{"commitInfo": info}, *actions]))
     return version
 
 

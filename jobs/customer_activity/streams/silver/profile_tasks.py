@@ -33,7 +33,6 @@ COLUMNS = arrow_schema(Table.PROFILE_CHANGES)
 FORMAT = sorted_runs.made_by(COLUMNS, profile_records.SEED)
 NEW, PAST = range(2)  # kinds of parcels
 NONE = {NEW: profiles.without_repeats(COLUMNS.empty_table()), PAST: COLUMNS.empty_table()}
-AT_A_TIME = 50_000  # records that are objects of Python's
 
 
 def pack(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
@@ -57,8 +56,7 @@ def judge(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     current: Mapping[str, Profile] = {
         record.customer_id: record for record in profile_records.records(last) if not record.is_tombstone
     }
-    slices = (updates.slice(start, AT_A_TIME) for start in range(0, updates.num_rows, AT_A_TIME))
-    verdicts, numbers = profiles.judge(chain.from_iterable(map(profile_records.records, slices)), current)
+    verdicts, numbers = profiles.judge(profiles.each(updates), current)
     changes = updates.take(pa.array(numbers, pa.int64())).select(COLUMNS.names)
     judged = profiles.counted(verdicts, updates.column(profiles.REPEATS).to_pylist())
     writer = FileWriter(work.lake, Table.PROFILE_CHANGES)

@@ -7,7 +7,8 @@ start a new one. Within a life the greatest `updated_at` wins, and of equal ones
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,10 @@ import pyarrow.compute as pc
 
 from customer_activity.contracts.columns import PROFILE_FIELDS, names
 from customer_activity.lake.microbatch import ACCEPTED, DUPLICATE, STALE
+from customer_activity.state import profile_records
 from customer_activity.state.profile_records import Profile
+
+AT_A_TIME = 50_000  # records that are objects of Python's
 
 
 def judge(updates: Iterable[Profile], current: Mapping[str, Profile]) -> tuple[list[str], list[int]]:
@@ -56,6 +60,27 @@ def judge(updates: Iterable[Profile], current: Mapping[str, Profile]) -> tuple[l
 
 def _is_older(update: Profile, held: Profile) -> bool:
     return (update.updated_at or 0) < (held.updated_at or 0)
+
+
+def each(rows: pa.Table) -> Iterator[Profile]:
+    """Yield a table's records; few of them are objects of Python's at once."""
+    slices = (rows.slice(start, AT_A_TIME) for start in range(0, rows.num_rows, AT_A_TIME))
+    return chain.from_iterable(map(profile_records.records, slices))
+
+
+def by_customers(rows: pa.Table) -> Iterator[pa.Table]:
+    """Cut records into tables of AT_A_TIME or so, each with all that there are of its customers, in the given order.
+
+    What a part changes is told by all records of a customer together: one that came and went has no row.
+    """
+    tables = -(-rows.num_rows // AT_A_TIME)
+    if tables <= 1:
+        yield rows
+        return
+    customers = rows.column("customer_id").combine_chunks().dictionary_encode()
+    table_of = customers.indices.to_numpy() % tables
+    for number in range(tables):
+        yield rows.filter(pa.array(table_of == number))
 
 
 REPEATS = "repeats"  # of a record: how many follow it that say the same

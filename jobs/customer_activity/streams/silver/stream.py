@@ -62,7 +62,6 @@ SIDES = {
     Table.PURCHASE_EVENTS: names([*PURCHASE_FIELDS, *POSITION, *TRACE]),
     Table.PROFILE_EVENTS: names([*PROFILE_FIELDS, *IS_TOMBSTONE, *POSITION, *TRACE]),
 }
-PROFILES_AT_A_TIME = 50_000
 COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed again
 
 
@@ -194,16 +193,14 @@ def change_profiles(updates: pa.Table, batch: MicroBatch, *, settings: Settings,
     writer = FileWriter(settings.lake, Table.PROFILE_CHANGES)
     with state.change() as connection:
         with batch.phase("compute"):
-            for start in range(0, updates.num_rows, PROFILES_AT_A_TIME):
-                part = updates.slice(start, PROFILES_AT_A_TIME)
-                records = list(records_of(part))
-                verdicts, numbers = profiles.judge(
-                    records, past.current(state, (record.customer_id for record in records))
-                )
-                repeats = part.column(profiles.REPEATS).to_pylist()
+            for some in profiles.by_customers(updates):
+                customers = pc.unique(some.column("customer_id")).to_pylist()
+                verdicts, numbers = profiles.judge(profiles.each(some), past.current(state, customers))
+                repeats = some.column(profiles.REPEATS).to_pylist()
                 _count(profiles.counted(verdicts, repeats), settings.profile_topic, batch)
-                writer.write(part.take(pa.array(numbers, pa.int64())))
-                past.change_profiles(connection, (records[number] for number in numbers))
+                changes = some.take(pa.array(numbers, pa.int64()))
+                writer.write(changes)
+                past.change_profiles(connection, records_of(changes))
         version = yield Append(Table.PROFILE_CHANGES, files=[writer.close()])
         state.advance(Table.PROFILE_CHANGES, version, batch.attempt)
 
