@@ -42,7 +42,7 @@ HISTORY = [
     [purchase("P-61", "C-big", "0.01")],  # its total leaves the range
     [tombstone("C-big"), purchase("P-62", "C-2", "1.00")],  # which ends a row that gold's table tells of
     [profile("C-big"), profile("C-1", updated=1), profile("C-1", updated=5_000, address="2"), profile("C-2")],
-    # One comes and goes, one is replaced twice, and one ends and begins again, with others in between.
+    # In one part a profile is created and deleted, one is replaced twice, and one is deleted and created again.
     [profile("C-60"), profile("C-61"), profile("C-62"), profile("C-1", updated=6_000), *map(profile, ("C-63", "C-64"))],
     [
         *[profile("C-70"), profile("C-71"), tombstone("C-60"), profile("C-72"), profile("C-61", updated=7_000)],

@@ -223,7 +223,7 @@ def test_of_a_hot_profile_little_is_kept_and_asked_for(
 
 
 def crowd(chance: random.Random, landing: int, sent: int) -> list[dict[str, Any]]:
-    """Return a landing's records of many customers, most of which say nothing new: producers that go round in circles.
+    """Return a landing's records of many customers, most of which say nothing new: a producer resends them.
 
     Some landings have a hundred records of a customer, and often none of these is a change.
     """

@@ -35,7 +35,7 @@ def release(lake: str, stream: str, holder: str) -> None:
 
 
 def take_back(lake: str, stream: str) -> None:
-    """Release all holds of a stream, whoever has them."""
+    """Release all holds of a stream, those of other holders included."""
     files, _ = filesystem(lake)
     for whose, info in _found(lake):
         if whose == stream:

@@ -215,8 +215,14 @@ def compare_accounting(
 ) -> Check:
     """Compare a topic's counts by outcome, as the commits of bronze and silver carry them, with the oracle's.
 
-    `landed` is the table of the topic's records.
-    It is not possible while they count records that the oracle was not given, because they arrived meanwhile.
+    The check is not possible while commits count records that the oracle was not given, because they arrived meanwhile.
+
+    Args:
+        topic: whose records.
+        landed: the bronze table of the topic's records.
+        expected: the oracle's counts, by outcome.
+        commits: what the tables' logs say.
+        is_moving: whether records have arrived since the oracle was given the topic.
     """
     name = f"accounting of {topic}"
     wanted = {outcome: expected[outcome] for outcome in OUTCOMES}

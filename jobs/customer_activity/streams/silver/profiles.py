@@ -63,15 +63,16 @@ def _is_older(update: Profile, held: Profile) -> bool:
 
 
 def each(rows: pa.Table) -> Iterator[Profile]:
-    """Yield a table's records; few of them are objects of Python's at once."""
+    """Yield a table's records, converted to Python objects AT_A_TIME at a time."""
     slices = (rows.slice(start, AT_A_TIME) for start in range(0, rows.num_rows, AT_A_TIME))
     return chain.from_iterable(map(profile_records.records, slices))
 
 
 def by_customers(rows: pa.Table) -> Iterator[pa.Table]:
-    """Cut records into tables of AT_A_TIME or so, each with all that there are of its customers, in the given order.
+    """Split records by customer into tables of about AT_A_TIME rows, each in the given order.
 
-    What a part changes is told by all records of a customer together: one that came and went has no row.
+    A customer's records stay together, since only all of them tell what a part changes: a profile that is created and
+    deleted in the same part has no row. So a hot key makes its table larger.
     """
     tables = -(-rows.num_rows // AT_A_TIME)
     if tables <= 1:
