@@ -1,13 +1,14 @@
 """What starts, small and large batches cost where silver and gold hold much, beside the same where they hold little.
 
     .venv/bin/python benchmarks/held.py [--ids 1000000 --ids 100000000] [--way executors] [--large 1000000]
-        [--bursts 20] [--workers 0] [--out DIR]
+        [--bursts 20] [--workers 0] [--keep] [--out DIR]
 
-For each number of purchase ids, with a tenth as many customers: a fresh broker and lake, tables made as files
-(`held_tables.py`), and then in each way of placing batches: what large batches need of the past is made by the
-pipeline's own code (`catch_up`), the streams of the hot path start seven times with a purchase waiting, take bursts of
-500 purchases one by one, one large batch, and merge what came into the tables of current rows. All sizes are asked for
-purchases of the same customers, those of the smallest. At the end the largest is compared with the smallest.
+For each number of purchase ids, with a tenth as many customers: a fresh broker and lake, and tables made as files
+(`held_tables.py`). Then in each way of placing batches: what large batches need of the past is made by the pipeline's
+own code (`catch_up`); the streams of the hot path start seven times with a purchase waiting, take bursts of 500
+purchases one by one in three lots, one large batch, and merge what came into the tables of current rows. The sizes take
+turns at each of these, so that a machine that slows down meanwhile slows down all of them. All are asked for purchases
+of the same customers, those of the smallest. At the end the largest is compared with the smallest.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,8 @@ from support import cluster
 SIZES = (1_000_000, 100_000_000)
 IDS_A_CUSTOMER = 10
 STARTS = 7  # odd, and so many, since single ones differ by a factor of two
-WARM_UP = 5  # bursts that do not count
+LOTS = 3  # of bursts, each with a start
+WARM_UP = 5  # bursts of a lot that do not count
 IN_VIEW_SECONDS = 600.0
 LOOK_SECONDS = 0.05
 HOT_PATH = ("bronze", "silver", "gold", "publish")
@@ -81,8 +83,9 @@ def main(
     ids: Annotated[list[int] | None, typer.Option(min=10, help="Purchase ids that the tables hold.")] = None,
     way: Annotated[list[str] | None, typer.Option(help=f"There are: {', '.join(WAYS)}.")] = None,
     large: Annotated[int, typer.Option(min=1, help="Purchases of the large batch.")] = 1_000_000,
-    bursts: Annotated[int, typer.Option(min=WARM_UP + 1, help=f"Of {BURST} purchases; {WARM_UP} warm up.")] = 20,
+    bursts: Annotated[int, typer.Option(min=WARM_UP + 1, help=f"Of {BURST} purchases a lot; {WARM_UP} warm up.")] = 20,
     workers: Annotated[int, typer.Option(min=0, help="Of a cluster; 0: executors are the driver's threads.")] = 0,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave lakes and topics in the folder.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of results, logs and data.")] = PROJECT / "var" / "held",
 ) -> None:
     """Measure, print the figures of each size beside each other, and write all of them to <out>/held.json."""
@@ -93,20 +96,21 @@ def main(
     sizes = sorted(ids or SIZES)
     out = out.resolve()
     found: dict[str, dict[str, Any]] = {}
-    for size in sizes:
-        with environment.opened(out / str(size)) as settings, cluster_of(workers, out) as (master, processes):
+    with ExitStack() as stack:
+        master, processes = stack.enter_context(cluster_of(workers, out))
+        worlds, made = [], {}
+        for size in sizes:
+            settings = stack.enter_context(environment.opened(out / str(size), keep=keep))
             held = Held(size, size // IDS_A_CUSTOMER, settings.currency)
-            made = fill(settings, held)
-            for name in ways:
-                say(f"{size:,} ids, {name}")
-                usual, before = WAYS[name]
-                here = settings.model_copy(update={**master, "max_offsets_per_trigger": 2 * large})
-                world = World(here, held, sizes[0] // IDS_A_CUSTOMER, out / str(size) / name, processes)
-                figures = attempt(partial(measure, world, usual, before, large, bursts))
-                found.setdefault(name, {})[str(size)] = {"made": made, **figures}
-                (out / "held.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+            made[str(size)] = fill(settings, held)
+            here = settings.model_copy(update={**master, "max_offsets_per_trigger": 2 * large})
+            worlds.append(World(here, held, sizes[0] // IDS_A_CUSTOMER, out / str(size), processes))
+        for name in ways:
+            found[name] = attempt(partial(measure, name, worlds, large, bursts))
+            (out / "held.json").write_text(json.dumps({"made": made, "ways": found}, indent=1), encoding="utf-8")
     for name, of_way in found.items():
-        Console(width=160).print(as_table(name, of_way))
+        if of_way["status"] == "ok":
+            Console(width=160).print(as_table(name, of_way["sizes"]))
 
 
 @contextmanager
@@ -128,22 +132,41 @@ def fill(settings: Settings, held: Held) -> dict[str, Any]:
     return made
 
 
-def measure(
-    world: World, usual: Mapping[str, Any], before: Mapping[str, Any], large: int, bursts: int
-) -> dict[str, Any]:
-    """Measure one way of placing batches on tables that are filled."""
-    world.folder.mkdir(parents=True, exist_ok=True)
-    figures: dict[str, Any] = {"status": "ok", "catch_up": catch_up(placed(world, before))}
-    state = Path(world.settings.lake)
-    for name, folder in (("sorted_runs_mb", state / "_state"), ("local_state_mb", world.settings.index_dir)):
-        figures[name] = round(environment.stored(folder)["bytes"] / MEGABYTE) if folder.exists() else 0
-    here = placed(world, usual)
-    with reading.ViewReader(here.settings) as view:
-        figures["starts"] = [start_and_stop(here, view, number) for number in range(STARTS)]
-        figures["small"] = small_batches(here, view, bursts)
-    figures["large"] = large_batch(here, large)
-    figures["behind"] = drain(here.settings, [HOT_PATH[-1], *BEHIND], here.folder, here.workers)
-    return figures
+def measure(name: str, worlds: Sequence[World], large: int, bursts: int) -> dict[str, Any]:
+    """Measure one way of placing batches on tables that are filled, the worlds in turn; return figures by size."""
+    usual, before = WAYS[name]
+    own = [world._replace(folder=world.folder / name) for world in worlds]
+    of_past = in_turn([placed(world, before) for world in own], catch_up)
+    here = [placed(world, usual) for world in own]
+    with ExitStack() as stack:
+        views = {world.held.ids: stack.enter_context(reading.ViewReader(world.settings)) for world in here}
+        starts = [
+            in_turn(here, lambda world: start_and_stop(world, views[world.held.ids], number))  # noqa: B023 - called now
+            for number in range(STARTS)
+        ]
+        small = [in_turn(here, lambda world: small_batches(world, views[world.held.ids], bursts)) for _ in range(LOTS)]
+    taken = in_turn(here, lambda world: large_batch(world, large))
+    behind = in_turn(here, lambda world: drain(world.settings, [HOT_PATH[-1], *BEHIND], world.folder, world.workers))
+    sizes = {
+        size: {
+            **of_past[size],
+            "starts": [start[size] for start in starts],
+            "small": [lot[size] for lot in small],
+            "large": taken[size],
+            "behind": behind[size],
+        }
+        for size in of_past
+    }
+    return {"status": "ok", "sizes": sizes}
+
+
+def in_turn(worlds: Sequence[World], step: Callable[[World], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Take a step in each of the worlds; return what they brought by the size of the tables."""
+    found = {}
+    for world in worlds:
+        say(f"{world.held.ids:,} ids, {world.folder.name}")
+        found[str(world.held.ids)] = step(world)
+    return found
 
 
 def placed(world: World, update: Mapping[str, Any]) -> World:
@@ -158,13 +181,20 @@ def placed(world: World, update: Mapping[str, Any]) -> World:
 
 
 def catch_up(world: World) -> dict[str, Any]:
-    """Have silver and gold make what they need of the past, for a purchase and a profile."""
+    """Have silver and gold make what they need of the past, for a purchase and a profile; return what that took."""
     sender = sender_of(world)
     sender.send_purchases(np.array([0]))
     sender.send_profiles(np.array([0]))
     sender.flush()
     drain(world.settings, ["bronze"], world.folder, world.workers)
-    return {query: drain(world.settings, [query], world.folder, world.workers) for query in ("silver", "gold")}
+    took = {query: drain(world.settings, [query], world.folder, world.workers) for query in ("silver", "gold")}
+    runs, local = Path(world.settings.lake, "_state"), world.settings.index_dir
+    return {"catch_up": took, "sorted_runs_mb": megabytes(runs), "local_state_mb": megabytes(local)}
+
+
+def megabytes(folder: Path) -> int:
+    """Return what a folder holds, if it is there."""
+    return round(environment.stored(folder)["bytes"] / MEGABYTE) if folder.exists() else 0
 
 
 def sender_of(world: World) -> load.Sender:
@@ -175,6 +205,7 @@ def sender_of(world: World) -> load.Sender:
 @contextmanager
 def streams(world: World, name: str) -> Iterator[tuple[Pipeline, dict[str, Any]]]:
     """Run the hot path; stop it, and fill in what it used of memory."""
+    world.folder.mkdir(parents=True, exist_ok=True)
     log = world.folder / f"{name}.log"
     log.unlink(missing_ok=True)
     with ExitStack() as stack:
@@ -224,7 +255,7 @@ def in_view(view: reading.ViewReader, pipeline: Pipeline, known: int, wanted: se
 
 
 def small_batches(world: World, view: reading.ViewReader, bursts: int) -> dict[str, Any]:
-    """Send bursts, each when the one before is in the view; return seconds until then, and those of the batches."""
+    """Send a lot of bursts, each when the one before is in the view; return the seconds until then, and of batches."""
     sender, latencies = sender_of(world), []
     with streams(world, "bursts") as (pipeline, used):
         for _ in range(bursts):
@@ -236,12 +267,11 @@ def small_batches(world: World, view: reading.ViewReader, bursts: int) -> dict[s
             sender.flush()
             latencies.append((in_view(view, pipeline, known, set(chosen.tolist())) - sent_ms) / 1000)
         lines = pipeline.log.read_text(encoding="utf-8").splitlines()
-    counted = latencies[WARM_UP:]
-    figures: dict[str, Any] = {"in_view_seconds": round(statistics.median(counted), 3), "all": latencies, **used}
+    figures: dict[str, Any] = {"in_view_seconds": latencies[WARM_UP:], **used}
     for query in HOT_PATH:
         seconds = [batch.seconds for batch in drains.batches(lines) if batch.query == query and batch.rows > BURST // 2]
-        figures[f"{query}_seconds"] = round(statistics.median(seconds[WARM_UP:] or [float("nan")]), 3)
-    say(f"  {BURST} purchases: {figures['in_view_seconds']} s")
+        figures[f"{query}_seconds"] = seconds[WARM_UP:]
+    say(f"  {BURST} purchases: {statistics.median(figures['in_view_seconds']):.3f} s")
     return figures
 
 

@@ -29,7 +29,7 @@ def memory(figures: Mapping[str, Any]) -> dict[str, float]:
         **{name: list(of) for name, of in drained.items()},
         "current rows": [figures["behind"]],
         "starts": figures["starts"],
-        "small batches": [figures["small"]],
+        "small batches": figures["small"],
     }
     found = {f"memory of its own, {name}, MB": float(max(one["own_mb"] for one in of)) for name, of in each.items()}
     with_files = [
@@ -43,10 +43,14 @@ def memory(figures: Mapping[str, Any]) -> dict[str, float]:
 def compared(figures: Mapping[str, Any]) -> dict[str, float]:
     """Return the figures of one size that are compared with those of another."""
     large = figures["large"]
+
+    def small(figure: str) -> float:
+        return statistics.median(float(seconds) for lot in figures["small"] for seconds in lot[figure])
+
     return {
         "start to the first record in the view, s": statistics.median(start["seconds"] for start in figures["starts"]),
-        f"{BURST} purchases to the view, s": figures["small"]["in_view_seconds"],
-        **{f"{BURST} purchases, {query}, s": figures["small"][f"{query}_seconds"] for query in ("silver", "gold")},
+        f"{BURST} purchases to the view, s": small("in_view_seconds"),
+        **{f"{BURST} purchases, {query}, s": small(f"{query}_seconds") for query in ("silver", "gold")},
         **{f"large batch, {query}, s": of["batch_seconds"] for query, of in large.items()},
         "large batch, s": sum(of["batch_seconds"] for of in large.values()),
         "large batch, processor s": sum(spread.total(of) for of in large.values()),
@@ -58,9 +62,9 @@ def compared(figures: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def as_table(name: str, of_way: Mapping[str, Mapping[str, Any]]) -> Grid:
+def as_table(name: str, sizes: Mapping[str, Mapping[str, Any]]) -> Grid:
     """Lay out the figures of each size, and the ratio of the largest to the smallest beside what it may be."""
-    right = {size: compared(figures) for size, figures in of_way.items() if figures["status"] == "ok"}
+    right = {size: compared(figures) for size, figures in sizes.items()}
     grid = Grid("figure", *(f"{int(size):,} ids" for size in right), "ratio", "must", title=name)
     for figure in next(iter(right.values()), {}):
         values = [figures[figure] for figures in right.values()]
