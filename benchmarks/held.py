@@ -44,6 +44,7 @@ from support import cluster
 
 SIZES = (1_000_000, 100_000_000)
 IDS_A_CUSTOMER = 10
+FEWEST = BURST * IDS_A_CUSTOMER  # the purchases of a burst are of different customers
 STARTS = 7  # odd, and so many, since single ones differ by a factor of two
 LOTS = 3  # of bursts, each with a start
 WARM_UP = 5  # bursts of a lot that do not count
@@ -69,6 +70,7 @@ class World(NamedTuple):
         drawn: so many customers' purchases are sent.
         folder: of logs.
         workers: of a cluster.
+        view: reads the view's topic on.
     """
 
     settings: Settings
@@ -76,11 +78,12 @@ class World(NamedTuple):
     drawn: int
     folder: Path
     workers: Sequence[psutil.Process]
+    view: reading.ViewReader
 
 
 def main(
     *,
-    ids: Annotated[list[int] | None, typer.Option(min=10, help="Purchase ids that the tables hold.")] = None,
+    ids: Annotated[list[int] | None, typer.Option(min=FEWEST, help="Purchase ids that the tables hold.")] = None,
     way: Annotated[list[str] | None, typer.Option(help=f"There are: {', '.join(WAYS)}.")] = None,
     large: Annotated[int, typer.Option(min=1, help="Purchases of the large batch.")] = 1_000_000,
     bursts: Annotated[int, typer.Option(min=WARM_UP + 1, help=f"Of {BURST} purchases a lot; {WARM_UP} warm up.")] = 20,
@@ -88,12 +91,17 @@ def main(
     keep: Annotated[bool, typer.Option("--keep", help="Leave lakes and topics in the folder.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of results, logs and data.")] = PROJECT / "var" / "held",
 ) -> None:
-    """Measure, print the figures of each size beside each other, and write all of them to <out>/held.json."""
+    """Measure, print the figures of each size beside each other, and write all of them to <out>/held.json.
+
+    Exit 1 where a way of placing batches could not be measured.
+    """
     ways = way or ["executors"]
     if unknown := set(ways) - set(WAYS):
         raise typer.BadParameter(f"no such way: {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
+    sizes = sorted(set(ids or SIZES))  # each has a folder of its own
+    if odd := [size for size in sizes if size % IDS_A_CUSTOMER]:
+        raise typer.BadParameter(f"{odd[0]} ids are no multiple of {IDS_A_CUSTOMER}, the purchases of each customer")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that whatever was started is ended
-    sizes = sorted(ids or SIZES)
     out = out.resolve()
     found: dict[str, dict[str, Any]] = {}
     with ExitStack() as stack:
@@ -104,13 +112,16 @@ def main(
             held = Held(size, size // IDS_A_CUSTOMER, settings.currency)
             made[str(size)] = fill(settings, held)
             here = settings.model_copy(update={**master, "max_offsets_per_trigger": 2 * large})
-            worlds.append(World(here, held, sizes[0] // IDS_A_CUSTOMER, out / str(size), processes))
+            view = stack.enter_context(reading.ViewReader(settings))
+            worlds.append(World(here, held, sizes[0] // IDS_A_CUSTOMER, out / str(size), processes, view))
         for name in ways:
             found[name] = attempt(partial(measure, name, worlds, large, bursts))
             (out / "held.json").write_text(json.dumps({"made": made, "ways": found}, indent=1), encoding="utf-8")
     for name, of_way in found.items():
         if of_way["status"] == "ok":
             Console(width=160).print(as_table(name, of_way["sizes"]))
+    if any(of_way["status"] != "ok" for of_way in found.values()):
+        raise typer.Exit(1)
 
 
 @contextmanager
@@ -138,15 +149,10 @@ def measure(name: str, worlds: Sequence[World], large: int, bursts: int) -> dict
     own = [world._replace(folder=world.folder / name) for world in worlds]
     of_past = in_turn([placed(world, before) for world in own], catch_up)
     here = [placed(world, usual) for world in own]
-    with ExitStack() as stack:
-        views = {world.held.ids: stack.enter_context(reading.ViewReader(world.settings)) for world in here}
-        starts = [
-            in_turn(here, lambda world: start_and_stop(world, views[world.held.ids], number))  # noqa: B023 - called now
-            for number in range(STARTS)
-        ]
-        small = [in_turn(here, lambda world: small_batches(world, views[world.held.ids], bursts)) for _ in range(LOTS)]
-    taken = in_turn(here, lambda world: large_batch(world, large))
-    behind = in_turn(here, lambda world: drain(world.settings, [HOT_PATH[-1], *BEHIND], world.folder, world.workers))
+    starts = [in_turn(here, partial(start_and_stop, number=number)) for number in range(STARTS)]
+    small = [in_turn(here, partial(small_batches, bursts=bursts)) for _ in range(LOTS)]
+    taken = in_turn(here, partial(large_batch, purchases=large))
+    behind = in_turn(here, merge)
     sizes = {
         size: {
             **of_past[size],
@@ -183,8 +189,9 @@ def placed(world: World, update: Mapping[str, Any]) -> World:
 def catch_up(world: World) -> dict[str, Any]:
     """Have silver and gold make what they need of the past, for a purchase and a profile; return what that took."""
     sender = sender_of(world)
-    sender.send_purchases(np.array([0]))
-    sender.send_profiles(np.array([0]))
+    other = np.array([STARTS])  # what waits for publishing at the first start is not what that waits for
+    sender.send_purchases(other)
+    sender.send_profiles(other)
     sender.flush()
     drain(world.settings, ["bronze"], world.folder, world.workers)
     took = {query: drain(world.settings, [query], world.folder, world.workers) for query in ("silver", "gold")}
@@ -221,15 +228,15 @@ def streams(world: World, name: str) -> Iterator[tuple[Pipeline, dict[str, Any]]
         used["own_mb"] = sum(peak["own_megabytes"] for peak in peaks)
 
 
-def start_and_stop(world: World, view: reading.ViewReader, number: int) -> dict[str, Any]:
+def start_and_stop(world: World, number: int) -> dict[str, Any]:
     """Start the hot path with a purchase waiting; return the seconds until that is in the view."""
     sender = sender_of(world)
     sender.send_purchases(np.array([number]))
     sender.flush()
-    view.read_on()
-    known = len(view.customers)
+    world.view.read_on()
+    known = len(world.view.customers)
     with streams(world, f"start-{number}") as (pipeline, used):
-        seen_ms = in_view(view, pipeline, known, {number})
+        seen_ms = in_view(world.view, pipeline, known, {number})
         seconds = round((seen_ms - pipeline.started_ms) / 1000, 2)
     say(f"  start {number + 1}: in the view after {seconds} s")
     return {"seconds": seconds, **used}
@@ -254,18 +261,18 @@ def in_view(view: reading.ViewReader, pipeline: Pipeline, known: int, wanted: se
     return max(view.timestamps[known:])
 
 
-def small_batches(world: World, view: reading.ViewReader, bursts: int) -> dict[str, Any]:
+def small_batches(world: World, bursts: int) -> dict[str, Any]:
     """Send a lot of bursts, each when the one before is in the view; return the seconds until then, and of batches."""
     sender, latencies = sender_of(world), []
     with streams(world, "bursts") as (pipeline, used):
         for _ in range(bursts):
             chosen = sender.random.choice(world.drawn, size=BURST, replace=False)
-            view.read_on()
-            known = len(view.customers)
+            world.view.read_on()
+            known = len(world.view.customers)
             sender.send_purchases(chosen)
             sent_ms = time.time() * 1000
             sender.flush()
-            latencies.append((in_view(view, pipeline, known, set(chosen.tolist())) - sent_ms) / 1000)
+            latencies.append((in_view(world.view, pipeline, known, set(chosen.tolist())) - sent_ms) / 1000)
         lines = pipeline.log.read_text(encoding="utf-8").splitlines()
     figures: dict[str, Any] = {"in_view_seconds": latencies[WARM_UP:], **used}
     for query in HOT_PATH:
@@ -280,6 +287,11 @@ def large_batch(world: World, purchases: int) -> dict[str, Any]:
     load.backlog(world.settings, world.drawn, purchases, f"large{time.time_ns() // 1_000_000}", profiles=False)
     drain(world.settings, ["bronze"], world.folder, world.workers)
     return {query: drain(world.settings, [query], world.folder, world.workers) for query in ("silver", "gold")}
+
+
+def merge(world: World) -> dict[str, Any]:
+    """Publish what waits, and merge what came into the tables of current rows; return what that took."""
+    return drain(world.settings, [HOT_PATH[-1], *BEHIND], world.folder, world.workers)
 
 
 if __name__ == "__main__":
