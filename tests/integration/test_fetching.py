@@ -17,7 +17,7 @@ from customer_activity.kafka import clients, settled
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze import fetching
 from customer_activity.streams.bronze.fetching import Fetcher
-from support.broker import producer_of
+from support.broker import end_transaction, producer_of
 
 PARTITION = 2
 
@@ -50,8 +50,7 @@ def transaction(settings: Settings, *values: bytes, commits: bool) -> int:
     producer.begin_transaction()
     for value in values:
         producer.produce(settings.purchase_topic, key=b"P", value=value, partition=PARTITION)
-    producer.flush(30)
-    (producer.commit_transaction if commits else producer.abort_transaction)(30)
+    end_transaction(producer, commits=commits)
     settled.settle(settings, settings.purchase_topic)
     return end(settings)
 

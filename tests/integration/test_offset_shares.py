@@ -17,7 +17,7 @@ from customer_activity.lake import delta
 from customer_activity.lake.microbatch import Place
 from customer_activity.settings import Settings
 from customer_activity.streams.bronze import shares
-from support.broker import assert_verified, drain, rows, send
+from support.broker import assert_verified, drain, end_transaction, rows, send
 from support.records import profile, purchase
 
 
@@ -51,7 +51,7 @@ def test_a_share_may_begin_and_end_anywhere(spark: SparkSession, spread: Setting
                 record = purchase(f"P-{transaction}-{number}", f"C-{number}")
                 producer.produce(spread.purchase_topic, record.value, record.key, chance.randrange(2))
                 wanted |= {record.fields()["purchaseId"]} if commits else set()
-            (producer.commit_transaction if commits else producer.abort_transaction)(30)
+            end_transaction(producer, commits=commits)
     settled.settle(spread, spread.purchase_topic)
     send(spread, *(profile(f"C-{number}") for number in range(20)))
 

@@ -22,7 +22,7 @@ from customer_activity.lake import delta
 from customer_activity.quality.run import alone, run
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.resync import resync
-from support.broker import assert_verified, drain, producer_of, rows, send, view
+from support.broker import assert_verified, drain, end_transaction, producer_of, rows, send, view
 from support.damages import without
 from support.quality import failing, rewrite
 from support.records import profile, purchase, tombstone
@@ -77,7 +77,7 @@ def test_markers_of_transactions_are_no_loss_and_a_lost_record_is(spark: SparkSe
         producer.begin_transaction()
         record = purchase(f"P-{number}", "C-1")
         producer.produce(judged.purchase_topic, key=record.key, value=record.value)
-        (producer.abort_transaction if number == 2 else producer.commit_transaction)(30)
+        end_transaction(producer, commits=number != 2)
     settled.settle(judged, judged.purchase_topic)
     drain(spark, judged)
     assert failing(run(judged, ["across.completeness"])) == set()

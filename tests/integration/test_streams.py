@@ -29,7 +29,7 @@ from customer_activity.operations import recovery
 from customer_activity.settings import Settings
 from customer_activity.streams.publish.transaction import Publisher
 from customer_activity.verification.verify import verify
-from support.broker import assert_verified, deployed, drain, producer_of, rows, send, view
+from support.broker import assert_verified, deployed, drain, end_transaction, producer_of, rows, send, view
 from support.records import Record, profile, purchase, tombstone
 from support.streams import Query
 from support.waiting import until
@@ -170,8 +170,7 @@ def send_in_transactions(settings: Settings) -> None:
         producer.begin_transaction()
         record = purchase(purchase_id)
         producer.produce(settings.purchase_topic, key=record.key, value=record.value)
-        producer.flush(30)
-        (producer.abort_transaction if aborts else producer.commit_transaction)(30)
+        end_transaction(producer, commits=not aborts)
     settled.settle(settings, settings.purchase_topic)
 
 

@@ -69,6 +69,16 @@ def send(settings: Settings, *records: Record, **producer_options: Any) -> None:
     assert producer.flush(30) == 0
 
 
+def end_transaction(producer: Producer, *, commits: bool) -> None:
+    """Commit or abort a transaction once the broker has its records.
+
+    An abort that overtakes the first record is a fatal fault of the producer's: the broker knows of no transaction yet
+    (https://github.com/confluentinc/librdkafka/issues/4849).
+    """
+    assert producer.flush(30) == 0
+    (producer.commit_transaction if commits else producer.abort_transaction)(30)
+
+
 def drain(spark: SparkSession, settings: Settings, *queries: Query) -> None:
     """Let every hop take what is there, or some."""
     application.host(spark, settings, queries or list(Query), threading.Event(), available_now=True)

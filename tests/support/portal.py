@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from customer_activity.kafka import clients, settled
 from customer_activity.settings import Settings
 from customer_activity.supervision import processes
+from support.broker import end_transaction
 from support.waiting import until
 
 Record = tuple[str, bytes | None]
@@ -32,10 +33,7 @@ def send(settings: Settings, *records: Record, commits: bool = True) -> None:
     """
     producer = begun(settings)
     write(producer, settings, records)
-    if commits:
-        producer.commit_transaction(30)
-    else:
-        producer.abort_transaction(30)
+    end_transaction(producer, commits=commits)
     settled.settle(settings, settings.view_topic)
 
 
