@@ -22,7 +22,7 @@ test: setup ## set up and pass the tests: unit, component, spark, integration, a
 end-to-end: setup ## start Airflow and the streams, kill the driver, and see it started again (some minutes)
 	.venv/bin/pytest tests/end_to_end --durations 25
 
-nightly: setup ## the same with their long forms: more lives, kills and layers put back, and all that happens under Airflow, in a browser too (most of an hour; needs chromium and chromium-driver)
+nightly: setup ## the same with their long forms: more lives, kills and layers put back, and all that happens under Airflow, in a browser too (two and a half hours on two cores; needs chromium and chromium-driver)
 	.venv-airflow/bin/pytest -c tests/airflow/pytest.ini tests/airflow --durations 25
 	.venv/bin/pytest --nightly --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25
 	.venv/bin/pytest tests/end_to_end --nightly --durations 25

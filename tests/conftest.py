@@ -130,6 +130,12 @@ def nothing_optional_is_on() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def at_full_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep a command that lowers its process's priority from lowering that of the tests, which is for good."""
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+
+
+@pytest.fixture(autouse=True)
 def where_s3_is() -> Iterator[None]:
     """Take back what a test has told this process about S3: the next test has a store of its own."""
     before = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}

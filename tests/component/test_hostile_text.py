@@ -69,7 +69,6 @@ def call(deployment: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: 
     """Return what runs a command line and gives its exit code and all that it printed."""
     for terminal in (console.out, console.err):  # nothing is cut
         monkeypatch.setattr(terminal, "_width", 2_000)
-    monkeypatch.setattr("os.nice", lambda _: 0)
 
     def run_command(*arguments: str) -> tuple[int, str]:
         code, told = command.call(*arguments), capsys.readouterr()

@@ -149,7 +149,6 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("FORCE_COLOR", "")
     monkeypatch.setattr(console, "out", console.Terminal())
-    monkeypatch.setattr("os.nice", lambda _: 0)
 
 
 @pytest.mark.usefixtures("deployment")

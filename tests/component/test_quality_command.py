@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 
 import pytest
@@ -39,7 +38,6 @@ def report(*verdicts: Verdict, overridden: tuple[str, ...] = ()) -> Report:
 @pytest.fixture
 def call(deployment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """Return what calls the command with a report in the place of a run."""
-    monkeypatch.setattr(os, "nice", lambda _: 0)  # the tests' own process is not to become slower
 
     def run(*arguments: str, found: Report | None = None) -> tuple[int, str, str]:
         monkeypatch.setattr(quality, "judge", lambda *_, **__: found)
