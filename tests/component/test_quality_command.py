@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 
 import pytest
@@ -50,6 +51,14 @@ def call(deployment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_all_passed(call: Call) -> None:
     code, out, _ = call(found=report(verdict("one_row", Outcome.PASSED)))
     assert (code, out.splitlines()[-1]) == (0, "1 of 1 rules passed in 1.2 s")
+
+
+def test_judging_lowers_its_priority_so_that_streams_come_first(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[int] = []
+    monkeypatch.setattr(os, "nice", lowered.append)
+    call(found=report(verdict("one_row", Outcome.PASSED)))
+    assert lowered == [quality.NICE]
+    assert quality.NICE > 0
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.ERROR])
