@@ -1,4 +1,4 @@
-"""One stream that takes what waits, in a driver of its own: what driver and executors used of processor and memory.
+"""Streams that take what waits, in a driver of their own: what driver and executors used of processor and memory.
 
 Three sources, none of which asks the pipeline's own code: the driver's log says when its batches ended and how long
 they took, `/proc` what each process tree used meanwhile, and Spark's event log which tasks ran where, for how long, and
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +24,24 @@ from benchmarks.usage import Sampler
 from customer_activity.settings import Settings
 
 RUN_SECONDS = 14_400.0
-LOOK_SECONDS = 0.25  # what a process does in its last moments is not seen
-RUN = "import sys; from customer_activity import application, settings; "
-RUN += "from customer_activity.engine import logs; logs.configure_logging(logs.JSON); "
-RUN += "application.run(settings.load(), sys.argv[1:], available_now={available_now})"
+STOP_SECONDS = 60.0
+LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.1
+DRAINED = "drained"  # a line of the log
+BEGIN = """
+import json, os, sys
+from customer_activity import application, settings
+from customer_activity.engine import logs
+logs.configure_logging(logs.JSON)
+"""
+RUN = f"{BEGIN}application.run(settings.load(), sys.argv[1:])"
+# A Spark session for each line of its input, which has settings, in one and the same JVM.
+DRAIN = f"""{BEGIN}
+for line in sys.stdin:
+    os.environ.update(json.loads(line))
+    application.run(settings.load(), sys.argv[1:], available_now=True)
+    print("{DRAINED}", flush=True)
+"""
 # What Spark's own settings say beside the pipeline's: the driver is refused more than this from its executors.
 CONF = """
 spark.driver.maxResultSize 64m
@@ -110,18 +124,31 @@ def conf(folder: Path) -> Path:
     return folder
 
 
-def driver_of(queries: Sequence[str], *, available_now: bool) -> tuple[str, ...]:
+def driver_of(queries: Sequence[str]) -> tuple[str, ...]:
     """Return the command line of a driver for these very streams: `activity stream` takes those behind them, too."""
-    return str(PYTHON), "-c", RUN.format(available_now=available_now), *queries
+    return str(PYTHON), "-c", RUN, *queries
+
+
+Drain = Callable[[Settings], dict[str, Any]]
 
 
 def drain(
     settings: Settings, queries: Sequence[str], folder: Path, workers: Sequence[psutil.Process] = ()
 ) -> dict[str, Any]:
-    """Let some streams take what waits, one after the other, in a driver of their own; return what that took.
+    """Let some streams take what waits, one after the other, in a new driver; return what that took, as `draining`."""
+    with draining(settings, queries, folder, workers) as drained:
+        return drained(settings)
 
-    Processor seconds of a batch are those of a process tree between its begin and its end, so without the session's
-    start; `…_with_start` has all.
+
+@contextmanager
+def draining(
+    settings: Settings, queries: Sequence[str], folder: Path, workers: Sequence[psutil.Process] = ()
+) -> Iterator[Drain]:
+    """Start a driver for some streams; yield what lets them take what waits, one after the other, and tells its cost.
+
+    It may be called again: each time the driver starts a Spark session with these settings, and so has new executors,
+    but its own JVM is the one that it has. Processor seconds of a batch are those of a process tree between its begin
+    and its end, so without the session's start; `…_with_start` has all. Peaks are those since the driver was started.
 
     Args:
         settings: of the pipeline.
@@ -129,23 +156,37 @@ def drain(
         folder: of logs and of Spark's settings.
         workers: of a cluster, whose executors are their children.
     """
-    log, events = folder / f"{'-'.join(queries)}.log", conf(folder / "conf") / "events"
-    for former in (log, *events.iterdir()):
-        former.unlink(missing_ok=True)
-    before = written(settings.lake)
-    started_ms = time.time() * 1000
+    log = folder / f"{'-'.join(queries)}.log"
+    log.unlink(missing_ok=True)
+    line = ("env", f"SPARK_CONF_DIR={conf(folder / 'conf')}", str(PYTHON), "-c", DRAIN, *queries)
     with ExitStack() as stack:
         there = [Sampler(worker.pid, LOOK_SECONDS) for worker in workers]
         for sampler in there:
             stack.callback(sampler.stop)
-        line = ("env", f"SPARK_CONF_DIR={events.parent}", *driver_of(queries, available_now=True))
-        driver = stack.enter_context(Pipeline(Command(queries[0], line), settings, log, LOOK_SECONDS))
-        driver.wait(RUN_SECONDS)
+        driver = stack.enter_context(Pipeline(Command(queries[0], line), settings, log, LOOK_SECONDS, is_told=True))
+        yield lambda given: _drained(given, driver, there, folder / "conf" / "events")
+        driver.tell(None)
+        driver.wait(STOP_SECONDS)
+
+
+def _drained(settings: Settings, driver: Pipeline, there: Sequence[Sampler], events: Path) -> dict[str, Any]:
+    for former in events.iterdir():
+        former.unlink()
+    before = written(settings.lake)
+    logged = len(_lines(driver.log))
+    started_ms = time.time() * 1000
+    driver.tell(json.dumps(settings.environment()))
+    while DRAINED not in (lines := _lines(driver.log)[logged:]):
+        driver.check()
+        if time.time() * 1000 - started_ms > RUN_SECONDS * 1000:
+            raise TimeoutError(f"{driver.command.name} has not drained in {RUN_SECONDS:,.0f} s: {driver.last_lines()}")
+        time.sleep(POLL_SECONDS)
     ended_ms = time.time() * 1000
-    made = list(batches(log.read_text(encoding="utf-8").splitlines()))
+    time.sleep(2 * LOOK_SECONDS)  # for samples of its last moments
+    made = list(batches(lines))
     for batch in made:
         say(f"  {batch.query}: {batch.rows:,} rows, {batch.seconds:.1f} s, {batch.told}")
-    told = tasks(line for file in events.iterdir() for line in file.read_text(encoding="utf-8").splitlines())
+    told = tasks(line for file in events.iterdir() for line in _lines(file))
     window = (
         min((batch.start_ms for batch in made), default=ended_ms),
         max((b.end_ms for b in made), default=ended_ms),
@@ -160,7 +201,7 @@ def drain(
         "driver_cpu": _cpu(driver.usage, *window),
         "executors_cpu": round(sum(of_executors), 1),
         "busier_cpu": max(of_executors, default=0.0),
-        "driver_cpu_with_start": _used(driver.usage),
+        "driver_cpu_with_start": _cpu(driver.usage, started_ms, ended_ms),
         "executors_cpu_with_start": round(sum(_cpu(sampler, started_ms, ended_ms) for sampler in there), 1),
         "driver_mb": driver.usage.peaks()["total_megabytes"],
         "executors_mb": round(sum(sampler.peaks()["total_megabytes"] for sampler in there)),
@@ -173,6 +214,10 @@ def drain(
     }
 
 
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8").splitlines()
+
+
 def _cpu(sampler: Sampler, start_ms: float, end_ms: float) -> float:
     """Return the processor seconds of a process tree between two moments; it had used some before it was watched."""
     samples = sampler.samples[1:] or sampler.samples
@@ -180,12 +225,6 @@ def _cpu(sampler: Sampler, start_ms: float, end_ms: float) -> float:
     used = [sample.jvm_seconds + sample.python_seconds for sample in samples]
     begin, end = np.interp([start_ms, end_ms], at, used)
     return round(float(end - begin), 2)
-
-
-def _used(sampler: Sampler) -> float:
-    """Return the processor seconds of a process tree that was watched from its start."""
-    last = sampler.samples[-1]
-    return round(last.jvm_seconds + last.python_seconds, 2)
 
 
 def written(lake: str) -> set[Path]:

@@ -52,7 +52,7 @@ IN_VIEW_SECONDS = 600.0
 LOOK_SECONDS = 0.05
 HOT_PATH = ("bronze", "silver", "gold", "publish")
 BEHIND = ("summaries", "profiles", "activity")
-HOT = Command("hot path", drains.driver_of(HOT_PATH, available_now=False))
+HOT = Command("hot path", drains.driver_of(HOT_PATH))
 # By name, how batches are placed, and how what they need of the past is made before.
 WAYS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "driver": ({"placement": "driver"}, {"placement": "driver"}),

@@ -52,8 +52,19 @@ class PipelineEnded(Exception):
 class Pipeline:
     """A running pipeline: a process in a session of its own, watched for memory, processor time and disk."""
 
-    def __init__(self, command: Command, settings: Settings, log: Path, every: float = INTERVAL_SECONDS) -> None:
-        """Start it, and look at it with so many seconds in between; `started_ms` is the moment before."""
+    def __init__(
+        self,
+        command: Command,
+        settings: Settings,
+        log: Path,
+        every: float = INTERVAL_SECONDS,
+        *,
+        is_told: bool = False,
+    ) -> None:
+        """Start it, and look at it with so many seconds in between; `started_ms` is the moment before.
+
+        With `is_told` it reads lines that it is told, until the last.
+        """
         self.command = command
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +75,7 @@ class Pipeline:
                 command.arguments,
                 cwd=settings.run_dir,
                 env={**os.environ, **settings.environment()},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if is_told else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -79,6 +90,15 @@ class Pipeline:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """End whatever still runs."""
         self.kill()
+
+    def tell(self, line: str | None) -> None:
+        """Tell it a line; None after the last."""
+        assert self.process.stdin is not None
+        if line is None:
+            self.process.stdin.close()
+            return
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
 
     def check(self) -> None:
         """Make sure that it runs.
