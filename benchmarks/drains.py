@@ -215,7 +215,7 @@ def _drained(settings: Settings, driver: Pipeline, there: Sequence[Sampler], eve
 
 
 def _lines(log: Path) -> list[str]:
-    return log.read_text(encoding="utf-8").splitlines()
+    return log.read_text(encoding="utf-8", errors="replace").splitlines()  # the last may be half written
 
 
 def _cpu(sampler: Sampler, start_ms: float, end_ms: float) -> float:
