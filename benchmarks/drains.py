@@ -148,7 +148,7 @@ def draining(
 
     It may be called again: each time the driver starts a Spark session with these settings, and so has new executors,
     but its own JVM is the one that it has. Processor seconds of a batch are those of a process tree between its begin
-    and its end, so without the session's start; `…_with_start` has all. Peaks are those since the driver was started.
+    and its end, so without the session's start; `…_with_start` has all. The driver's peak is that since it was started.
 
     Args:
         settings: of the pipeline.
@@ -159,12 +159,16 @@ def draining(
     log = folder / f"{'-'.join(queries)}.log"
     log.unlink(missing_ok=True)
     line = ("env", f"SPARK_CONF_DIR={conf(folder / 'conf')}", str(PYTHON), "-c", DRAIN, *queries)
-    with ExitStack() as stack:
-        there = [Sampler(worker.pid, LOOK_SECONDS) for worker in workers]
-        for sampler in there:
-            stack.callback(sampler.stop)
-        driver = stack.enter_context(Pipeline(Command(queries[0], line), settings, log, LOOK_SECONDS, is_told=True))
-        yield lambda given: _drained(given, driver, there, folder / "conf" / "events")
+    with Pipeline(Command(queries[0], line), settings, log, LOOK_SECONDS, is_told=True) as driver:
+
+        def drained(given: Settings) -> dict[str, Any]:
+            with ExitStack() as stack:
+                there = [Sampler(worker.pid, LOOK_SECONDS) for worker in workers]
+                for sampler in there:
+                    stack.callback(sampler.stop)
+                return _drained(given, driver, there, folder / "conf" / "events")
+
+        yield drained
         driver.tell(None)
         driver.wait(STOP_SECONDS)
 
