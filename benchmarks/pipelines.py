@@ -92,13 +92,23 @@ class Pipeline:
         self.kill()
 
     def tell(self, line: str | None) -> None:
-        """Tell it a line; None after the last."""
+        """Tell it a line; None after the last.
+
+        Raises:
+            PipelineEnded: it does not run.
+        """
         assert self.process.stdin is not None
         if line is None:
             self.process.stdin.close()
             return
-        self.process.stdin.write(f"{line}\n".encode())
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(f"{line}\n".encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()
+            self.process.wait(STOP_SECONDS)
+            self.check()
 
     def check(self) -> None:
         """Make sure that it runs.
