@@ -1,7 +1,8 @@
 """Large batches on a standalone cluster of this machine's own: what driver and executors use of processor and memory.
 
     .venv/bin/python benchmarks/cluster.py [--purchases 1000000 --purchases 2000000 --purchases 4000000]
-        [--workers 2 --workers 1] [--hot 0.3] [--query bronze --query silver --query gold] [--runs 1] [--out DIR]
+        [--customers 20000] [--workers 2 --workers 1] [--hot 0.3] [--query bronze --query silver --query gold]
+        [--runs 1] [--out DIR]
 
 One command measures batches of several sizes, and the largest with one worker, with a hot key, and in the driver. For
 each: a fresh broker and lake, and a driver for each stream that has taken 100,000 purchases before, with a session and
@@ -60,6 +61,7 @@ def main(
     *,
     purchases: Annotated[list[int] | None, typer.Option(min=1)] = None,
     workers: Annotated[list[int] | None, typer.Option(min=1, help="The first is the usual one.")] = None,
+    customers: Annotated[int, typer.Option(min=1, help="Whose purchases they are.")] = CUSTOMERS,
     hot: Annotated[float, typer.Option(min=0, max=1, help="Share of one customer; 0: not measured.")] = 0.3,
     query: Annotated[list[str] | None, typer.Option(help="Streams, in the order of the path.")] = None,
     runs: Annotated[int, typer.Option(min=1, help="Of each case; medians are compared.")] = 1,
@@ -73,7 +75,9 @@ def main(
     for number in range(runs):
         for case in cases:
             say(f"{number + 1} of {runs}: {case}")
-            found += [(case, name, figures) for name, figures in measure(case, query or QUERIES, out).items()]
+            found += [
+                (case, name, figures) for name, figures in measure(case, customers, query or QUERIES, out).items()
+            ]
             told = [{**of._asdict(), "query": name, **figures} for of, name, figures in found]
             (out / "cluster.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
     measured = spread.medians(found)
@@ -90,7 +94,7 @@ def main(
         raise typer.Exit(1)
 
 
-def measure(case: Case, queries: Sequence[str], out: Path) -> dict[str, dict[str, Any]]:
+def measure(case: Case, customers: int, queries: Sequence[str], out: Path) -> dict[str, dict[str, Any]]:
     """Let each stream take a backlog as one batch; return by stream what that took.
 
     Streams before the first one take it unmeasured.
@@ -104,7 +108,7 @@ def measure(case: Case, queries: Sequence[str], out: Path) -> dict[str, dict[str
         update = {
             "spark_master": found.address,
             "placement": case.placement,
-            "max_offsets_per_trigger": 2 * (case.purchases + CUSTOMERS),  # as Spark divides it, one batch
+            "max_offsets_per_trigger": 2 * (case.purchases + customers),  # as Spark divides it, one batch
             "local_state_gb": 0.0 if case.placement == spread.EXECUTORS else opened.local_state_gb,
         }
         settings = opened.model_copy(update=update)
@@ -113,12 +117,12 @@ def measure(case: Case, queries: Sequence[str], out: Path) -> dict[str, dict[str
             query: drivers.enter_context(draining(settings, [query], folder, found.workers))
             for query in dict.fromkeys([*before, *queries])
         }
-        load.backlog(settings, CUSTOMERS, FIRST_PURCHASES, "first", profiles=False)
+        load.backlog(settings, customers, FIRST_PURCHASES, "first", profiles=False)
         for take in drained.values():
             take(settings)
-        load.backlog(settings, CUSTOMERS, case.purchases, hot=case.hot)
+        load.backlog(settings, customers, case.purchases, hot=case.hot)
         large = {query: take(settings) for query, take in drained.items()}
-        load.backlog(settings, CUSTOMERS, NEXT_PURCHASES, "next", profiles=False)
+        load.backlog(settings, customers, NEXT_PURCHASES, "next", profiles=False)
         small = settings.model_copy(update={"placement": "auto"})
         for query, take in drained.items():
             after = take(small)
