@@ -10,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from customer_activity.catalog import Table, table_path
@@ -19,6 +21,7 @@ from customer_activity.checkpoints.offsets import OffsetRange
 from customer_activity.contracts.columns import Kept
 from customer_activity.contracts.tables import TABLES
 from customer_activity.lake import delta
+from customer_activity.lake.datafiles import ROW_GROUP_ROWS
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.maintenance import maintenance, tending
 from customer_activity.settings import PROJECT
@@ -77,6 +80,26 @@ from customer_activity.maintenance import maintenance, tending
 maintenance.compact(sys.argv[1], Table.PURCHASES)
 """
 ALL = [f"P-{number}" for number in range(FILES)]
+
+
+def test_a_compaction_divides_a_file_into_what_a_task_reads_at_once(lake: str) -> None:
+    append(lake, *range(ROW_GROUP_ROWS))
+    append(lake, *range(ROW_GROUP_ROWS, ROW_GROUP_ROWS + 10))
+    maintenance.compact(lake, TABLE, target_bytes=maintenance.RESTING_BYTES[TABLE])
+    (file,) = DeltaTable(table_path(lake, TABLE)).file_uris()
+    made = pq.read_metadata(file)
+    assert [made.row_group(group).num_rows for group in range(made.num_row_groups)] == [ROW_GROUP_ROWS, 10]
+
+
+def test_a_compaction_cuts_the_bounds_of_long_texts(lake: str) -> None:
+    """Whole, they would be in the statistics of each row group: of large records more than the rows take."""
+    for number in range(2):
+        tables.append(lake, TABLE, {"purchase_id": f"{number}{'x' * 5_000}"}, batch_id=number)
+    maintenance.compact(lake, TABLE)
+    (file,) = DeltaTable(table_path(lake, TABLE)).file_uris()
+    made = pq.ParquetFile(file)
+    column = made.schema_arrow.get_field_index("purchase_id")
+    assert len(made.metadata.row_group(0).column(column).statistics.max) <= 64
 
 
 def test_a_table_is_tended_however_little_there_is_to_do(compacted: str) -> None:

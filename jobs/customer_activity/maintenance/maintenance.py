@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
@@ -35,6 +35,7 @@ from customer_activity.contracts.tables import TABLES
 from customer_activity.errors import ActivityError
 from customer_activity.lake import change_feeds, deltalog, footers, history, holds
 from customer_activity.lake.checksums import write_checksum
+from customer_activity.lake.datafiles import ROW_GROUP_ROWS
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.maintenance import listing
 from customer_activity.storage.filesystem import filesystem
@@ -49,6 +50,11 @@ SMALL_BYTES = 512 << 10
 COMPACTED_BYTES = 2 * SMALL_BYTES
 # Off the streams nobody waits. Tables of current rows keep small files: a merge rewrites every file that it touches.
 RESTING_BYTES = {table: COMPACTED_BYTES if TABLES[table].is_current else 128 << 20 for table in Table}
+# A task on an executor reads whole row groups, of which delta-rs's own have a million rows. Everything else is as
+# delta-rs has it where it is told nothing; told anything, it would write the bounds of texts whole.
+WRITTEN = WriterProperties(
+    compression="ZSTD", compression_level=4, statistics_truncate_length=64, max_row_group_size=ROW_GROUP_ROWS
+)
 
 FAULTS = (DeltaError, OSError, ActivityError)  # after them a table is as it was
 
@@ -250,6 +256,7 @@ def compact(
     done = log.optimize.compact(
         target_size=target_bytes,
         max_concurrent_tasks=1,
+        writer_properties=WRITTEN,
         commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps({"query": "maintenance"})}),
     )
     if not done["numFilesRemoved"]:

@@ -30,6 +30,6 @@ def rewrite(work: Work, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
         writer = FileWriter(work.lake, work.table)
         for path in work.shares[number]:
             for _, rows in pieces.read(work.lake, Piece(work.table, path), columns):
-                for part in rows.to_batches(max_chunksize=ROW_GROUP_ROWS):  # delta-rs writes groups of a million
+                for part in rows.to_batches(max_chunksize=ROW_GROUP_ROWS):  # older files may have a million
                     writer.write(part)
         yield {"share": number, "file": writer.close()}
