@@ -5,7 +5,7 @@
     │   └── PublishingHeld        quality holds the gate of publishing shut
     ├── TerminalError         trying again does not help                   exit 2
     │   ├── SettingsError         a setting is missing, unknown or wrong
-    │   │   └── OtherRuntime          executors have other libraries or time zones than the driver
+    │   │   └── OtherRuntime          executors have another release, libraries or time zones than the driver
     │   ├── EnvironmentFault      Java, jars, a port or disk space is missing
     │   ├── TopicMismatch         a topic is absent or not as infra/kafka/topics.yaml says
     │   ├── KafkaRefused          Kafka does not let this client in, or not to what it needs
@@ -76,7 +76,7 @@ class SettingsError(TerminalError):
 
 
 class OtherRuntime(SettingsError):
-    """Raised when an executor has other libraries, or other time zones, than the driver: rows could differ by place."""
+    """Raised when an executor has another release, libraries or time zones than the driver: rows could differ."""
 
 
 class EnvironmentFault(TerminalError):

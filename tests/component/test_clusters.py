@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.engine import clusters, session
+from customer_activity.engine import clusters, runtime, session
 from customer_activity.errors import SettingsError
 from customer_activity.settings import PACKAGE, Settings
 from support import executors_python
@@ -114,11 +114,14 @@ def test_the_release_alone_is_enough_for_executors(tmp_path: Path) -> None:
         "streams.bronze.shares",
     )
     imports = "; ".join(f"import customer_activity.{module}" for module in (*TASKS, *more))
+    tells = "print(customer_activity.__file__); print(customer_activity.engine.runtime.release())"
     shown = executors_python.run(
-        python, clusters.release(tmp_path), f"import customer_activity; print(customer_activity.__file__); {imports}"
+        python, clusters.release(tmp_path), f"import customer_activity.engine.runtime; {tells}; {imports}"
     )
-    assert shown.startswith(str(tmp_path))
-    assert shown.rstrip().endswith("__init__.pyc")  # compiled once, by the driver
+    place, release = shown.split()
+    assert place.startswith(str(tmp_path))
+    assert place.endswith("__init__.pyc")  # compiled once, by the driver
+    assert release == runtime.release()  # and compared with the folder that the driver has
 
 
 @pytest.mark.parametrize(

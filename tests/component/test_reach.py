@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from pathlib import Path
@@ -121,12 +122,13 @@ def test_what_an_executor_answers_is_told(
     else:
         with pytest.raises(error, match=words):
             reach.check(spark, elsewhere, BERLIN, threading.Event(), lambda: None)
-    assert not Path(elsewhere.lake, marker.FOLDER).exists()
+    assert not left(elsewhere.lake)
 
 
 @pytest.mark.parametrize(
     ("others", "said"),
     [
+        pytest.param({runtime.RELEASE: "a1b2"}, "another release of the pipeline", id="another release"),
         pytest.param({"msgspec": "0.1.0"}, "msgspec 0.1.0 instead of", id="another version"),
         pytest.param({"pyarrow": runtime.MISSING}, "no pyarrow", id="a library is missing"),
         pytest.param({BERLIN: runtime.MISSING}, f"no time zone {BERLIN}", id="the time zone is missing"),
@@ -177,6 +179,26 @@ def test_a_driver_does_not_wait_for_executors_that_never_come(
     assert spark.sparkContext.cancelled.is_set()
 
 
+@pytest.mark.parametrize(
+    ("placement", "told"),
+    [
+        pytest.param("auto", "large batches are the driver's work until one comes", id="auto"),
+        pytest.param("executors", "large batches wait for one", id="executors"),
+    ],
+)
+def test_a_driver_without_executors_says_what_becomes_of_large_batches(
+    elsewhere: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    placement: str,
+    told: str,
+) -> None:
+    monkeypatch.setattr(reach, "ANSWER_SECONDS", 0.1)
+    settings = elsewhere.model_copy(update={"placement": placement})
+    reach.check(session(None, monkeypatch), settings, None, threading.Event(), lambda: None)
+    assert told in caplog.text
+
+
 READING, WRITING = "read_whole", "write_whole"
 
 
@@ -200,9 +222,7 @@ def test_an_executor_tells_what_it_sees(
     monkeypatch.setattr(marker, "HOLD_SECONDS", 0)
     lake = str(tmp_path)
     (tmp_path / marker.WRITTEN).mkdir()
-    marker.leave(lake)
     name = marker.leave(lake)
-    assert [path.name for path in (tmp_path / marker.FOLDER).iterdir()] == [name]  # a former one is gone
 
     def fail(*_: object) -> bytes | None:
         if isinstance(error, FileNotFoundError):
@@ -213,9 +233,41 @@ def test_an_executor_tells_what_it_sees(
         monkeypatch.setattr(marker, at, fail)
     (answer,) = marker.look(lake, name, [])
     assert answer["found"] == found
-    marker.take_away(lake)
-    marker.take_away(lake)
-    assert not [*(tmp_path / marker.WRITTEN).iterdir(), *tmp_path.glob(marker.FOLDER)]
+    marker.take_away(lake, name)
+    marker.take_away(lake, name)
+    assert not left(lake)
+
+
+def test_each_driver_leaves_and_removes_markers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of one lake, each with streams of its own, may start at the same time."""
+    monkeypatch.setattr(marker, "HOLD_SECONDS", 0)
+    lake = str(tmp_path)
+    (tmp_path / marker.WRITTEN).mkdir()
+    one, other = marker.leave(lake), marker.leave(lake)
+    assert [answer["found"] for name in (one, other) for answer in marker.look(lake, name, [])] == [marker.SEES] * 2
+    marker.take_away(lake, other)
+    assert [path.startswith((one, f"{marker.FOLDER}-{one}-")) for path in left(lake)] == [True, True]
+    assert next(marker.look(lake, one, []))["found"] == marker.SEES
+
+
+def test_what_a_killed_driver_has_left_of_its_check_goes_after_an_hour(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    (tmp_path / marker.WRITTEN).mkdir()
+    killed, recent = marker.leave(lake), marker.leave(lake)
+    probe = tmp_path / marker.WRITTEN / f"{marker.FOLDER}-{killed}-1"
+    probe.touch()
+    for path in (tmp_path / marker.FOLDER / killed, probe):
+        os.utime(path, (then := path.stat().st_mtime - marker.LEFT_SECONDS - 60, then))
+    state = tmp_path / marker.WRITTEN / "silver.db"
+    state.touch()
+    os.utime(state, (0, 0))
+    name = marker.leave(lake)
+    assert left(lake) == sorted([recent, name, state.name])
+
+
+def left(lake: str) -> list[str]:
+    """Return the names of the files that checks have left in a lake."""
+    return sorted(path.name for folder in (marker.FOLDER, marker.WRITTEN) for path in Path(lake, folder).glob("*"))
 
 
 def test_a_python_without_what_tasks_import_is_found_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

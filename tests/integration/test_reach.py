@@ -90,7 +90,9 @@ def test_executors_that_could_write_other_rows_are_refused_at_start(
     with cluster.running(tmp_path, hidden=[ZONES] if has == "no time zones" else [], replaced=replaced) as found:
         done = drained(settings, found.address, **more)
     assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
-    assert re.search(rf"executors have other libraries .*: on \S+ {said}", done.stderr), done.stderr[-2_000:]
+    assert re.search(rf"executors have another release, other libraries .*: on \S+ {said}", done.stderr), done.stderr[
+        -2_000:
+    ]
     assert "Traceback" not in done.stderr
 
 

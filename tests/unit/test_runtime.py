@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from customer_activity.engine import runtime
 from customer_activity.errors import EXIT_TERMINAL, EnvironmentFault, OtherRuntime
 
 BERLIN = "Europe/Berlin"
-HERE = {"msgspec": "0.22.0", "numpy": "2.4.6", "pyarrow": "26.0.1", BERLIN: "a1b2"}
+HERE = {"release": "0a1b", "msgspec": "0.22.0", "numpy": "2.4.6", "pyarrow": "26.0.1", BERLIN: "a1b2"}
 
 
 @pytest.mark.parametrize(
@@ -23,8 +24,13 @@ HERE = {"msgspec": "0.22.0", "numpy": "2.4.6", "pyarrow": "26.0.1", BERLIN: "a1b
         pytest.param({**HERE, "msgspec": "0.21.1"}, ["msgspec 0.21.1 instead of 0.22.0"], id="another version"),
         pytest.param({**HERE, "pyarrow": runtime.MISSING}, ["no pyarrow"], id="a library is missing"),
         pytest.param({**HERE, BERLIN: runtime.MISSING}, [f"no time zone {BERLIN}"], id="the time zone is missing"),
+        pytest.param({**HERE, "release": "2c3d"}, ["another release of the pipeline"], id="another release"),
         pytest.param({**HERE, BERLIN: "c3d4"}, [f"other offsets of the time zone {BERLIN}"], id="other offsets"),
-        pytest.param({}, ["no msgspec", "no numpy", "no pyarrow", f"no time zone {BERLIN}"], id="nothing is told"),
+        pytest.param(
+            {},
+            ["another release of the pipeline", "no msgspec", "no numpy", "no pyarrow", f"no time zone {BERLIN}"],
+            id="nothing is told",
+        ),
         pytest.param(
             {**HERE, "numpy": "2.0.0", BERLIN: "c3d4"},
             ["numpy 2.0.0 instead of 2.4.6", f"other offsets of the time zone {BERLIN}"],
@@ -39,8 +45,35 @@ def test_what_differs_on_an_executor_is_said(there: dict[str, str], said: list[s
 def test_the_drivers_runtime_is_told_as_text() -> None:
     here = runtime.found(BERLIN)
     assert runtime.of_text(runtime.as_text(here)) == here
-    assert list(here) == [*runtime.LIBRARIES, BERLIN]
+    assert list(here) == [runtime.RELEASE, *runtime.LIBRARIES, BERLIN]
     assert runtime.MISSING not in here.values()
+
+
+def test_a_release_is_its_modules_and_contracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "customer_activity"
+    (package / "streams").mkdir(parents=True)
+    (package / "streams" / "gold.py").write_text("one", encoding="utf-8")
+    (package / "view.json").write_text("{}", encoding="utf-8")
+    monkeypatch.setattr(runtime, "PACKAGE", package)
+
+    def release() -> str:
+        runtime.release.cache_clear()
+        return runtime.release()
+
+    try:
+        before = release()
+        (package / "streams" / ".#gold.py").symlink_to("somebody@somewhere")  # as an editor does
+        (package / ".mypy_cache").mkdir()
+        (package / ".mypy_cache" / "gold.json").write_text("{}", encoding="utf-8")
+        (package / "streams" / "gold.py~").write_text("none", encoding="utf-8")
+        (package / "a.json").mkdir()
+        assert release() == before
+        (package / "streams" / "gold.py").write_text("two", encoding="utf-8")
+        changed = release()
+        (package / "streams" / "silver.py").touch()
+        assert len({before, changed, release()}) == 3
+    finally:
+        runtime.release.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -48,6 +81,7 @@ def test_the_drivers_runtime_is_told_as_text() -> None:
     [
         pytest.param(None, "", id="threads of the driver are told none"),
         pytest.param({}, "", id="the driver's"),
+        pytest.param({"release": "a1b2"}, r"on \S+ another release of the pipeline$", id="another release"),
         pytest.param({"numpy": "1.0"}, r"on \S+ numpy \S+ instead of 1\.0$", id="another version"),
         pytest.param({BERLIN: "a1b2"}, rf"on \S+ other offsets of the time zone {BERLIN}$", id="other offsets"),
         pytest.param({"Nowhere/Land": "a1b2"}, r"on \S+ no time zone Nowhere/Land$", id="a zone that is missing"),

@@ -56,8 +56,8 @@ def check(
         look_around: called while executors are waited for; what it raises ends the check.
 
     Raises:
-        SettingsError: one sees another folder, or may not read this one or write to it, or has other libraries or
-            another time-zone database.
+        SettingsError: one sees another folder, or may not read this one or write to it, or has another release,
+            other libraries or another time-zone database.
         EnvironmentFault: one cannot run the code.
         TransientError: Spark or storage failed meanwhile.
     """
@@ -70,10 +70,11 @@ def check(
     try:
         answers = _answers(spark, settings, name, zone, stopping, look_around)
     finally:
-        marker.take_away(settings.lake)
+        marker.take_away(settings.lake, name)
     if answers is None:
         if not stopping.is_set():
-            log.warning("%s has given no executor that answers: large batches wait for one", settings.spark_master)
+            does = "wait for one" if settings.placement == "executors" else "are the driver's work until one comes"
+            log.warning("%s has given no executor that answers: large batches %s", settings.spark_master, does)
         return
     if blind := sorted({answer["host"] for answer in answers if answer["found"] == marker.BLIND}):
         raise SettingsError(

@@ -1,7 +1,8 @@
-"""What rows depend on besides input, code and settings: versions of libraries, and the time-zone database.
+"""What rows depend on besides input and settings: the release, versions of libraries, and the time-zone database.
 
-Executors have libraries of their own, and Arrow takes time zones from the operating system of each machine. Where these
-differ from the driver's, the same purchase may be another row by where it is processed.
+Executors have libraries of their own, Arrow takes time zones from the operating system of each machine, and the code is
+that of an image where the driver does not send its own. Where these differ from the driver's, the same purchase may be
+another row by where it is processed.
 
 Spark's executors import this module and need little for it.
 """
@@ -12,9 +13,14 @@ import hashlib
 import os
 import re
 import socket
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path, PurePath, PurePosixPath
+from zipfile import ZipFile
+from zipimport import zipimporter
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +30,13 @@ import pyarrow.compute as pc
 from customer_activity import topology
 from customer_activity.errors import EnvironmentFault, OtherRuntime
 
-Runtime = dict[str, str]  # the version of each library, and under a time zone's name a digest of its offsets
+Runtime = dict[str, str]  # a digest of the release, each library's version, by a time zone's name one of its offsets
 Told = Iterator[Mapping[str, object]]
 
 LIBRARIES = ("msgspec", "numpy", "pyarrow")  # they judge records, and compute and write rows
+PACKAGE = Path(__file__).resolve().parents[1]
+RELEASE = "release"
+CODE = (".py", ".json")  # modules and contracts
 MISSING = "missing"
 VARIABLE = "CUSTOMER_ACTIVITY_RUNTIME"  # in the environment of executors' workers: the driver's
 DAY = 86_400
@@ -36,7 +45,8 @@ DAY = 86_400
 DAYS = 130 * 365
 REMEDY = (
     "have the driver's versions of msgspec, numpy and pyarrow in the executors' Python, which ACTIVITY_EXECUTOR_PYTHON "
-    "names, and the driver's version of tzdata on their machines"
+    "names, the driver's version of tzdata on their machines, and, with ACTIVITY_SHIP_RELEASE=false, the driver's "
+    "release: the same image"
 )
 
 
@@ -60,7 +70,7 @@ def require_time_zone(zone: str | None) -> None:
 
 def found(zone: str | None) -> Runtime:
     """Return what is found in this process; of a time zone where one is needed."""
-    versions = {library: _version(library) for library in LIBRARIES}
+    versions = {RELEASE: release(), **{library: _version(library) for library in LIBRARIES}}
     return versions if zone is None else {**versions, zone: offsets(zone)}
 
 
@@ -69,6 +79,36 @@ def _version(library: str) -> str:
         return str(import_module(library).__version__)
     except ModuleNotFoundError:
         return MISSING
+
+
+@cache
+def release() -> str:
+    """Return a digest of the code that runs here, which is in a folder or in the zip that the driver has sent."""
+    digest = hashlib.blake2b(digest_size=8)
+    for of_file in sorted(_code()):
+        digest.update(f"{of_file}\n".encode())
+    return digest.hexdigest()
+
+
+def _code() -> Iterator[tuple[str, int, int]]:
+    """Yield each file's name, size and CRC-32: a zip's directory has them, and nothing has to be unpacked."""
+    spec = find_spec(PACKAGE.name)
+    if spec is not None and isinstance(spec.loader, zipimporter):
+        with ZipFile(spec.loader.archive) as archive:
+            for info in archive.infolist():
+                if _is_code(PurePosixPath(info.filename)):
+                    yield info.filename, info.file_size, info.CRC
+        return
+    for file in PACKAGE.rglob("*"):
+        name = file.relative_to(PACKAGE.parent)
+        if _is_code(name) and file.is_file():
+            content = file.read_bytes()
+            yield name.as_posix(), len(content), zlib.crc32(content)
+
+
+def _is_code(name: PurePath) -> bool:
+    """Whether a file is of the release; hidden ones are of editors and other tools."""
+    return name.parts[0] == PACKAGE.name and name.suffix in CODE and not any(part[0] == "." for part in name.parts)
 
 
 def offsets(zone: str) -> str:
@@ -103,6 +143,8 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
 
 
 def _difference(name: str, wanted: str, of_executor: str) -> str:
+    if name == RELEASE:
+        return "another release of the pipeline"
     if name in LIBRARIES:
         return f"no {name}" if of_executor == MISSING else f"{name} {of_executor} instead of {wanted}"
     return f"no time zone {name}" if of_executor == MISSING else f"other offsets of the time zone {name}"
@@ -112,8 +154,8 @@ def other(by_host: Mapping[str, Iterable[str]]) -> OtherRuntime:
     """Return the error that says how executors differ, by their host."""
     said = "; ".join(f"on {host} {', '.join(of_host)}" for host, of_host in sorted(by_host.items()))
     return OtherRuntime(
-        f"executors have other libraries or another time-zone database than the driver, so rows could differ by where "
-        f"they are made: {said}",
+        f"executors have another release, other libraries or another time-zone database than the driver, so rows "
+        f"could differ by where they are made: {said}",
         remedy=REMEDY,
     )
 
@@ -154,6 +196,6 @@ def require_alike() -> None:
     if (text := os.environ.get(VARIABLE)) is None:
         return
     here = of_text(text)
-    zone = next((name for name in here if name not in LIBRARIES), None)
+    zone = next((name for name in here if name not in {RELEASE, *LIBRARIES}), None)
     if differs := differences(here, found(zone)):
         raise other({socket.gethostname(): differs})

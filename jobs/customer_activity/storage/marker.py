@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from uuid import uuid4
 
 from pyarrow import fs
@@ -18,30 +19,48 @@ from customer_activity.storage.filesystem import filesystem, read_whole, write_w
 
 FOLDER = "_reach"
 WRITTEN = "_state"  # where tasks write that not everybody may read: who may write there may write all that they write
+LEFT_SECONDS = 3_600.0  # after which one belongs to nobody: a driver that was killed has left it
 HOLD_SECONDS = 0.2  # of a task: no executor takes another one's
 NOT_LET_IN = "ACCESS_DENIED"  # in what Arrow says of S3
 SEES, BLIND, READS = "sees", "blind", "reads"  # the last one: and may not write
 
 
 def leave(lake: str) -> str:
-    """Write a marker and return its name; one that a killed process has left goes."""
-    take_away(lake)
+    """Write a marker of one's own and return its name; what a killed process has left goes."""
     files, folder = filesystem(f"{lake}/{FOLDER}")
     files.create_dir(folder)
     name = uuid4().hex
     write_whole(f"{lake}/{FOLDER}/{name}", name.encode())
+    now = files.get_file_info(f"{folder}/{name}").mtime  # by the clock that the others' times are of
+    for info in _listed(lake):
+        if (now - info.mtime).total_seconds() > LEFT_SECONDS:
+            _delete(lake, info.path)
     return name
 
 
-def take_away(lake: str) -> None:
-    """Remove whatever marker there is, and what executors have written to see that they may."""
-    files, folder = filesystem(f"{lake}/{FOLDER}")
-    if files.get_file_info(folder).type != fs.FileType.NotFound:
-        files.delete_dir(folder)
-    _, written = filesystem(f"{lake}/{WRITTEN}")
-    for info in files.get_file_info(fs.FileSelector(written, allow_not_found=True)):
-        if info.base_name.startswith(FOLDER):
-            files.delete_file(info.path)
+def take_away(lake: str, name: str) -> None:
+    """Remove a marker, and what executors have written to see that they may; another driver's stay."""
+    for info in _listed(lake):
+        if info.base_name == name or info.base_name.startswith(f"{FOLDER}-{name}-"):
+            _delete(lake, info.path)
+
+
+def _listed(lake: str) -> list[fs.FileInfo]:
+    """List all markers, and all that executors have written to see that they may."""
+    found = []
+    for place, begins in ((FOLDER, ""), (WRITTEN, f"{FOLDER}-")):
+        files, folder = filesystem(f"{lake}/{place}")
+        found += [
+            info
+            for info in files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+            if info.is_file and info.base_name.startswith(begins)
+        ]
+    return found
+
+
+def _delete(lake: str, path: str) -> None:
+    with suppress(FileNotFoundError):  # another driver that has just started removes what was left, too
+        filesystem(lake)[0].delete_file(path)
 
 
 def look(lake: str, name: str, numbers: Iterable[int]) -> Iterator[dict[str, str]]:
@@ -53,7 +72,7 @@ def look(lake: str, name: str, numbers: Iterable[int]) -> Iterator[dict[str, str
         pass
     found = _tried(BLIND, lambda: read_whole(f"{lake}/{FOLDER}/{name}") == name.encode())
     if found == SEES:
-        found = _tried(READS, lambda: _writes(f"{lake}/{WRITTEN}/{FOLDER}-{uuid4().hex}"))
+        found = _tried(READS, lambda: _writes(f"{lake}/{WRITTEN}/{FOLDER}-{name}-{uuid4().hex}"))
     time.sleep(HOLD_SECONDS)
     host = socket.gethostname()
     # An executor's Python workers have one parent.
