@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import changes, placement, spreading, workers
@@ -21,6 +23,7 @@ from customer_activity.errors import ChangeFeedLost, TransientError
 from customer_activity.lake import deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import metadata_of
+from customer_activity.maintenance import maintenance
 from customer_activity.state import catalogue, local, sorted_runs
 from customer_activity.state.catalogue import Past, Positions
 from customer_activity.streams.silver import profiles, tasks
@@ -403,6 +406,43 @@ def test_commits_without_a_file_bring_runs_on_before_the_log_is_shortened(
     (_, version, _), *_ = json.loads(noted.read_text(encoding="utf-8"))["positions"].values()
     assert version >= deltalog.newest_version(lake, table) - 2
     assert len(pipeline.rows(table)) == 1
+
+
+def test_runs_are_brought_on_before_vacuum_removes_what_was_compacted(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the next small batch reads all of the table, and without an executor the stream ends."""
+    lake, known = pipeline.settings.lake, catalogue.past
+    placed(pipeline, "executors")
+    pipeline.send(*HISTORY[0])
+    pipeline.run()
+    monkeypatch.setattr(catalogue, "DUE_FILES", 32)
+    placed(pipeline, "runs")
+
+    def lives(*numbers: int) -> None:
+        for number in numbers:
+            pipeline.send(purchase(f"P-new-{number}", "C-1", "1.00"))
+            pipeline.run()
+
+    lives(1, 2, 3)
+    assert maintenance.compact(lake, Table.PURCHASES) is not None
+    lives(4, 5)  # gold reads up to the compaction with the one, and begins behind it with the other
+    folder = Path(table_path(lake, Table.PURCHASES))
+    named = {Path(uri).name for uri in DeltaTable(str(folder)).file_uris()}
+    removed = [file for file in folder.glob("*.parquet") if file.name not in named]
+    for file in removed:
+        file.unlink()
+    with_runs: dict[str, bool] = {}
+
+    def past(lake: str, stream: str, *more: Any, **others: Any) -> Past:
+        found = known(lake, stream, *more, **others)
+        with_runs[stream] = bool(found.runs)
+        return found
+
+    monkeypatch.setattr(catalogue, "past", past)
+    lives(6)
+    assert removed
+    assert with_runs == {Table.PURCHASES.label: True, Query.GOLD: True}
 
 
 def test_runs_of_rounds_are_noted_though_the_part_is_small(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from importlib.util import module_from_spec
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from customer_activity.lake import delta, deltalog
 from customer_activity.maintenance import maintenance
 from customer_activity.state import catalogue, sorted_runs
 from customer_activity.state.sorted_runs import Run
+from customer_activity.streams.silver import purchases, tasks
 from support.streams import Query
 from support.tables import append, entry, opened
 
@@ -110,6 +112,25 @@ def noted(lake: str) -> tuple[str, Run]:
 def test_runs_tell_of_a_table_where_they_hold_it(noted: tuple[str, Run]) -> None:
     lake, run = noted
     assert past(lake) == ([run.path], [])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param((purchases, "CONTENT_SQL", purchases.CONTENT_SQL.replace("VARCHAR", "TEXT")), id="how it is said"),
+        pytest.param((purchases, "CONTENT", [pa.field("amount", pa.decimal128(18, 4))]), id="of which types"),
+        pytest.param((sorted_runs, "digests", lambda texts: texts), id="how that is digested"),
+    ],
+)
+def test_runs_whose_digests_were_made_otherwise_are_not_relied_on(
+    monkeypatch: pytest.MonkeyPatch, changed: tuple[object, str, object]
+) -> None:
+    """A release that writes what a purchase says in another way would take each repeat for a conflict."""
+    monkeypatch.setattr(*changed)
+    assert tasks.__spec__ is not None
+    assert tasks.__spec__.loader is not None
+    tasks.__spec__.loader.exec_module(others := module_from_spec(tasks.__spec__))
+    assert others.FORMAT != tasks.FORMAT
 
 
 def test_what_came_since_is_read_from_its_files(noted: tuple[str, Run]) -> None:

@@ -56,6 +56,7 @@ class Told(NamedTuple):
     commit: str  # its own id
     landing: int | None  # which one it is, of bronze's
     retracted: Added | None = None  # the file, which may be empty, with the rows that a correction retracts
+    replaces: bool = False  # files of the table by others, as a compaction does
 
 
 @dataclass(eq=False)
@@ -85,6 +86,11 @@ class Feed:
         """The files with the rows that corrections among it retract, in the order of versions."""
         told = (told for of_table in self.commits.values() for told in of_table.values())
         return [each.retracted for each in told if each.retracted is not None]
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether some of the files may have been replaced since, so that VACUUM will remove them."""
+        return bool(self.files) and any(told.replaces for of in self.commits.values() for told in of.values())
 
     def end(self, table: Table, table_id: str) -> Position:
         """Return the place of the last version of a table."""
@@ -213,7 +219,8 @@ def _added(
                 f"{table.label}: version {version} is gone from the log, and it was not read yet", remedy=LOST
             )
         commit = named_operations.classify(found.actions)
-        commits[version] = Told(found.commit, commit.note.get("landing"))
+        replaces = any(action.get("remove") for action in found.actions)
+        commits[version] = Told(found.commit, commit.note.get("landing"), replaces=replaces)
         is_recomputed = commit.kind is Kind.FOREIGN and named_operations.is_recomputed(table, commit, found.actions)
         if commit.kind is Kind.FOREIGN and not is_recomputed:
             refused = refused or foreign(table, version, commit.described_by)

@@ -22,7 +22,7 @@ from customer_activity.contracts.columns import HOT
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import deltalog, feeds
 from customer_activity.lake.deltalog import Position
-from customer_activity.lake.feeds import Added
+from customer_activity.lake.feeds import Added, Feed
 from customer_activity.lake.microbatch import number_of
 from customer_activity.state.restore import is_on_the_way
 from customer_activity.state.sorted_runs import Run
@@ -52,11 +52,13 @@ class Past(NamedTuple):
         runs: by bucket.
         files: of the tables, with rows that no run has.
         versions: of a table since the runs were noted, at most; 0 where there are none.
+        is_replaced: whether some of the files were compacted since: an hour or two later VACUUM removes them.
     """
 
     runs: Runs
     files: Mapping[Table, Sequence[Added]]
     versions: int = 0
+    is_replaced: bool = False
 
     @property
     def since(self) -> list[Added]:
@@ -70,8 +72,9 @@ class Past(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """Whether so much is in no run, or so many commits ago, that a small batch, too, brings the runs on."""
-        return self.versions >= DUE_VERSIONS or not _is_within(self.since, DUE_ROWS, DUE_FILES)
+        """Whether a small batch, too, brings the runs on: much is in none, or will not be there to be read for long."""
+        is_passing = self.versions >= DUE_VERSIONS or self.is_replaced
+        return is_passing or not _is_within(self.since, DUE_ROWS, DUE_FILES)
 
     def split(self, rows: int) -> tuple[Past, Past]:
         """Return it with the first of the files in no run, of so many rows or one file, and with the others."""
@@ -114,8 +117,10 @@ def past(lake: str, stream: str, made_by: str, to: Positions, *, without_runs: b
             since = {table: _since(lake, table, at[table], to[table]) for table in to}
         except ChangeFeedLost:  # by a correction, for one: what is in the runs is no longer so
             break
-        if all(_are_there(lake, table, files) for table, files in since.items()):
-            return Past(runs, since, max(to[table].version - at[table].version for table in to))
+        files = {table: feed.files for table, feed in since.items()}
+        if all(_are_there(lake, table, of_table) for table, of_table in files.items()):
+            versions = max(to[table].version - at[table].version for table in to)
+            return Past(runs, files, versions, any(feed.is_replaced for feed in since.values()))
         break  # compacted meanwhile, and removed
     files = {
         table: feeds.snapshot(lake, table, place.version) if place.version > 0 else [] for table, place in to.items()
@@ -127,9 +132,9 @@ def _is_on_the_way(lake: str, table: Table, at: Position, to: Position) -> bool:
     return (bool(at.commit) or at.version < 0) and (at == to or is_on_the_way(lake, table, at, to))
 
 
-def _since(lake: str, table: Table, at: Position, to: Position) -> Sequence[Added]:
-    """List the files that came between two places."""
-    return [] if at == to else feeds.read(lake, {table: []}, {table: (at.version, to.version)}).files
+def _since(lake: str, table: Table, at: Position, to: Position) -> Feed:
+    """Return what came between two places."""
+    return feeds.read(lake, {table: []}, {table: (at.version, to.version)})
 
 
 def _are_there(lake: str, table: Table, added: Sequence[Added]) -> bool:

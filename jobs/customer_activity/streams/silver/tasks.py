@@ -39,7 +39,7 @@ FIRST = pa.schema(  # a run's columns: what `First` has of an id
     + [("partition", pa.int32()), ("offset", pa.int64())]
 )
 KEYS = pa.schema([*FIRST, *((name, pa.int64()) for name in ("landing", "file", "row"))])
-FORMAT = sorted_runs.made_by(FIRST, purchases.CONTENT)
+FORMAT = sorted_runs.made_by(FIRST, purchases.CONTENT, purchases.CONTENT_SQL)  # SQL says what `contents` does, too
 REFUSED = pa.schema([("file", pa.int64()), ("row", pa.int64()), ("is_conflict", pa.bool_())])
 
 Numbers = npt.NDArray[np.int64]
