@@ -257,7 +257,7 @@ def test_what_a_killed_driver_has_left_of_its_check_goes_after_an_hour(tmp_path:
     probe = tmp_path / marker.WRITTEN / f"{marker.FOLDER}-{killed}-1"
     probe.touch()
     for path in (tmp_path / marker.FOLDER / killed, probe):
-        os.utime(path, (then := path.stat().st_mtime - marker.LEFT_SECONDS - 60, then))
+        os.utime(path, (then := path.stat().st_mtime - marker.STALE_SECONDS - 60, then))
     state = tmp_path / marker.WRITTEN / "silver.db"
     state.touch()
     os.utime(state, (0, 0))

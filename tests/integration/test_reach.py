@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,11 @@ from support.records import profile, purchase
 ZONES = Path("/usr/share/zoneinfo")  # where Arrow looks
 
 
-def drained(settings: Settings, address: str, **more: object) -> subprocess.CompletedProcess[str]:
-    """Run the streams in a driver of its own, on a cluster, until they have read all."""
+def drained(settings: Settings, address: str, *streams: str, **more: object) -> subprocess.CompletedProcess[str]:
+    """Run the streams, or some of them, in a driver of its own, on a cluster, until they have read all."""
     here = settings.model_copy(update={"spark_master": address, **more})
     return subprocess.run(
-        [sys.executable, "-m", "customer_activity", "stream", "--available-now"],
+        [sys.executable, "-m", "customer_activity", "stream", *streams, "--available-now"],
         env={**cluster.environment(), **here.environment()},
         capture_output=True,
         text=True,
@@ -73,6 +74,7 @@ def test_executors_without_the_libraries_are_refused_at_start(settings: Settings
     [
         pytest.param("no time zones", r"no time zone Europe/Berlin\n", id="no time-zone database"),
         pytest.param("other time zones", r"other offsets of the time zone Europe/Berlin\n", id="another one"),
+        pytest.param("another release", r"another release of the pipeline\n", id="another release"),
         pytest.param("another msgspec", r"msgspec 0\.0\.1 instead of [\d.]+\n", id="another version of a library"),
     ],
 )
@@ -86,7 +88,17 @@ def test_executors_that_could_write_other_rows_are_refused_at_start(
         shutil.copy(ZONES / "Europe" / "London", tmp_path / "zones" / "Europe" / "Berlin")
     elif has == "another msgspec":
         executors_python.with_version(python, "msgspec", "0.0.1")
-    more = {"executor_python": str(python), "streams": "daily", "time_zone": "Europe/Berlin"}
+    elif has == "another release":
+        replaced[PACKAGE.parent] = Path(shutil.copytree(PACKAGE.parent, tmp_path / "jobs"))
+        rules = tmp_path / "jobs" / PACKAGE.name / "streams" / "silver" / "purchases.py"
+        rules.write_text(rules.read_text(encoding="utf-8").replace('"\\x1f"', '"\\x1e"'), encoding="utf-8")
+    is_sent = has != "another release"
+    more = {
+        "executor_python": str(python),
+        "streams": "daily",
+        "time_zone": "Europe/Berlin",
+        "ship_release": is_sent,
+    }
     with cluster.running(tmp_path, hidden=[ZONES] if has == "no time zones" else [], replaced=replaced) as found:
         done = drained(settings, found.address, **more)
     assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
@@ -94,6 +106,27 @@ def test_executors_that_could_write_other_rows_are_refused_at_start(
         -2_000:
     ]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.nightly
+def test_two_drivers_of_one_lake_start_at_the_same_time(settings: Settings, tmp_path: Path) -> None:
+    """Each with streams of its own; neither takes the other's check of executors for a lake that they do not see."""
+    send(settings, profile("C-1"), purchase("P-1", "C-1"))
+    with cluster.running(tmp_path, workers=2) as found, ThreadPoolExecutor(2) as drivers:
+        assert drained(settings, found.address).returncode == 0  # so that there are tables
+        properties = tmp_path / "spark.conf"
+        properties.write_text("spark.cores.max 1\n", encoding="utf-8")  # or the first one has all executors
+        started = [
+            drivers.submit(
+                drained,
+                *(settings, found.address, stream),
+                run_dir=tmp_path / stream,
+                spark_properties_file=properties,
+            )
+            for stream in ("bronze", "silver")
+        ]
+        done = [driver.result() for driver in started]
+    assert [driver.returncode for driver in done] == [0, 0], [driver.stderr[-2_000:] for driver in done]
 
 
 @pytest.mark.nightly

@@ -34,7 +34,7 @@ Runtime = dict[str, str]  # a digest of the release, each library's version, by 
 Told = Iterator[Mapping[str, object]]
 
 LIBRARIES = ("msgspec", "numpy", "pyarrow")  # they judge records, and compute and write rows
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[1]  # as in the settings, which executors do not import
 RELEASE = "release"
 CODE = (".py", ".json")  # modules and contracts
 MISSING = "missing"

@@ -19,34 +19,34 @@ from customer_activity.storage.filesystem import filesystem, read_whole, write_w
 
 FOLDER = "_reach"
 WRITTEN = "_state"  # where tasks write that not everybody may read: who may write there may write all that they write
-LEFT_SECONDS = 3_600.0  # after which one belongs to nobody: a driver that was killed has left it
+STALE_SECONDS = 3_600.0  # a marker that is older was left by a driver that was killed
 HOLD_SECONDS = 0.2  # of a task: no executor takes another one's
 NOT_LET_IN = "ACCESS_DENIED"  # in what Arrow says of S3
 SEES, BLIND, READS = "sees", "blind", "reads"  # the last one: and may not write
 
 
 def leave(lake: str) -> str:
-    """Write a marker of one's own and return its name; what a killed process has left goes."""
+    """Write a new marker and return its name; remove stale ones, which killed drivers have left."""
     files, folder = filesystem(f"{lake}/{FOLDER}")
     files.create_dir(folder)
     name = uuid4().hex
     write_whole(f"{lake}/{FOLDER}/{name}", name.encode())
     now = files.get_file_info(f"{folder}/{name}").mtime  # by the clock that the others' times are of
     for info in _listed(lake):
-        if (now - info.mtime).total_seconds() > LEFT_SECONDS:
+        if (now - info.mtime).total_seconds() > STALE_SECONDS:
             _delete(lake, info.path)
     return name
 
 
 def take_away(lake: str, name: str) -> None:
-    """Remove a marker, and what executors have written to see that they may; another driver's stay."""
+    """Remove a marker, and the files that executors wrote to test that they may; leave those of other drivers."""
     for info in _listed(lake):
         if info.base_name == name or info.base_name.startswith(f"{FOLDER}-{name}-"):
             _delete(lake, info.path)
 
 
 def _listed(lake: str) -> list[fs.FileInfo]:
-    """List all markers, and all that executors have written to see that they may."""
+    """List the markers of all drivers, and the files that executors wrote to test that they may."""
     found = []
     for place, begins in ((FOLDER, ""), (WRITTEN, f"{FOLDER}-")):
         files, folder = filesystem(f"{lake}/{place}")
