@@ -41,6 +41,7 @@ from customer_activity.lineage.told import Moment, Told
 from customer_activity.settings import Settings
 from customer_activity.state import profile_records
 from customer_activity.streams.gold import state
+from customer_activity.streams.gold.sums import summarised, totalled
 from customer_activity.streams.registry import STREAMS
 
 TIMES = 300
@@ -95,10 +96,10 @@ def joining(rows: int, connection: sqlite3.Connection, *, is_traced: bool) -> Ca
 
     def take(sums: pa.Table, changes: pa.Table) -> int:
         changed = state.take_in(connection, sums, changes, [], lambda _: ())
-        return sum(map(len, changed.rows))
+        return sum(part.rows.num_rows for part in changed)
 
-    take(state.totalled([]), said)
-    return lambda: take(state.totalled([state.summarised(bought)]), nothing)
+    take(totalled([]), said)
+    return lambda: take(totalled([summarised(bought)]), nothing)
 
 
 def batch(rows: int) -> MicroBatch:

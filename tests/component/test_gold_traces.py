@@ -19,7 +19,8 @@ from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.state import profile_records
 from customer_activity.streams.gold import state
-from customer_activity.streams.gold.columns import as_columns
+from customer_activity.streams.gold.rows import as_columns
+from customer_activity.streams.gold.sums import summarised, totalled
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,13 +79,13 @@ def gold_of(batches: Sequence[Sequence[Sent]]) -> list[dict[str, Any]]:
             bought, said = rows_of(Table.PURCHASES, sent), rows_of(Table.PROFILE_CHANGES, sent)
             found = state.take_in(
                 connection,
-                state.totalled([state.summarised(bought)]),
+                totalled([summarised(bought)]),
                 profile_records.newest(said),
                 state.with_an_end(said),
                 lambda _: (),
             )
-            for rows in found.rows:
-                changes += as_columns(rows, "EUR", len(changes) + 1).to_pylist()
+            for part in found:
+                changes += as_columns(part.rows, "EUR", len(changes) + 1).to_pylist()
     return changes
 
 
@@ -152,4 +153,4 @@ def test_state_that_is_seeded_from_the_table_has_the_same(sent: list[Sent]) -> N
     with duckdb.connect() as database:
         database.register("snapshot", snapshot)
         seeded = database.execute(state.PURCHASES.seed.format(where="")).fetchall()
-    assert seeded == list(state.tuples(state.totalled([state.summarised(snapshot)])))
+    assert seeded == list(state.tuples(totalled([summarised(snapshot)])))

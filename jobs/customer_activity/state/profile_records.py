@@ -16,10 +16,13 @@ import pyarrow as pa
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import PROFILE_FIELDS
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.state.columns import UNNUMBERED, listed, plain, plain_sql, typed
+from customer_activity.state.columns import UNNUMBERED, is_text, listed, plain, plain_sql, typed
 from customer_activity.state.keyed import Holding
 
 COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
+HELD = pa.schema(  # as local state has them
+    [(column.name, pa.string() if is_text(column) else pa.int64()) for column in arrow_schema(Table.PROFILE_CHANGES)]
+)
 _CONTENT = slice(len(PROFILE_FIELDS))
 _SAID = ", ".join(f'"{column.name}" := {plain_sql(column)}' for column in arrow_schema(Table.PROFILE_CHANGES))
 TABLE = f"""
@@ -29,6 +32,7 @@ CREATE TABLE IF NOT EXISTS latest (
 CREATE TEMP VIEW profile AS SELECT * FROM latest WHERE NOT is_tombstone;
 """  # noqa: S608 - the names are ours
 INSERT = f"INSERT INTO latest VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
+PUT = f"REPLACE INTO latest VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 CHANGE = f"""
 {INSERT} ON CONFLICT (customer_id) DO UPDATE SET {", ".join(f'"{name}" = excluded."{name}"' for name in COLUMNS[1:])}
 WHERE (excluded.landing, excluded."partition", excluded."offset") >= (landing, "partition", "offset")
@@ -67,6 +71,14 @@ def values(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     landing = rows.column("landing").fill_null(UNNUMBERED)
     columns = (landing if name == "landing" else plain(rows.column(name)) for name in COLUMNS)
     return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def as_held(rows: pa.Table) -> pa.Table:
+    """Return them as columns of HELD."""
+    landing = rows.column("landing").fill_null(UNNUMBERED)
+    return pa.table([landing if name == "landing" else plain(rows.column(name)) for name in COLUMNS], COLUMNS).cast(
+        HELD
+    )
 
 
 def newest(rows: pa.Table) -> pa.Table:

@@ -33,15 +33,10 @@ from customer_activity.settings import Settings
 from customer_activity.state import catalogue, profile_records
 from customer_activity.state.keyed import State
 from customer_activity.streams.gold import spread, tasks
-from customer_activity.streams.gold.columns import as_columns
+from customer_activity.streams.gold.rows import as_columns
 from customer_activity.streams.gold.spread import Changed
-from customer_activity.streams.gold.state import (
-    NEEDS,
-    change,
-    summarised,
-    totalled,
-    with_an_end,
-)
+from customer_activity.streams.gold.state import NEEDS, change, with_an_end
+from customer_activity.streams.gold.sums import summarised, totalled
 from customer_activity.topology import How, Made, Reads, Spec, Writes
 
 SPEC = Spec(
@@ -159,14 +154,16 @@ def change_here(
         profile_changes = table_of(part, Table.PROFILE_CHANGES, SIDES[Table.PROFILE_CHANGES])
         profiles, ended = profile_records.newest(profile_changes), with_an_end(profile_changes)
     writer = FileWriter(lake, Table.ACTIVITY_CHANGES)
+    beyond: list[str] = []
     with batch.phase("compute"), change(state, sums, profiles, ended, to, partial(with_a_row, lake)) as changes:
-        for rows in changes.rows:
-            batch.rows += len(rows)
-            writer.write(as_columns(rows, settings.currency, version))
+        for changed in changes:
+            batch.rows += changed.rows.num_rows
+            writer.write(as_columns(changed.rows, settings.currency, version))
+            beyond += changed.beyond
         file = writer.close()
-        if changes.beyond:
-            batch.extra[FROZEN] = len(changes.beyond)
-            yield frozen(changes.beyond, settings)
+        if beyond:
+            batch.extra[FROZEN] = len(beyond)
+            yield frozen(beyond, settings)
         # Also without a row: each part leaves a commit, by which table and checkpoint are compared.
         yield Append(Table.ACTIVITY_CHANGES, files=[file])
 

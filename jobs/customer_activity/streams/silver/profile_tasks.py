@@ -40,8 +40,7 @@ def pack(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
     for piece in chain.from_iterable(work.shares[number] for number in numbers):
         for _, read in pieces.read(work.lake, piece, COLUMNS.names):
             rows = read if piece.is_past else profiles.without_repeats(read)
-            high, _ = sorted_runs.fingerprints(rows.column("customer_id"))
-            lane_of = sorted_runs.buckets(high) * work.lanes // BUCKETS
+            lane_of = sorted_runs.buckets_by_crc(rows.column("customer_id")) * work.lanes // BUCKETS
             yield from executors.parcels(lane_of, rows, PAST if piece.is_past else NEW)
 
 
@@ -69,7 +68,7 @@ def judge(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 def _held(work: Work, customers: pa.Array) -> Iterator[pa.Table]:
     """Yield what the runs have of customers: the last record of each."""
     high, low = sorted_runs.fingerprints(customers)
-    of_bucket = sorted_runs.buckets(high)
+    of_bucket = sorted_runs.buckets_by_crc(customers)
     for bucket in np.unique(of_bucket).tolist():
         of_this = of_bucket == bucket
         for _, held in sorted_runs.look_up(work.folder, work.runs.get(bucket, ()), high[of_this], low[of_this]):
@@ -80,7 +79,7 @@ def _runs(work: Work, known: pa.Table) -> dict[int, list[sorted_runs.Run]]:
     """Add customers' last records to the runs of their buckets."""
     high, low = sorted_runs.fingerprints(known.column("customer_id"))
     rows = known.add_column(0, "hi", pa.array(high)).add_column(1, "lo", pa.array(low))
-    of_bucket = sorted_runs.buckets(high)
+    of_bucket = sorted_runs.buckets_by_crc(known.column("customer_id"))
     return {
         bucket: sorted_runs.added(work.folder, work.runs.get(bucket, ()), rows.filter(pa.array(of_bucket == bucket)))
         for bucket in np.unique(of_bucket).tolist()
