@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
+from customer_activity.lake.datafiles import ROW_GROUP_ROWS
+from customer_activity.lake.pieces import Piece
 from customer_activity.state import profile_records
 from customer_activity.state.sorted_runs import Run
 from customer_activity.streams.gold import state, tasks
@@ -325,3 +327,25 @@ def test_rows_of_the_driver_are_those_of_the_model_whatever_comes(batches: list[
 @given(batches=ANY, adds=st.lists(st.booleans(), min_size=1, max_size=3))
 def test_rows_of_executors_are_those_of_the_model_whatever_comes(batches: list[list[Record]], adds: list[bool]) -> None:
     assert on_executors(batches, adds=adds) == expected(batches)
+
+
+def test_a_file_of_many_customers_has_small_row_groups(tmp_path: Path) -> None:
+    """A task reads a row group whole."""
+    folder = Path(table_path(str(tmp_path), Table.ACTIVITY_CHANGES))
+    folder.mkdir(parents=True)
+    rows = profile_changes([Said(f"C-{number}", "Ada") for number in range(ROW_GROUP_ROWS + 1)])
+    kind = tasks.KINDS.index((Table.PROFILE_CHANGES, False))
+    work = tasks.Work(str(tmp_path), f"{tmp_path}/runs", [], 1, {}, "EUR", 1, adds=False)
+    (report,) = tasks.change(work, [executors.parcel(0, rows, kind).rows])
+    written = pq.ParquetFile(folder / report["file"].path).metadata
+    assert [written.row_group(number).num_rows for number in range(written.num_row_groups)] == [ROW_GROUP_ROWS, 1]
+
+
+def test_a_share_of_a_file_may_have_no_row_group(tmp_path: Path) -> None:
+    """A file that does not tell how many rows it has is divided by its size."""
+    folder = Path(table_path(str(tmp_path), Table.PURCHASES))
+    folder.mkdir(parents=True)
+    pq.write_table(purchases([Bought("C")]), folder / "a.parquet")
+    shares = [[Piece(Table.PURCHASES, "a.parquet", share, shares=2)] for share in range(2)]
+    work = tasks.Work(str(tmp_path), f"{tmp_path}/runs", shares, 1, {}, "EUR", 1)
+    assert [len(list(tasks.pack(work, [number]))) for number in range(2)] == [1, 0]

@@ -23,7 +23,7 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
 from customer_activity.engine.executors import Parcel
 from customer_activity.lake import pieces
-from customer_activity.lake.datafiles import FileWriter
+from customer_activity.lake.datafiles import ROW_GROUP_ROWS, FileWriter
 from customer_activity.lake.pieces import Piece
 from customer_activity.state import profile_records, sorted_runs
 from customer_activity.state.sorted_runs import BUCKETS, Longs, Numbers, Run
@@ -69,10 +69,16 @@ def pack(work: Work, numbers: Iterable[int]) -> Iterator[Parcel]:
     for piece in chain.from_iterable(work.shares[number] for number in numbers):
         groups: Iterable[pa.Table] = (rows for _, rows in pieces.read(work.lake, piece, SIDES[piece.table]))
         if piece.table is Table.PURCHASES:
-            groups = [totalled(map(summarised, groups))]
+            groups = map(summarised, _whole(groups))
         for rows in groups:
             lane_of = sorted_runs.buckets_by_crc(rows.column("customer_id")) * work.lanes // BUCKETS
             yield from executors.parcels(lane_of, rows, KINDS.index((piece.table, piece.is_past)))
+
+
+def _whole(groups: Iterable[pa.Table]) -> list[pa.Table]:
+    """Put a piece's row groups together; it may have none."""
+    read = list(groups)
+    return [pa.concat_tables(read)] if read else []
 
 
 class _FrozenAndEnded(Exception):
@@ -136,5 +142,7 @@ def _written(work: Work, before: pa.Table, after: pa.Table, ended: Sequence[str]
 
     writer = FileWriter(work.lake, Table.ACTIVITY_CHANGES)
     changed = different(before, after, ended, in_gold)
-    writer.write(as_columns(changed.rows, work.currency, work.view_version))
+    rows = as_columns(changed.rows, work.currency, work.view_version)
+    for group in rows.to_batches(max_chunksize=ROW_GROUP_ROWS):  # a reader holds a row group whole
+        writer.write(group)
     return {"file": writer.close(), "beyond": changed.beyond}
