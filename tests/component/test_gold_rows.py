@@ -33,6 +33,7 @@ from customer_activity.streams.gold.sums import summarised, totalled
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CENT = Decimal("0.01")
+MB = 1 << 20
 LARGEST = Decimal("9999999999999999.99")
 LEAST_OUT_OF_RANGE = LARGEST + CENT
 
@@ -329,16 +330,21 @@ def test_rows_of_executors_are_those_of_the_model_whatever_comes(batches: list[l
     assert on_executors(batches, adds=adds) == expected(batches)
 
 
-def test_a_file_of_many_customers_has_small_row_groups(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("customers", "email", "groups"),
+    [(ROW_GROUP_ROWS + 1, "a@example.com", [ROW_GROUP_ROWS, 1]), (96, "a" * MB, [48, 48])],
+    ids=["many", "large"],
+)
+def test_a_file_of_a_lane_has_small_row_groups(tmp_path: Path, customers: int, email: str, groups: list[int]) -> None:
     """A task reads a row group whole."""
     folder = Path(table_path(str(tmp_path), Table.ACTIVITY_CHANGES))
     folder.mkdir(parents=True)
-    rows = profile_changes([Said(f"C-{number}", "Ada") for number in range(ROW_GROUP_ROWS + 1)])
+    rows = profile_changes([Said(f"C-{number}", "Ada", email=email) for number in range(customers)])
     kind = tasks.KINDS.index((Table.PROFILE_CHANGES, False))
     work = tasks.Work(str(tmp_path), f"{tmp_path}/runs", [], 1, {}, "EUR", 1, adds=False)
     (report,) = tasks.change(work, [executors.parcel(0, rows, kind).rows])
     written = pq.ParquetFile(folder / report["file"].path).metadata
-    assert [written.row_group(number).num_rows for number in range(written.num_row_groups)] == [ROW_GROUP_ROWS, 1]
+    assert [written.row_group(number).num_rows for number in range(written.num_row_groups)] == groups
 
 
 def test_a_share_of_a_file_may_have_no_row_group(tmp_path: Path) -> None:

@@ -20,9 +20,13 @@ from customer_activity.state.columns import UNNUMBERED, is_text, listed, plain, 
 from customer_activity.state.keyed import Holding
 
 COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
-HELD = pa.schema(  # as local state has them
-    [(column.name, pa.string() if is_text(column) else pa.int64()) for column in arrow_schema(Table.PROFILE_CHANGES)]
-)
+# As local state has them. Texts of many customers may come to more than the 2 GB that a column of `string` holds.
+HELD = pa.schema(
+    [
+        (column.name, pa.large_string() if is_text(column) else pa.int64())
+        for column in arrow_schema(Table.PROFILE_CHANGES)
+    ]
+).set(0, pa.field("customer_id", pa.string()))
 _CONTENT = slice(len(PROFILE_FIELDS))
 _SAID = ", ".join(f'"{column.name}" := {plain_sql(column)}' for column in arrow_schema(Table.PROFILE_CHANGES))
 TABLE = f"""

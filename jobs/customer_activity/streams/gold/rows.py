@@ -10,15 +10,17 @@ ends it, also where the profile has come back in the same batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import ACTIVITY_FIELDS, EXTREMES, names
 from customer_activity.contracts.tables import arrow_schema
+from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, in_parts
 from customer_activity.state import profile_records
 from customer_activity.streams.gold.sums import DIGITS, OUT_OF_RANGE, SUMS, in_digits
 
@@ -93,12 +95,12 @@ def _added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _is_newer(before: pa.Table, new: pa.Table) -> pa.ChunkedArray:
     """Whether a new profile record comes after the one before, or is that: an older one must not bring it back."""
-    is_newer: pa.ChunkedArray = YES  # of two that are the same
+    is_newer: pa.ChunkedArray = YES  # of two at the same place
     for name in reversed(PLACE):
         old, here = before.column(name), new.column(name)
         is_newer = pc.or_(pc.greater(here, old), pc.and_(pc.equal(here, old), is_newer))
-    is_said = pc.is_valid(new.column(PLACE[0]))
-    return pc.and_(is_said, pc.fill_null(is_newer, YES))  # there was none
+    is_first = pc.and_not(has_record(new), has_record(before))
+    return pc.or_(is_first, pc.fill_null(is_newer, NO))
 
 
 def different(
@@ -139,6 +141,11 @@ def different(
         }
     )
     return Different(rows.filter(is_written), customers.filter(pc.and_not(is_beyond, was_beyond)).to_pylist())
+
+
+def has_record(of: pa.Table) -> pa.ChunkedArray:
+    """Whether there is a profile record of each customer, be it a tombstone."""
+    return pc.is_valid(of.column(PLACE[0]))
 
 
 def has_profile(of: pa.Table) -> pa.ChunkedArray:
@@ -192,8 +199,15 @@ def _trace(of: pa.Table, has_one: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(has_one, of_row, pc.if_else(is_tombstone, said, nothing))
 
 
+def parts(rows: pa.Table, currency: str, view_version: int) -> Iterator[pa.Table]:
+    """Yield rows of `different` as gold.activity_changes has them, a row group each: a reader holds that whole."""
+    for some in in_parts(rows.to_batches(max_chunksize=ROW_GROUP_ROWS), ROW_GROUP_ROWS, ROW_GROUP_BYTES):
+        # Taken, and not cut out: texts that begin beyond 2 GB cannot be cast, however few they are.
+        yield as_columns(some.take(pa.array(np.arange(some.num_rows))), currency, view_version)
+
+
 def as_columns(rows: pa.Table, currency: str, view_version: int) -> pa.Table:
-    """Return rows of `different` as gold.activity_changes has them."""
+    """Return some rows of `different` as gold.activity_changes has them."""
     columns = {name: rows.column(name) for name in rows.column_names}
     columns["total_amount"] = pc.multiply(columns["total_amount"].cast(pa.decimal128(19, 0)), CENT)
     columns |= {

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import COUNTED, EXTREMES, SUMMED, names
 from customer_activity.contracts.columns import TRACE as TRACED
+from customer_activity.lake.datafiles import in_parts
 from customer_activity.lake.deltalog import Position
 from customer_activity.state import profile_records
 from customer_activity.state.columns import plain_sql, typed
 from customer_activity.state.keyed import Holding, Needs, State
 from customer_activity.streams.gold import rows
-from customer_activity.streams.gold.rows import LATEST, PROFILE, Different
+from customer_activity.streams.gold.rows import PROFILE, Different
 from customer_activity.streams.gold.sums import BEFORE_1970, DIGITS, OUT_OF_RANGE, SUMS, summarised, totalled
 
 TABLES = f"""
@@ -43,6 +44,7 @@ ADD = f"""
     {", ".join(EXTREME.format(name, how) for name, (_, how) in EXTREMES.items())}
 """
 ROWS_AT_A_TIME = 50_000
+BYTES_AT_A_TIME = 64 << 20  # of what is new, at most: a profile may have texts of a megabyte
 
 
 @contextmanager
@@ -86,8 +88,7 @@ def take_in(
     sides = [*sums.column("customer_id").chunks, *profiles.column("customer_id").chunks]
     customers = pc.unique(pa.chunked_array(sides, pa.string())).sort()
     told = rows.known(customers, sums, profile_records.as_held(profiles))
-    for begin in range(0, len(customers), ROWS_AT_A_TIME):
-        new = told.slice(begin, ROWS_AT_A_TIME)
+    for new in in_parts(told.to_batches(max_chunksize=ROWS_AT_A_TIME), ROWS_AT_A_TIME, BYTES_AT_A_TIME):
         before = _held(connection, new.column("customer_id").combine_chunks())
         after = rows.since(before, new)
         _hold(connection, after, new)
@@ -112,7 +113,7 @@ def _hold(connection: sqlite3.Connection, after: pa.Table, new: pa.Table) -> Non
     with_sums = after.filter(pc.is_valid(new.column("purchase_count"))).select(SUMS.names)
     connection.executemany(PUT, tuples(with_sums))
     last = ["customer_id", *(field.name for field in PROFILE)]
-    with_profile = after.filter(pc.is_valid(new.column(f"{LATEST}is_tombstone"))).select(last)
+    with_profile = after.filter(rows.has_record(new)).select(last)
     connection.executemany(profile_records.PUT, tuples(with_profile))
 
 

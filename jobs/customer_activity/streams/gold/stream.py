@@ -33,7 +33,7 @@ from customer_activity.settings import Settings
 from customer_activity.state import catalogue, profile_records
 from customer_activity.state.keyed import State
 from customer_activity.streams.gold import spread, tasks
-from customer_activity.streams.gold.rows import as_columns
+from customer_activity.streams.gold.rows import parts
 from customer_activity.streams.gold.spread import Changed
 from customer_activity.streams.gold.state import NEEDS, change, with_an_end
 from customer_activity.streams.gold.sums import summarised, totalled
@@ -158,7 +158,8 @@ def change_here(
     with batch.phase("compute"), change(state, sums, profiles, ended, to, partial(with_a_row, lake)) as changes:
         for changed in changes:
             batch.rows += changed.rows.num_rows
-            writer.write(as_columns(changed.rows, settings.currency, version))
+            for rows in parts(changed.rows, settings.currency, version):
+                writer.write(rows)
             beyond += changed.beyond
         file = writer.close()
         if beyond:

@@ -23,11 +23,11 @@ from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
 from customer_activity.engine.executors import Parcel
 from customer_activity.lake import pieces
-from customer_activity.lake.datafiles import ROW_GROUP_ROWS, FileWriter
+from customer_activity.lake.datafiles import FileWriter
 from customer_activity.lake.pieces import Piece
 from customer_activity.state import profile_records, sorted_runs
 from customer_activity.state.sorted_runs import BUCKETS, Longs, Numbers, Run
-from customer_activity.streams.gold.rows import KNOWN, as_columns, different, has_profile, known, since
+from customer_activity.streams.gold.rows import KNOWN, different, has_profile, known, parts, since
 from customer_activity.streams.gold.state import NEEDS, with_an_end
 from customer_activity.streams.gold.sums import summarised, totalled
 
@@ -142,7 +142,6 @@ def _written(work: Work, before: pa.Table, after: pa.Table, ended: Sequence[str]
 
     writer = FileWriter(work.lake, Table.ACTIVITY_CHANGES)
     changed = different(before, after, ended, in_gold)
-    rows = as_columns(changed.rows, work.currency, work.view_version)
-    for group in rows.to_batches(max_chunksize=ROW_GROUP_ROWS):  # a reader holds a row group whole
-        writer.write(group)
+    for rows in parts(changed.rows, work.currency, work.view_version):
+        writer.write(rows)
     return {"file": writer.close(), "beyond": changed.beyond}
