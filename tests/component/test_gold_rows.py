@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -345,6 +346,25 @@ def test_a_file_of_a_lane_has_small_row_groups(tmp_path: Path, customers: int, e
     (report,) = tasks.change(work, [executors.parcel(0, rows, kind).rows])
     written = pq.ParquetFile(folder / report["file"].path).metadata
     assert [written.row_group(number).num_rows for number in range(written.num_row_groups)] == groups
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("way", [in_driver, on_executors])
+def test_texts_of_some_customers_may_come_to_more_than_two_gigabytes(
+    way: Callable[[Sequence[Sequence[Record]]], list[list[dict[str, Any]]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column of Arrow's string holds 2 GB; a profile may have texts of a megabyte. It takes 6 GB of memory."""
+    monkeypatch.setattr(
+        sys.modules[__name__], "compared", lambda rows: rows.select(["customer_id", "existed"]).to_pylist()
+    )
+    customers = [f"C-{number:04}" for number in range(1_150)]
+    batches = [
+        [Said(customer, "Ada", (number, 0, 0), email=text * MB) for customer in customers]
+        for number, text in enumerate("ab")
+    ]
+    assert way(batches) == [
+        [{"customer_id": customer, "existed": existed} for customer in customers] for existed in (False, True)
+    ]
 
 
 def test_a_share_of_a_file_may_have_no_row_group(tmp_path: Path) -> None:
