@@ -30,7 +30,7 @@ KNOWN = pa.schema([*SUMS, *PROFILE])  # without a purchase, or a profile record,
 PLACE = [LATEST + name for name in ("landing", "partition", "offset")]  # by which profile records are in order
 SCHEMA = arrow_schema(Table.ACTIVITY_CHANGES)
 # Where a column of gold's row comes from; one that is not named here is the profile's of the same name.
-SUMMED = {
+OF_PURCHASES = {
     "purchase_count": "purchase_count",
     "total_amount": "cents",
     "first_purchase_at": "first_purchase_at",
@@ -159,8 +159,8 @@ def _row(of: pa.Table, has_one: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
     for name in COLUMNS:
         if name == "as_of":  # a row without purchases is as new as the profile
             row[name] = pc.max_element_wise(of.column(f"{LATEST}kafka_timestamp"), _bought_at(of))
-        elif name in SUMMED:
-            row[name] = of.column(SUMMED[name])
+        elif name in OF_PURCHASES:
+            row[name] = of.column(OF_PURCHASES[name])
         else:
             row[name] = of.column(LATEST + OF_PROFILE.get(name, name))
         row[name] = pc.if_else(has_one, row[name], pa.scalar(None, row[name].type))
