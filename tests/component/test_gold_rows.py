@@ -27,10 +27,12 @@ from customer_activity.engine import executors
 from customer_activity.lake.datafiles import ROW_GROUP_ROWS
 from customer_activity.lake.pieces import Piece
 from customer_activity.state import profile_records
-from customer_activity.state.sorted_runs import Run
+from customer_activity.state.sorted_runs import BUCKETS, Run
 from customer_activity.streams.gold import state, tasks
 from customer_activity.streams.gold.rows import as_columns
 from customer_activity.streams.gold.sums import summarised, totalled
+from customer_activity.streams.silver import profile_tasks
+from customer_activity.streams.silver.tasks import Work as SilverWork
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CENT = Decimal("0.01")
@@ -375,3 +377,23 @@ def test_a_share_of_a_file_may_have_no_row_group(tmp_path: Path) -> None:
     shares = [[Piece(Table.PURCHASES, "a.parquet", share, shares=2)] for share in range(2)]
     work = tasks.Work(str(tmp_path), f"{tmp_path}/runs", shares, 1, {}, "EUR", 1)
     assert [len(list(tasks.pack(work, [number]))) for number in range(2)] == [1, 0]
+
+
+@pytest.mark.parametrize("of", ["gold", "silver's profiles"])
+def test_a_bucket_is_one_lanes_alone(tmp_path: Path, of: str) -> None:
+    """Of runs that two lanes had added to a bucket only one's would be noted."""
+    for table in (Table.ACTIVITY_CHANGES, Table.PROFILE_CHANGES):
+        Path(table_path(str(tmp_path), table)).mkdir(parents=True)
+    said = profile_changes([Said(f"C-{number}", "Ada") for number in range(1_000)])
+    pq.write_table(said, Path(table_path(str(tmp_path), Table.PROFILE_CHANGES)) / "a.parquet")
+    shares = [[Piece(Table.PROFILE_CHANGES, "a.parquet", is_past=True)]]
+    lake, runs = str(tmp_path), f"{tmp_path}/runs"
+    if of == "gold":
+        work = tasks.Work(lake, runs, shares, 5, {}, "EUR", 1)
+        packed, do = tasks.pack(work, [0]), partial(tasks.change, work)
+    else:
+        silver = SilverWork(lake, runs, shares, 5, {})
+        packed, do = profile_tasks.pack(silver, [0]), partial(profile_tasks.judge, silver)
+    reports = [report for parcel in packed for report in do([parcel.rows])]
+    assert len(reports) == 5
+    assert sorted(bucket for report in reports for bucket in report["runs"]) == list(range(BUCKETS))
