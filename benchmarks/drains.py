@@ -82,12 +82,14 @@ class Tasks(NamedTuple):
 
     Attributes:
         ended: how many.
-        result_bytes: that came into the driver with them, Spark's own accumulators included.
+        result_bytes: that came into the driver with those of batches, Spark's own accumulators included.
+        result_bytes_with_start: with all, so also with those that asked executors whether they see the lake.
         busy_seconds: that tasks were at work, by executor.
     """
 
     ended: int
     result_bytes: int
+    result_bytes_with_start: int
     busy_seconds: dict[str, float]
 
 
@@ -102,19 +104,26 @@ def batches(lines: Iterable[str]) -> Iterator[Batch]:
             yield Batch(event["query"], event["batch"], end_ms - event["seconds"] * 1000, end_ms, event["rows"], told)
 
 
-def tasks(lines: Iterable[str]) -> Tasks:
-    """Sum up the tasks that an event log tells of; one that failed has no result."""
-    ended, size, busy = 0, 0, dict[str, float]()
+def tasks(lines: Iterable[str], start_ms: float) -> Tasks:
+    """Sum up the tasks that an event log tells of; one that failed has no result.
+
+    Args:
+        lines: of the log.
+        start_ms: when the first batch began, epoch milliseconds.
+    """
+    ended, size, with_start, busy = 0, 0, 0, dict[str, float]()
     for line in lines:
         event = json.loads(line)
         if event["Event"] != "SparkListenerTaskEnd":
             continue
         ended += 1
         measured = event.get("Task Metrics") or {}
-        size += measured.get("Result Size", 0)
+        with_start += measured.get("Result Size", 0)
+        if event["Task Info"]["Launch Time"] >= start_ms:
+            size += measured.get("Result Size", 0)
         executor = event["Task Info"]["Executor ID"]
         busy[executor] = busy.get(executor, 0.0) + measured.get("Executor Run Time", 0) / 1000
-    return Tasks(ended, size, busy)
+    return Tasks(ended, size, with_start, busy)
 
 
 def conf(folder: Path) -> Path:
@@ -148,7 +157,8 @@ def draining(
 
     It may be called again: each time the driver starts a Spark session with these settings, and so has new executors,
     but its own JVM is the one that it has. Processor seconds of a batch are those of a process tree between its begin
-    and its end, so without the session's start; `…_with_start` has all. The driver's peak is that since it was started.
+    and its end, so without the session's start, and bytes into the driver are those of tasks that began since then;
+    `…_with_start` has all. The driver's peak is that since it was started.
 
     Args:
         settings: of the pipeline.
@@ -190,11 +200,11 @@ def _drained(settings: Settings, driver: Pipeline, there: Sequence[Sampler], eve
     made = list(batches(lines))
     for batch in made:
         say(f"  {batch.query}: {batch.rows:,} rows, {batch.seconds:.1f} s, {batch.told}")
-    told = tasks(line for file in events.iterdir() for line in _lines(file))
     window = (
         min((batch.start_ms for batch in made), default=ended_ms),
         max((b.end_ms for b in made), default=ended_ms),
     )
+    told = tasks((line for file in events.iterdir() for line in _lines(file)), window[0])
     of_executors = [_cpu(sampler, *window) for sampler in there]
     files = written(settings.lake) - before
     return {
@@ -212,6 +222,7 @@ def _drained(settings: Settings, driver: Pipeline, there: Sequence[Sampler], eve
         "own_mb": round(sum(sampler.peaks()["own_megabytes"] for sampler in (driver.usage, *there))),
         "tasks": told.ended,
         "result_bytes": told.result_bytes,
+        "result_bytes_with_start": told.result_bytes_with_start,
         "busier_task_seconds": round(max(told.busy_seconds.values(), default=0.0), 1),
         "files": len(files),
         "told": made[-1].told if made else "",

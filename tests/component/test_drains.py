@@ -23,15 +23,22 @@ for number, line in enumerate(sys.stdin):
     if "fails" in orders:
         sys.exit(orders["fails"])
     began, used = time.monotonic(), time.process_time()
+    began_ms = time.time() * 1000
     while time.process_time() - used < orders["cpu"]:
         pass
     table = Path(given["ACTIVITY_LAKE"]) / "silver" / "purchases"
     table.mkdir(parents=True, exist_ok=True)
     for which in range(orders["files"]):
         (table / f"{{number}}-{{which}}.parquet").touch()
-    task = {{"Event": "SparkListenerTaskEnd", "Task Info": {{"Executor ID": "driver"}}}}
-    task["Task Metrics"] = {{"Result Size": orders["bytes"], "Executor Run Time": 250}}
-    (Path(os.environ["SPARK_CONF_DIR"]) / "events" / f"app-{{number}}").write_text(json.dumps(task))
+    def task(size, launched_ms):
+        return {{
+            "Event": "SparkListenerTaskEnd",
+            "Task Info": {{"Executor ID": "driver", "Launch Time": launched_ms}},
+            "Task Metrics": {{"Result Size": size, "Executor Run Time": 250}},
+        }}
+    tasks = [task(1_000, began_ms - 5_000), task(orders["bytes"], time.time() * 1000)]  # one of the session's start
+    events = Path(os.environ["SPARK_CONF_DIR"]) / "events" / f"app-{{number}}"
+    events.write_text("\\n".join(map(json.dumps, tasks)))
     seconds = time.monotonic() - began
     told = {{"query": sys.argv[1], "batch": number, "rows": orders["rows"], "seconds": seconds, "phases": {{}}}}
     if orders["rows"]:
@@ -56,9 +63,9 @@ def test_what_a_drain_has_cost_is_its_own_alone(settings: Settings, tmp_path: Pa
     with drains.draining(settings, ["silver"], tmp_path) as drained:
         first = drained(ordered(settings, cpu=1.0, rows=900, bytes=5_000, files=3))
         second = drained(ordered(settings, rows=7, bytes=40, files=1))
-    counted = ("rows", "batches", "files", "tasks", "result_bytes", "busier_task_seconds")
-    assert [first[name] for name in counted] == [900, 1, 3, 1, 5_000, 0.2]
-    assert [second[name] for name in counted] == [7, 1, 1, 1, 40, 0.2]
+    counted = ("rows", "batches", "files", "tasks", "result_bytes", "result_bytes_with_start", "busier_task_seconds")
+    assert [first[name] for name in counted] == [900, 1, 3, 2, 5_000, 6_000, 0.5]
+    assert [second[name] for name in counted] == [7, 1, 1, 2, 40, 1_040, 0.5]
     assert first["driver_cpu"] > 0.5 > second["driver_cpu"]
 
 

@@ -120,22 +120,24 @@ def test_batches_are_read_from_a_drivers_log() -> None:
     assert batch.end_ms - batch.start_ms == 2_500
 
 
-def ended(executor: str, size: int, millis: int) -> str:
+def ended(executor: str, size: int, millis: int, began_ms: int = 1_000) -> str:
     return json.dumps(
         {
             "Event": "SparkListenerTaskEnd",
-            "Task Info": {"Executor ID": executor},
+            "Task Info": {"Executor ID": executor, "Launch Time": began_ms},
             "Task Metrics": {"Result Size": size, "Executor Run Time": millis},
         }
     )
 
 
 def test_tasks_are_summed_up_by_executor() -> None:
+    failed = {"Event": "SparkListenerTaskEnd", "Task Info": {"Executor ID": "1", "Launch Time": 2_000}}
     lines = [
+        ended("1", 1_650, 250, began_ms=999),
         ended("0", 1_000, 500),
         json.dumps({"Event": "SparkListenerJobStart"}),
         ended("1", 100, 250),
         ended("0", 50, 500),
-        json.dumps({"Event": "SparkListenerTaskEnd", "Task Info": {"Executor ID": "1"}}),  # one that failed
+        json.dumps(failed),
     ]
-    assert drains.tasks(lines) == (4, 1_150, {"0": 1.0, "1": 0.25})
+    assert drains.tasks(lines, start_ms=1_000.0) == (5, 1_150, 2_800, {"0": 1.0, "1": 0.5})
