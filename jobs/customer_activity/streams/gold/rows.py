@@ -29,7 +29,8 @@ PROFILE = [field.with_name(LATEST + field.name) for field in list(profile_record
 KNOWN = pa.schema([*SUMS, *PROFILE])  # without a purchase, or a profile record, its columns are null
 PLACE = [LATEST + name for name in ("landing", "partition", "offset")]  # by which profile records are in order
 SCHEMA = arrow_schema(Table.ACTIVITY_CHANGES)
-# Where a column of gold's row comes from; one that is not named here is the profile's of the same name.
+# Where a column of gold's row comes from. One that is not named here is the profile's of the same name; `as_of` is the
+# Kafka timestamp of the newest record of both sides.
 OF_PURCHASES = {
     "purchase_count": "purchase_count",
     "total_amount": "cents",
@@ -158,17 +159,13 @@ def _row(of: pa.Table, has_one: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
     row = {}
     for name in COLUMNS:
         if name == "as_of":  # a row without purchases is as new as the profile
-            row[name] = pc.max_element_wise(of.column(f"{LATEST}kafka_timestamp"), _bought_at(of))
+            row[name] = pc.max_element_wise(of.column(f"{LATEST}kafka_timestamp"), of.column("last_kafka_timestamp"))
         elif name in OF_PURCHASES:
             row[name] = of.column(OF_PURCHASES[name])
         else:
             row[name] = of.column(LATEST + OF_PROFILE.get(name, name))
         row[name] = pc.if_else(has_one, row[name], pa.scalar(None, row[name].type))
     return row | {name: pc.fill_null(row[name], 0) for name in ("purchase_count", "total_amount")}
-
-
-def _bought_at(of: pa.Table) -> pa.ChunkedArray:
-    return pc.fill_null(of.column("last_kafka_timestamp"), 0)
 
 
 def _is_another(one: Mapping[str, pa.ChunkedArray], other: Mapping[str, pa.ChunkedArray]) -> pa.ChunkedArray:
@@ -192,10 +189,11 @@ def _trace(of: pa.Table, has_one: pa.ChunkedArray) -> pa.ChunkedArray:
     if said.null_count == len(said) and traced.null_count == len(traced):
         return said
     is_tombstone = pc.fill_null(pc.equal(of.column(f"{LATEST}is_tombstone"), 1), NO)
-    is_of_profile = pc.less(_bought_at(of), of.column(f"{LATEST}kafka_timestamp"))
-    is_newest = pc.equal(pc.utf8_slice_codeunits(traced, 0, DIGITS), in_digits(of.column("last_kafka_timestamp")))
+    bought_at = of.column("last_kafka_timestamp")
+    is_of_profile = pc.coalesce(pc.less(bought_at, of.column(f"{LATEST}kafka_timestamp")), pc.is_null(bought_at))
+    is_newest = pc.equal(pc.utf8_slice_codeunits(traced, 0, DIGITS), in_digits(bought_at))
     of_purchase = pc.if_else(pc.fill_null(is_newest, NO), pc.utf8_slice_codeunits(traced, DIGITS), nothing)
-    of_row = pc.if_else(pc.fill_null(is_of_profile, NO), said, of_purchase)
+    of_row = pc.if_else(is_of_profile, said, of_purchase)
     return pc.if_else(has_one, of_row, pc.if_else(is_tombstone, said, nothing))
 
 
