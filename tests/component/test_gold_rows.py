@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain, cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -24,14 +25,14 @@ from hypothesis import strategies as st
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import executors
-from customer_activity.lake.datafiles import ROW_GROUP_ROWS
+from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from customer_activity.lake.pieces import Piece
 from customer_activity.state import profile_records
 from customer_activity.state.sorted_runs import BUCKETS, Run
 from customer_activity.streams.gold import state, tasks
 from customer_activity.streams.gold.rows import as_columns
 from customer_activity.streams.gold.sums import summarised, totalled
-from customer_activity.streams.silver import profile_tasks
+from customer_activity.streams.silver import profile_tasks, profiles
 from customer_activity.streams.silver.tasks import Work as SilverWork
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -235,9 +236,9 @@ def compared(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 CUSTOMERS = st.sampled_from(["C-1", "C-2", "Ä", ""])
-BOUGHT = st.builds(
 NO_TIMESTAMP = -0.001  # of a record, as bronze keeps it
 RECORDED = st.sampled_from([NO_TIMESTAMP, 0, 1, 2])
+BOUGHT = st.builds(
     Bought,
     CUSTOMERS,
     amount=st.sampled_from([CENT, Decimal(0), Decimal(20), LARGEST]),
@@ -293,8 +294,8 @@ CASES = [
         [[Said("C", "Ada"), Bought("C")], [Bought("C", seconds=None)]], id="a purchase lacks an optional field"
     ),
     pytest.param([[Said("C", "Ada"), Bought("C", seconds=None)], [Bought("C")]], id="the first one lacked it"),
-    pytest.param([[Said("C", "Ada"), Bought("C", LARGEST)]], id="the largest total"),
     pytest.param([[Said("C", "Ada", recorded=NO_TIMESTAMP)], [Bought("C", recorded=NO_TIMESTAMP)]], id="no timestamps"),
+    pytest.param([[Said("C", "Ada"), Bought("C", LARGEST)]], id="the largest total"),
     pytest.param([[Said("C", "Ada"), Bought("C", LARGEST)], [Bought("C")]], id="the least total out of range"),
     pytest.param([[Said("C", "Ada")], *[[Bought("C", LARGEST)]] * 30, [Said("C", None, (1, 0, 0))]], id="far beyond"),
     pytest.param(
@@ -370,6 +371,31 @@ def test_texts_of_some_customers_may_come_to_more_than_two_gigabytes(
     assert way(batches) == [
         [{"customer_id": customer, "existed": existed} for customer in customers] for existed in (False, True)
     ]
+
+
+@pytest.mark.parametrize("is_past", [False, True], ids=["new", "past"])
+@pytest.mark.parametrize("of", [tasks, profile_tasks], ids=["gold", "silver's profiles"])
+def test_records_are_packed_by_bytes_however_large_a_row_group_is(
+    tmp_path: Path, of: ModuleType, is_past: bool
+) -> None:
+    """Of a row group of some gigabytes, as compaction makes them of long texts, Arrow could not hold the parcels."""
+    lake, folder = str(tmp_path), Path(table_path(str(tmp_path), Table.PROFILE_CHANGES))
+    folder.mkdir(parents=True)
+    large = [Said(f"C-{number}", "Ada", email="x" * (ROW_GROUP_BYTES // 3)) for number in range(5)]
+    pq.write_table(profile_changes(large), folder / "a.parquet")
+    shares = [[Piece(Table.PROFILE_CHANGES, "a.parquet", is_past=is_past)]]
+    works = {tasks: tasks.Work(lake, "", shares, 1, {}, "EUR", 1), profile_tasks: SilverWork(lake, "", shares, 1, {})}
+    packed = [parcel.rows for parcel in of.pack(works[of], [0])]
+    assert max(map(len, packed)) < 1.1 * ROW_GROUP_BYTES
+    (rows,) = executors.unpacked(packed).values()
+    assert sorted(rows.column("customer_id").to_pylist()) == [said.customer for said in large]
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_last_records_have_room_for_texts_of_more_than_two_gigabytes(number: int) -> None:
+    rows = profile_changes([Said(f"C-{which}", "Ada") for which in range(number)])
+    assert profile_records.newest(rows).schema == profile_records.HELD
+    assert profiles.without_repeats(rows).column("email").type == pa.large_string()
 
 
 def test_a_share_of_a_file_may_have_no_row_group(tmp_path: Path) -> None:

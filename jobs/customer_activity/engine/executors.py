@@ -34,6 +34,7 @@ import pyarrow as pa
 from customer_activity import unforeseen
 from customer_activity.engine import runtime
 from customer_activity.lake import jvm
+from customer_activity.lake.datafiles import ROW_GROUP_BYTES, in_parts
 from customer_activity.state.sorted_runs import StateGone
 
 if TYPE_CHECKING:
@@ -161,13 +162,20 @@ def shared_out(spark: SparkSession, shares: int, work: Callable[[Iterable[int]],
 
 
 def parcels(lanes: npt.NDArray[np.int64], rows: pa.Table, kind: int = 0) -> Iterator[Parcel]:
-    """Pack rows by the lane of each; rows of several kinds, with columns of their own, may go the same way."""
-    order = np.argsort(lanes, kind="stable")
-    found, begins = np.unique(lanes[order], return_index=True)
-    sorted_rows = rows.take(pa.array(order))
-    ends = [*begins.tolist(), rows.num_rows][1:]
-    for lane, begin, end in zip(found.tolist(), begins.tolist(), ends, strict=True):
-        yield parcel(lane, sorted_rows.slice(begin, end - begin), kind)
+    """Pack rows by the lane of each; rows of several kinds, with columns of their own, may go the same way.
+
+    A row group of another writer's may have gigabytes, and Arrow's columns of texts and Spark's parcels end at two.
+    """
+    done = 0
+    for some in in_parts(rows.to_batches(), max(1, rows.num_rows), ROW_GROUP_BYTES):
+        of_these = lanes[done : done + some.num_rows]
+        done += some.num_rows
+        order = np.argsort(of_these, kind="stable")
+        found, begins = np.unique(of_these[order], return_index=True)
+        sorted_rows = some.take(pa.array(order))
+        ends = [*begins.tolist(), some.num_rows][1:]
+        for lane, begin, end in zip(found.tolist(), begins.tolist(), ends, strict=True):
+            yield parcel(lane, sorted_rows.slice(begin, end - begin), kind)
 
 
 def parcel(lane: int, rows: pa.Table, kind: int = 0) -> Parcel:

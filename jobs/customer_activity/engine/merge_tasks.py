@@ -76,7 +76,7 @@ def _read(work: Work, share: Sequence[Piece], columns: Sequence[str]) -> Iterato
 def by_key(groups: Iterable[pa.Table], key: Sequence[str], lanes: int, kind: int) -> Iterator[Parcel]:
     """Pack rows of a kind by the lane of their key."""
     batches = (batch for rows in groups for batch in rows.to_batches())
-    for rows in in_parts(batches, ROW_GROUP_ROWS, ROW_GROUP_BYTES):  # Arrow's parcels end at 2 GiB
+    for rows in in_parts(batches, ROW_GROUP_ROWS, ROW_GROUP_BYTES):
         yield from executors.parcels(_lanes_of(rows.select(key), lanes), rows, kind)
 
 

@@ -14,6 +14,7 @@ from datetime import date, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -63,9 +64,10 @@ class FileWriter:
         """Add rows; columns are taken by name."""
         if not rows.num_rows:
             return
-        rows = rows.select(self.schema.names).cast(self.schema)
+        rows = rows.select(self.schema.names)
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
-            for piece in pieces(batch, ROW_GROUP_BYTES):
+            for cut in pieces(batch, ROW_GROUP_BYTES):
+                piece = narrow(cut).cast(self.schema)
                 self.waiting.append(piece)
                 self.waiting_rows += piece.num_rows
                 self.waiting_bytes += piece.nbytes
@@ -225,6 +227,13 @@ def in_parts(batches: Iterable[pa.RecordBatch], rows: int, most_bytes: int = UNB
             waiting, waiting_rows, waiting_bytes = [], 0, 0
     if waiting_rows:
         yield pa.Table.from_batches(waiting)
+
+
+def narrow(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    """Return rows whose long texts can be cast to `string`: one that begins beyond 2 GB cannot, so they are copied."""
+    if not any(map(pa.types.is_large_string, rows.schema.types)):
+        return rows
+    return rows.take(pa.array(np.arange(rows.num_rows)))
 
 
 def pieces(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:

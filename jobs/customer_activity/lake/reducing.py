@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,11 +38,17 @@ def _newest(
 
 
 def newest_of(changes: pa.Table, key: Sequence[str], order: Sequence[str]) -> pa.Table:
-    """Reduce changes to the newest of each key; a null of `order`, which are numbers, is before everything."""
-    # The order of keys first, and of whole rows those that stay: they are most of the bytes.
+    """Reduce changes to the newest of each key, which stay in their order.
+
+    A null of `order`, which are numbers, is before everything.
+    """
+    # The order of keys first, and of whole rows those that stay: they are most of the bytes. They are filtered, chunk
+    # by chunk: to take them would bring all texts of a column together, and Arrow's `string` holds 2 GB.
     places = pa.table({name: pc.fill_null(changes.column(name), -1) for name in order})
     ordered = pc.sort_indices(places, [(name, "ascending") for name in order])
     keys = changes.select(key).take(ordered)
     keys = keys.append_column("number", pa.array(range(keys.num_rows), pa.int64()))
     last = keys.group_by(list(key)).aggregate([("number", "max")]).column("number_max")
-    return changes.take(ordered.take(last))
+    stays = np.zeros(changes.num_rows, bool)
+    stays[ordered.take(last).to_numpy()] = True
+    return changes.filter(pa.array(stays))

@@ -20,7 +20,7 @@ from customer_activity.state.columns import UNNUMBERED, is_text, listed, plain, 
 from customer_activity.state.keyed import Holding
 
 COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
-# As local state has them. Texts of many customers may come to more than the 2 GB that a column of `string` holds.
+# As the streams hold them. Texts of many customers may come to more than the 2 GB that a column of `string` holds.
 HELD = pa.schema(
     [
         (column.name, pa.large_string() if is_text(column) else pa.int64())
@@ -77,20 +77,23 @@ def values(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
+def with_room(rows: pa.Table) -> pa.Table:
+    """Return rows whose texts may come to more than 2 GB when they are brought together."""
+    fields = [HELD.field(field.name) if is_text(field) and field.name in HELD.names else field for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
 def as_held(rows: pa.Table) -> pa.Table:
     """Return them as columns of HELD."""
     landing = rows.column("landing").fill_null(UNNUMBERED)
-    return pa.table([landing if name == "landing" else plain(rows.column(name)) for name in COLUMNS], COLUMNS).cast(
-        HELD
-    )
+    columns = [landing if name == "landing" else plain(rows.column(name)) for name in COLUMNS]
+    return pa.table(columns, COLUMNS).cast(HELD)
 
 
 def newest(rows: pa.Table) -> pa.Table:
-    """Return the last record of each customer, in the order of customers; landings are numbered."""
-    landing = rows.column("landing").fill_null(UNNUMBERED)
-    rows = rows.set_column(rows.column_names.index("landing"), "landing", landing)
-    numbered = rows.sort_by([(name, "ascending") for name in ("landing", "partition", "offset")])
-    numbered = numbered.append_column("number", pa.array(range(numbered.num_rows), pa.int64()))
+    """Return the last record of each customer, as HELD has it, in the order of customers."""
+    in_order = as_held(rows).sort_by([(name, "ascending") for name in ("landing", "partition", "offset")])
+    numbered = in_order.append_column("number", pa.array(range(in_order.num_rows), pa.int64()))
     last = numbered.group_by("customer_id").aggregate([("number", "max")]).column("number_max")
     return numbered.take(last).select(COLUMNS).sort_by("customer_id")
 

@@ -2,7 +2,7 @@
 
 A key is known by its fingerprint, 16 bytes of BLAKE2b; of two keys among a billion the odds that they share one are
 below 10^-20. Its bucket is the highest bits of the fingerprint or, where rows are brought together by keys that need
-none before, of the key's CRC-32, which takes a sixth of the time. A run is an immutable Arrow file of a bucket's rows,
+none before, of the key's CRC-32, which takes a fifth of the time. A run is an immutable Arrow file of a bucket's rows,
 sorted by fingerprint, with values beside: what is looked up by binary search costs the pages that it touches, and a run
 on this machine's disk is mapped, not read. Who adds to a bucket writes one more run, and takes the newest ones that are
 no longer much larger than it into it, so that a bucket has as many as its size has binary digits, at most.

@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import ACTIVITY_FIELDS, EXTREMES, names
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, in_parts
+from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, in_parts, narrow
 from customer_activity.state import profile_records
 from customer_activity.streams.gold.sums import DIGITS, OUT_OF_RANGE, SUMS, in_digits
 
@@ -198,10 +197,9 @@ def _trace(of: pa.Table, has_one: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def parts(rows: pa.Table, currency: str, view_version: int) -> Iterator[pa.Table]:
-    """Yield rows of `different` as gold.activity_changes has them, a row group each: a reader holds that whole."""
+    """Yield rows of `different` as gold.activity_changes has them, no more than a row group at a time."""
     for some in in_parts(rows.to_batches(max_chunksize=ROW_GROUP_ROWS), ROW_GROUP_ROWS, ROW_GROUP_BYTES):
-        # Taken, and not cut out: texts that begin beyond 2 GB cannot be cast, however few they are.
-        yield as_columns(some.take(pa.array(np.arange(some.num_rows))), currency, view_version)
+        yield as_columns(narrow(some), currency, view_version)
 
 
 def as_columns(rows: pa.Table, currency: str, view_version: int) -> pa.Table:

@@ -87,7 +87,7 @@ def take_in(
     """
     sides = [*sums.column("customer_id").chunks, *profiles.column("customer_id").chunks]
     customers = pc.unique(pa.chunked_array(sides, pa.string())).sort()
-    told = rows.known(customers, sums, profile_records.as_held(profiles))
+    told = rows.known(customers, sums, profiles)
     for new in in_parts(told.to_batches(max_chunksize=ROWS_AT_A_TIME), ROWS_AT_A_TIME, BYTES_AT_A_TIME):
         before = _held(connection, new.column("customer_id").combine_chunks())
         after = rows.since(before, new)
@@ -119,7 +119,7 @@ def _hold(connection: sqlite3.Connection, after: pa.Table, new: pa.Table) -> Non
 
 def with_an_end(changes: pa.Table) -> list[str]:
     """The customers of whose profile changes one is its end."""
-    found: list[str] = pc.unique(changes.filter(changes.column("is_tombstone")).column("customer_id")).to_pylist()
+    found: list[str] = pc.unique(changes.column("customer_id").filter(changes.column("is_tombstone"))).to_pylist()
     return found
 
 

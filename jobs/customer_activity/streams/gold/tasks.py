@@ -118,7 +118,7 @@ def _of(customers: pa.Array, found: Mapping[tuple[Table, bool], pa.Table], *, is
     """Return what parcels tell of customers, as KNOWN has it."""
     sums = totalled(filter(None, [found.get((Table.PURCHASES, is_past))]))
     changes = found.get((Table.PROFILE_CHANGES, is_past), arrow_schema(Table.PROFILE_CHANGES).empty_table())
-    return known(customers, sums, profile_records.newest(profile_records.as_held(changes)))
+    return known(customers, sums, profile_records.newest(changes))
 
 
 def _held(work: Work, customers: pa.Array, high: Longs, low: Longs, of_bucket: Numbers) -> pa.Table:

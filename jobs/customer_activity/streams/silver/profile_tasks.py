@@ -23,14 +23,14 @@ from customer_activity.engine.executors import Parcel
 from customer_activity.lake import pieces
 from customer_activity.lake.datafiles import FileWriter
 from customer_activity.state import profile_records, sorted_runs
-from customer_activity.state.profile_records import Profile
+from customer_activity.state.profile_records import HELD, Profile
 from customer_activity.state.sorted_runs import BUCKETS
 from customer_activity.streams.silver import profiles
 from customer_activity.streams.silver.order import in_order
 from customer_activity.streams.silver.tasks import Work
 
 COLUMNS = arrow_schema(Table.PROFILE_CHANGES)
-FORMAT = sorted_runs.made_by(COLUMNS, profile_records.SEED)
+FORMAT = sorted_runs.made_by(HELD, profile_records.SEED)
 NEW, PAST = range(2)  # kinds of parcels
 NONE = {NEW: profiles.without_repeats(COLUMNS.empty_table()), PAST: COLUMNS.empty_table()}
 
@@ -49,7 +49,7 @@ def judge(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     given = executors.unpacked(packed)
     if not given:
         return
-    updates, past = (in_order(given.get(kind, NONE[kind])) for kind in (NEW, PAST))
+    updates, past = in_order(given.get(NEW, NONE[NEW])), profile_records.as_held(given.get(PAST, NONE[PAST]))
     customers = pc.unique(pa.chunked_array([*updates["customer_id"].chunks, *past["customer_id"].chunks], pa.string()))
     last = profile_records.newest(pa.concat_tables([*_held(work, customers), past]))
     current: Mapping[str, Profile] = {
@@ -60,7 +60,7 @@ def judge(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     judged = profiles.counted(verdicts, updates.column(profiles.REPEATS).to_pylist())
     writer = FileWriter(work.lake, Table.PROFILE_CHANGES)
     writer.write(changes)
-    known = profile_records.newest(pa.concat_tables([last, changes]))
+    known = profile_records.newest(pa.concat_tables([last, profile_records.as_held(changes)]))
     runs = _runs(work, known) if work.adds else {}
     yield {"verdicts": judged, "file": writer.close(), "runs": runs}
 
@@ -72,7 +72,7 @@ def _held(work: Work, customers: pa.Array) -> Iterator[pa.Table]:
     for bucket in np.unique(of_bucket).tolist():
         of_this = of_bucket == bucket
         for _, held in sorted_runs.look_up(work.folder, work.runs.get(bucket, ()), high[of_this], low[of_this]):
-            yield held.select(COLUMNS.names)
+            yield held.select(HELD.names)
 
 
 def _runs(work: Work, known: pa.Table) -> dict[int, list[sorted_runs.Run]]:

@@ -100,7 +100,11 @@ def without_repeats(rows: pa.Table) -> pa.Table:
 
     Args:
         rows: records, in any order.
+
+    Returns:
+        The others, with room for long texts.
     """
+    rows = profile_records.with_room(rows)
     if not rows.num_rows:
         return rows.append_column(REPEATS, pa.array([], pa.int64()))
     rows = rows.take(pc.sort_indices(rows, _PLACE))

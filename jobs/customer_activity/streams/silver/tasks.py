@@ -1,7 +1,7 @@
 """What Spark's executors do of a large part of silver's purchases: pure functions of files.
 
 Three tasks, one after the other. `pack` reads purchases and tells of each row its fingerprint, a digest of what it says
-and where it is: 64 bytes, whatever a row has. Those of a bucket come together, and `judge` compares them with the
+and where it is: 68 bytes, whatever a row has. Those of a bucket come together, and `judge` compares them with the
 bucket's past, by the same rules as the driver, and adds to its sorted runs. `write` reads the rows once more and writes
 those that count, and what conflicts to quarantine. Nothing is committed here: files of a task that was lost, or that
 ran twice, are named by nobody.
