@@ -146,8 +146,10 @@ def test_odd_records_land_alike_whichever_way_they_come(
     settings = settings.model_copy(update={"max_bad_share": 1.0})
     delta.ensure_tables(settings.lake)
     allow_any_timestamp(settings)
-    topic, profile = settings.purchase_topic, records.profile("C-1")
+    topic, (profile, *others) = settings.purchase_topic, [records.profile(f"C-{number}") for number in (1, 2, 3)]
     wire.produce(settings, settings.profile_topic, 0, WireRecord(profile.key, profile.value))
+    for other, timestamp in zip(others, ODD_TIMESTAMPS, strict=False):  # without a purchase gold has theirs
+        wire.produce(settings, settings.profile_topic, 0, WireRecord(other.key, other.value, timestamp=timestamp))
     odd = [purchase(number, timestamp=timestamp) for number, timestamp in enumerate(ODD_TIMESTAMPS)]
     wire.produce(settings, topic, PARTITION, *odd, purchase(90, headers=ODD_HEADERS))
 
@@ -161,5 +163,7 @@ def test_odd_records_land_alike_whichever_way_they_come(
         range(2, len(ODD_TIMESTAMPS)), ("out_of_range", None)
     )
     assert all(f"({ODD_TIMESTAMPS[offset]} ms)" in row["detail"] for offset, row in bad.items())
-    assert {row["purchase_count"] for row in rows(settings, Table.ACTIVITY)} == {3}
+    gold = {row["customer_id"]: row for row in rows(settings, Table.ACTIVITY)}
+    assert [gold[f"C-{number}"]["purchase_count"] for number in (1, 2, 3)] == [3, 0, 0]
+    assert [gold[f"C-{number}"]["as_of"].timestamp() for number in (2, 3)] == [-0.001, 0]
     assert_verified(settings)
