@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from customer_activity.catalog import Table
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.state.profile_records import records
+from customer_activity.state.profile_records import records, with_room
 from customer_activity.streams.silver import order, profiles, purchases
 
 
@@ -200,7 +200,8 @@ def test_repeats_that_are_counted_beforehand_change_neither_verdicts_nor_changes
         files.setdefault(file, []).append({**row, "customer_id": customer})
         next_offset[partition] += step
     schema = arrow_schema(Table.PROFILE_CHANGES)
-    whole = order.in_order(pa.Table.from_pylist([row for rows in files.values() for row in rows], schema))
+    every = pa.Table.from_pylist([row for rows in files.values() for row in rows], schema)
+    whole = order.in_order(with_room(every))
     left = [profiles.without_repeats(pa.Table.from_pylist(rows, schema)) for rows in (*files.values(), [])]
     rest = order.in_order(pa.concat_tables(left))
     verdicts, numbers = profiles.judge(records(whole), {})
