@@ -128,7 +128,7 @@ CASES = {
     "migrate": Case(
         ("migrate",),
         "commands.migrate.bring_up",
-        Migrated(WORD, 1, [Layout(Table.PURCHASES, 1, (SENTENCE,))], True),
+        Migrated(WORD, 1, [Layout(Table.PURCHASES, 1, (SENTENCE,), 1)], True),
     ),
     "bucket": Case(("lake", "check"), "commands.lake.bucket.check", [Trait(WORD, False, SENTENCE)]),
     "broker": Case(

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.engine import workers
+from customer_activity.catalog import Table
+from customer_activity.engine import spreading, workers
 from customer_activity.engine.executors import ByLane, InputGone, Parcel
 from customer_activity.engine.workers import Here
 from customer_activity.errors import TransientError
+from customer_activity.lake.feeds import Added
+from customer_activity.state.catalogue import Past
+from customer_activity.state.sorted_runs import BUCKETS, Run
 
 ROWS, LANES = 5, 3
 
@@ -37,6 +41,29 @@ def run(work: ByLane = WORK) -> list[int]:
 def test_all_rows_come_to_their_lane(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "HELD_BYTES", held)
     assert run() == [1200, 1200, 600]
+
+
+def halved(rows: int) -> list[Run]:
+    """A bucket's runs, each half as large as the one before it: one more row takes all of them in."""
+    return [Run(f"{number}.arrow", rows >> number, 0) for number in range(rows.bit_length())]
+
+
+@pytest.mark.parametrize(
+    ("held", "new", "is_added", "lanes"),
+    [
+        pytest.param([], 25_000, True, 1, id="nothing is held"),
+        pytest.param(halved(1_500_000), 25_000, False, 1, id="nothing is added"),
+        pytest.param([Run("a.arrow", 3_000_000, 0)], 25_000, True, 1, id="a large run stays"),
+        pytest.param(halved(8_000), 25_000, True, 1, id="small ones are taken in"),
+        pytest.param(halved(1_500_000), 25_000, True, BUCKETS, id="large ones are taken in"),
+        pytest.param(halved(100_000), 25_000, True, 12, id="some of all buckets"),
+    ],
+)
+def test_a_task_does_not_write_many_runs_again(held: list[Run], new: int, *, is_added: bool, lanes: int) -> None:
+    """It is not heard of before it ends: a driver that is silent for long is taken for stalled."""
+    files = [Added(1, "a.parquet", 1 << 20, new)]
+    past = Past(dict.fromkeys(range(BUCKETS), held), {Table.PURCHASES: files})
+    assert spreading.lanes(files, past, Here(), is_added=is_added) == lanes
 
 
 def test_an_input_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from customer_activity.engine import executors
 from customer_activity.engine.executors import Parcel
 from customer_activity.engine.merge_rules import MergeRules
 from customer_activity.lake import folding, pieces
-from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileWriter, in_parts
+from customer_activity.lake.datafiles import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileWriter, in_parts, wide
 from customer_activity.lake.folding import Folded
 from customer_activity.lake.pieces import Piece
 
@@ -107,7 +107,7 @@ def fold(work: Work, packed: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     changes = stream.with_held(changes, held)
     if any(changes.column(name).null_count for name in stream.key):
         raise executors.KeyMissing
-    folded = folding.folded(held, changes, stream.key, stream.aggregates, stream.deletes)
+    folded = folding.folded(wide(held, but=stream.key), changes, stream.key, stream.aggregates, stream.deletes)
     rewritten = written(work.lake, stream.target, folded, has_rows=work.has_rows)
     yield {**rewritten, "held": held.num_rows}
 

@@ -6,7 +6,7 @@ is how a small batch is worked on where local state is not kept, or is far behin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from customer_activity.catalog import Table
@@ -14,16 +14,17 @@ from customer_activity.engine import reach
 from customer_activity.engine.executors import InputGone, Reports
 from customer_activity.engine.workers import Here, Workers
 from customer_activity.errors import ChangeFeedLost, TransientError
-from customer_activity.lake import feeds
+from customer_activity.lake import feeds, pieces
 from customer_activity.lake.datafiles import DataFile, discard
-from customer_activity.lake.feeds import Feed, rows_told
+from customer_activity.lake.feeds import Added, Feed, rows_told
 from customer_activity.lake.microbatch import MicroBatch, Place, Placement
 from customer_activity.settings import Settings
 from customer_activity.state.catalogue import DUE_VERSIONS, Past, Runs
-from customer_activity.state.sorted_runs import BUCKETS, StateGone
+from customer_activity.state.sorted_runs import BUCKETS, StateGone, taken_in
 
 Done = TypeVar("Done")
 ROUND_ROWS = BUCKETS * 1_000_000  # some 300 bytes each while a task sorts them
+TAKEN_IN_ROWS = 1_000_000  # of runs that a task writes again
 
 
 class Written(NamedTuple):
@@ -146,6 +147,26 @@ def _require_all(part: Feed, source: Table, read: int) -> None:
 def adds(part: Feed, past: Past) -> bool:
     """Whether work on a part adds what it learns to the sorted runs, or leaves that for one that comes later."""
     return not part.is_small or past.is_due
+
+
+def lanes(files: Sequence[Added], past: Past, workers: Workers, *, is_added: bool = True) -> int:
+    """Return how many tasks get the rows of files by bucket.
+
+    They are more where rows that are added to the sorted runs have these take in large ones: a task is not heard of
+    before it ends, and holds all of a bucket meanwhile.
+
+    Args:
+        files: whose rows they get.
+        past: with the runs.
+        workers: who does the tasks.
+        is_added: whether they add to the runs.
+    """
+    found = pieces.lanes(files, workers.at_once(), BUCKETS)
+    if not is_added:
+        return found
+    of_bucket = -(-sum(file.rows for file in files) // BUCKETS)
+    again = sum(run.rows for runs in past.runs.values() for run in runs[len(runs) - taken_in(runs, of_bucket) :])
+    return min(BUCKETS, max(found, again // TAKEN_IN_ROWS))
 
 
 def _workers(batch: MicroBatch, past: Past, executors: Workers) -> Workers:

@@ -229,6 +229,16 @@ def in_parts(batches: Iterable[pa.RecordBatch], rows: int, most_bytes: int = UNB
         yield pa.Table.from_batches(waiting)
 
 
+def wide(rows: pa.Table, but: Sequence[str]) -> pa.Table:
+    """Return rows whose texts, but for those of some columns, may come to more than 2 GB where they come together.
+
+    A column of `string` holds no more than that.
+    """
+    is_long = {field.name for field in rows.schema if pa.types.is_string(field.type)}.difference(but)
+    fields = [field.with_type(pa.large_string()) if field.name in is_long else field for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
 def narrow(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
     """Return rows whose long texts can be cast to `string`: one that begins beyond 2 GB cannot, so they are copied."""
     if not any(map(pa.types.is_large_string, rows.schema.types)):

@@ -29,6 +29,7 @@ from customer_activity.storage.filesystem import filesystem
 
 PROPERTY = "activity.schema"  # both Spark and delta-rs keep properties whose names are not theirs
 FIRST, CURRENT = 1, 2
+READER = 1  # Delta's version of readers
 ENTRY = re.compile(r"/(\d{20})\.(json|crc)$")
 
 
@@ -38,6 +39,7 @@ class Layout(NamedTuple):
     table: Table
     version: int  # that it says
     lacks: tuple[str, ...]  # columns, in the order in which they are added
+    reader: int  # the version of Delta's protocol that it asks of readers
 
     @property
     def is_older(self) -> bool:
@@ -56,6 +58,7 @@ def refuse_others(lake: str) -> None:
         refuse_cut_off(lake)
     found = list(layouts(lake))
     refuse_newer(lake, found)
+    refuse_features(found)
     if older := [one for one in found if one.is_older]:
         named = (one.table.label + (f" (lacks {', '.join(one.lacks)})" if one.lacks else "") for one in older)
         raise LakeOfAnotherRelease(
@@ -97,6 +100,23 @@ def refuse_newer(lake: str, found: Iterable[Layout]) -> None:
         )
 
 
+def refuse_features(found: Iterable[Layout]) -> None:
+    """Make sure that whoever reads Parquet files as the log names them reads the tables.
+
+    With deletion vectors such a reader would see rows that were deleted, and with column mapping other names.
+
+    Raises:
+        TerminalError: a table asks for more.
+    """
+    if asking := [one.table.label for one in found if one.reader > READER]:
+        raise TerminalError(
+            f"{', '.join(asking)}: somebody has switched on a feature (deletion vectors, column mapping) that asks for "
+            f"readers of more than Delta's version {READER}, which the pipeline and many readers are not",
+            remedy="remove it with Spark: `REORG TABLE … APPLY (PURGE)` for deletion vectors, then `ALTER TABLE … DROP "
+            "FEATURE … TRUNCATE HISTORY`; or restore a backup",
+        )
+
+
 def layouts(lake: str) -> Iterator[Layout]:
     """Yield what each table is like that is there.
 
@@ -109,11 +129,11 @@ def layouts(lake: str) -> Iterator[Layout]:
             there = [field["name"] for field in json.loads(metadata["schemaString"])["fields"]]
             is_known = said.isdecimal() and set(there).issubset(arrow_schema(table).names)
             lacks = tuple(name for name in arrow_schema(table).names if name not in there)
-            yield Layout(table, int(said) if is_known else CURRENT + 1, lacks)
+            yield Layout(table, int(said) if is_known else CURRENT + 1, lacks, metadata["reader"])
 
 
 def _metadata(path: str) -> Mapping[str, Any] | None:
-    """Return a table's properties and schema; None where there is no table.
+    """Return a table's properties, schema and `reader`, the version that readers must be of; None: there is no table.
 
     Every start asks for them. The newest version's checksum has them, so no log is read in which there is one.
     """
@@ -126,7 +146,9 @@ def _metadata(path: str) -> Mapping[str, Any] | None:
         return None
     if newest.get("crc") == newest.get("json"):
         with files.open_input_stream(f"{folder}/{newest['crc']:020}.crc") as stream, suppress(ValueError, KeyError):
-            metadata = json.loads(stream.read())["metadata"]
-            return {name: metadata[name] for name in ("configuration", "schemaString")}
+            told = json.loads(stream.read())
+            metadata = {name: told["metadata"][name] for name in ("configuration", "schemaString")}
+            return metadata | {"reader": told["protocol"]["minReaderVersion"]}
     log = DeltaTable(path)
-    return {"configuration": log.metadata().configuration, "schemaString": log.schema().to_json()}
+    metadata = {"configuration": log.metadata().configuration, "schemaString": log.schema().to_json()}
+    return metadata | {"reader": log.protocol().min_reader_version}

@@ -109,9 +109,10 @@ def _opened(lake: str, piece: Piece) -> pq.ParquetFile:
 
 
 def _groups(file: pq.ParquetFile) -> Iterator[tuple[int, int]]:
-    """Yield the number of each row group, and of its first row."""
+    """Yield the number of each row group that has rows, and of its first one."""
     rows = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    return enumerate(accumulate(rows[:-1], initial=0))
+    firsts = accumulate(rows, initial=0)
+    return ((group, first) for group, (count, first) in enumerate(zip(rows, firsts, strict=False)) if count)
 
 
 def _group(file: pq.ParquetFile, group: int, table: Table, columns: Sequence[str]) -> pa.Table:

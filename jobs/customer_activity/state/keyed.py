@@ -34,7 +34,7 @@ class Holding:
         events: the table whose landings tell which of the rows were there when.
         row_bytes: of local state that each row of the table takes; 0 where it is the keys that take room.
         goes_on_with: the keys after the last one that is in, where seeding was ended; `>=` where a key has several
-            rows: some of the last one's may be missing, and `insert` ignores those that are there.
+            rows: some of the last one's may be missing, and to `insert` those that are there changes nothing.
     """
 
     table: Table

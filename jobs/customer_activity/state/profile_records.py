@@ -16,7 +16,8 @@ import pyarrow as pa
 from customer_activity.catalog import Table
 from customer_activity.contracts.columns import PROFILE_FIELDS
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.state.columns import UNNUMBERED, is_text, listed, plain, plain_sql, typed
+from customer_activity.lake.datafiles import wide
+from customer_activity.state.columns import UNNUMBERED, is_text, plain, plain_sql, typed
 from customer_activity.state.keyed import Holding
 
 COLUMNS = arrow_schema(Table.PROFILE_CHANGES).names
@@ -28,7 +29,6 @@ HELD = pa.schema(
     ]
 ).set(0, pa.field("customer_id", pa.string()))
 _CONTENT = slice(len(PROFILE_FIELDS))
-_SAID = ", ".join(f'"{column.name}" := {plain_sql(column)}' for column in arrow_schema(Table.PROFILE_CHANGES))
 TABLE = f"""
 CREATE TABLE IF NOT EXISTS latest (
     {typed(arrow_schema(Table.PROFILE_CHANGES))}, PRIMARY KEY (customer_id)
@@ -41,11 +41,10 @@ CHANGE = f"""
 {INSERT} ON CONFLICT (customer_id) DO UPDATE SET {", ".join(f'"{name}" = excluded."{name}"' for name in COLUMNS[1:])}
 WHERE (excluded.landing, excluded."partition", excluded."offset") >= (landing, "partition", "offset")
 """
+# All records, of which CHANGE leaves the last: an aggregate by customer would hold all texts, and does not spill them.
 SEED = f"""
-SELECT {listed(COLUMNS, "said")} FROM (
-    SELECT customer_id, arg_max(struct_pack({_SAID}), (landing, "partition", "offset")) AS said
-    FROM (SELECT * REPLACE (coalesce(landing, {UNNUMBERED}) AS landing) FROM snapshot {{where}}) GROUP BY customer_id
-)
+SELECT {", ".join(plain_sql(column) for column in arrow_schema(Table.PROFILE_CHANGES))}
+FROM (SELECT * REPLACE (coalesce(landing, {UNNUMBERED}) AS landing) FROM snapshot {{where}})
 """  # noqa: S608 - the names are ours
 
 
@@ -79,8 +78,7 @@ def values(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 def with_room(rows: pa.Table) -> pa.Table:
     """Return rows whose texts may come to more than 2 GB when they are brought together."""
-    fields = [HELD.field(field.name) if is_text(field) and field.name in HELD.names else field for field in rows.schema]
-    return rows.cast(pa.schema(fields))
+    return wide(rows, but=("customer_id",))
 
 
 def as_held(rows: pa.Table) -> pa.Table:
@@ -103,4 +101,13 @@ def take(connection: sqlite3.Connection, rows: pa.Table) -> None:
     connection.executemany(CHANGE, values(rows.sort_by("customer_id")))
 
 
-HOLDING = Holding(Table.PROFILE_CHANGES, COLUMNS, "DELETE FROM latest", take, SEED, INSERT, Table.PROFILE_EVENTS)
+HOLDING = Holding(
+    Table.PROFILE_CHANGES,
+    COLUMNS,
+    "DELETE FROM latest",
+    take,
+    SEED,
+    CHANGE,
+    Table.PROFILE_EVENTS,
+    goes_on_with=">=",
+)

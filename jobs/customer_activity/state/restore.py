@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 OnProgress = Callable[[str], None]
 
 ROWS_AT_A_TIME = 100_000  # a transaction's; keys put in sorted by so many at a time make a tree grow fast
+BYTES_AT_A_TIME = 64 << 20  # at most, of Arrow: a profile may have texts of a megabyte
+VECTOR_ROWS = 2_048  # that DuckDB hands out at a time, as it has them
 SEED_MEMORY = "1GB"  # of the sort; the rest is on the index's disk
 READ_ROWS = 65_536  # at a time, of the rows that are sorted
 TELL_SECONDS = 5.0  # between two words on how far reading is
@@ -95,7 +97,7 @@ def _follow(index: Index, lake: str, holding: Holding, held: Position, to: Posit
     feed = feeds.read(lake, {table: holding.columns}, {table: (held.version, to.version)})
     for part in feed.parts(files=feeds.SMALL_BATCH_FILES):
         with index.change() as connection:
-            for rows in in_parts(part.batches(table, holding.columns), ROWS_AT_A_TIME):
+            for rows in in_parts(part.batches(table, holding.columns), ROWS_AT_A_TIME, BYTES_AT_A_TIME):
                 holding.take(connection, rows)
             index.advance(table, part.end(table, to.table_id))
         after, upto = part.versions[table]
@@ -119,7 +121,9 @@ def _seed(index: Index, lake: str, holding: Holding, to: Position, progress: OnP
         with _sorting(index) as database:
             for rows in _in_order_of_keys(database, _files(lake, holding, to.version), holding, last_key, progress):
                 with index.change() as connection:
-                    connection.executemany(holding.insert, zip(*(column.to_pylist() for column in rows), strict=True))
+                    connection.executemany(
+                        holding.insert, zip(*(column.to_pylist() for column in rows.columns), strict=True)
+                    )
                     index.seed(table, to, rows.column(0)[-1].as_py())
     with index.change():
         index.forget(table)
@@ -136,6 +140,7 @@ def _sorting(index: Index) -> Iterator[duckdb.DuckDBPyConnection]:
         shutil.rmtree(folder)
     with duckdb.connect(config={"memory_limit": SEED_MEMORY, "temp_directory": str(folder)}) as database:
         database.execute("SET preserve_insertion_order = false")
+        database.execute("SET arrow_large_buffer_size = true")  # texts of a vector may come to more than 2 GB
         yield database
 
 
@@ -193,7 +198,7 @@ def _in_order_of_keys(
     holding: Holding,
     last_key: str | None,
     progress: OnProgress,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[pa.Table]:
     """Yield the index's rows in the order of keys, those after one, or from it on."""
     import duckdb  # noqa: PLC0415 - few commands need it
 
@@ -201,17 +206,17 @@ def _in_order_of_keys(
     given = {} if last_key is None else {"last": last_key}
     rows, label = snapshot.count_rows(), holding.table.label
     failures: list[BaseException] = []
-    read = _told(
+    rows_read = _told(
         snapshot, lambda done: progress(f"{label}: {done:,} of {rows:,} rows are read for the local state"), failures
     )
-    database.register("snapshot", pa.RecordBatchReader.from_batches(snapshot.schema, read))
+    database.register("snapshot", pa.RecordBatchReader.from_batches(snapshot.schema, rows_read))
     query = f"{holding.seed.format(where=where)} ORDER BY {holding.key}"
     done = 0
     try:
-        for batch in database.sql(query, params=given).to_arrow_reader(ROWS_AT_A_TIME):
-            if batch.num_rows:
-                yield batch
-            done += batch.num_rows
+        read = database.sql(query, params=given).to_arrow_reader(min(VECTOR_ROWS, ROWS_AT_A_TIME))
+        for some in in_parts(read, ROWS_AT_A_TIME, BYTES_AT_A_TIME):
+            yield some
+            done += some.num_rows
             progress(f"{label}: {done:,} keys of {rows:,} rows are in the local state")
     except duckdb.Error as error:
         raise failures[0] if failures else error from error

@@ -150,14 +150,20 @@ def added(folder: str, runs: Sequence[Run], rows: pa.Table) -> list[Run]:
         runs: of the bucket, oldest first.
         rows: in no order, a fingerprint once; they take the place of older ones.
     """
-    left = list(runs)
     if not rows.num_rows:
-        return left
-    parts, together = [rows], rows.num_rows
-    while left and left[-1].rows <= GROWTH * together:
-        together += left[-1].rows
-        parts.append(read(folder, left.pop().path))
-    return [*left, write(folder, _merged(parts))]
+        return list(runs)
+    number = taken_in(runs, rows.num_rows)
+    left, taken = runs[: len(runs) - number], runs[len(runs) - number :]
+    return [*left, write(folder, _merged([rows, *(read(folder, run.path) for run in reversed(taken))]))]
+
+
+def taken_in(runs: Sequence[Run], rows: int) -> int:
+    """Return how many of a bucket's runs, the newest ones, one with so many new rows takes in."""
+    number, together = 0, rows
+    while number < len(runs) and runs[-1 - number].rows <= GROWTH * together:
+        together += runs[-1 - number].rows
+        number += 1
+    return number
 
 
 def _merged(parts: Sequence[pa.Table]) -> pa.Table:

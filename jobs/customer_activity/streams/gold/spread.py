@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from customer_activity.catalog import Table
-from customer_activity.engine import reach
+from customer_activity.engine import reach, spreading
 from customer_activity.engine.executors import ByLane, Reports
 from customer_activity.engine.spreading import adds, with_past
 from customer_activity.engine.workers import Workers
@@ -23,7 +23,7 @@ from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.state import catalogue
 from customer_activity.state.catalogue import Past, Runs
-from customer_activity.state.sorted_runs import BUCKETS, Run
+from customer_activity.state.sorted_runs import Run
 from customer_activity.streams.gold import tasks
 from customer_activity.streams.gold.tasks import SIDES, Work
 
@@ -91,7 +91,7 @@ def past_of(
 
 def _bring_on(past: Past, workers: Workers, *, batch: MicroBatch, settings: Settings) -> Runs:
     """Add the rows of both sides' tables that no sorted run has to the runs."""
-    lanes = pieces.lanes(past.since, workers.at_once(), BUCKETS)
+    lanes = spreading.lanes(past.since, past, workers)
     shares = [share for table in SIDES for share in pieces.divided(table, past.files[table], is_past=True)]
     work = Work(
         settings.lake, catalogue.folder(settings.lake, batch.query), shares, lanes, past.runs, settings.currency, 0
@@ -115,7 +115,7 @@ def _run(
     view_version: int,
     had_a_row: Mapping[str, bool],
 ) -> Reports:
-    lanes = pieces.lanes([*part.files, *past.since], workers.at_once(), BUCKETS)
+    lanes = spreading.lanes([*part.files, *past.since], past, workers, is_added=adds(part, past))
     shares = [
         *(share for table in SIDES for share in pieces.divided(table, part.added[table])),
         *(share for table in SIDES for share in pieces.divided(table, past.files[table], is_past=True)),

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from customer_activity.catalog import Reason, Table
-from customer_activity.engine import reach
+from customer_activity.engine import reach, spreading
 from customer_activity.engine.executors import ByLane, Reports
 from customer_activity.engine.spreading import adds, with_past
 from customer_activity.engine.stream import Append, Steps
@@ -29,7 +29,7 @@ from customer_activity.lake.microbatch import ACCEPTED, MicroBatch
 from customer_activity.settings import Settings
 from customer_activity.state import catalogue
 from customer_activity.state.catalogue import Past, Runs
-from customer_activity.state.sorted_runs import BUCKETS, Run
+from customer_activity.state.sorted_runs import Run
 from customer_activity.storage.filesystem import filesystem
 from customer_activity.streams.silver import profile_tasks, tasks
 from customer_activity.streams.silver.tasks import Work
@@ -135,7 +135,7 @@ def change_profiles(part: Feed, past: Past, workers: Workers, *, batch: MicroBat
 def bring_on(side: Table, past: Past, workers: Workers, *, batch: MicroBatch, settings: Settings) -> Runs:
     """Add the rows of a side's table that no sorted run has to the runs."""
     ((made, since),) = past.files.items()
-    lanes = pieces.lanes(since, workers.at_once(), BUCKETS)
+    lanes = spreading.lanes(since, past, workers)
     shares = pieces.divided(made, since, is_past=True)
     work = Work(settings.lake, catalogue.folder(settings.lake, made.label), shares, lanes, past.runs)
     with batch.phase("read"):
@@ -146,7 +146,7 @@ def bring_on(side: Table, past: Past, workers: Workers, *, batch: MicroBatch, se
 def _work(part: Feed, past: Past, workers: Workers, settings: Settings, side: Table, made: Table) -> Work:
     """Plan what tasks read, and how many of them judge it."""
     added, since = part.added[side], past.files[made]
-    lanes = pieces.lanes([*added, *since], workers.at_once(), BUCKETS)
+    lanes = spreading.lanes([*added, *since], past, workers, is_added=adds(part, past))
     shares = [*pieces.divided(side, added), *pieces.divided(made, since, is_past=True)]
     folder = catalogue.folder(settings.lake, made.label)
     return Work(settings.lake, folder, shares, lanes, past.runs, adds(part, past))
