@@ -110,8 +110,8 @@ def refuse_features(found: Iterable[Layout]) -> None:
     """
     if asking := [one.table.label for one in found if one.reader > READER]:
         raise TerminalError(
-            f"{', '.join(asking)}: somebody has switched on a feature (deletion vectors, column mapping) that asks for "
-            f"readers of more than Delta's version {READER}, which the pipeline and many readers are not",
+            f"{', '.join(asking)}: somebody has switched on a feature, such as deletion vectors or column mapping, "
+            f"that needs readers of more than Delta's version {READER}: the pipeline and many others are of that one",
             remedy="remove it with Spark: `REORG TABLE … APPLY (PURGE)` for deletion vectors, then `ALTER TABLE … DROP "
             "FEATURE … TRUNCATE HISTORY`; or restore a backup",
         )
