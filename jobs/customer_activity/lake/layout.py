@@ -101,19 +101,22 @@ def refuse_newer(lake: str, found: Iterable[Layout]) -> None:
 
 
 def refuse_features(found: Iterable[Layout]) -> None:
-    """Make sure that whoever reads Parquet files as the log names them reads the tables.
+    """Make sure that no table needs readers of more than version 1 of Delta's protocol.
 
-    With deletion vectors such a reader would see rows that were deleted, and with column mapping other names.
+    The pipeline reads the Parquet files that the log names: with deletion vectors it would see deleted rows, and with
+    column mapping other names.
 
     Raises:
-        TerminalError: a table asks for more.
+        TerminalError: a table does.
     """
     if asking := [one.table.label for one in found if one.reader > READER]:
         raise TerminalError(
             f"{', '.join(asking)}: somebody has switched on a feature, such as deletion vectors or column mapping, "
             f"that needs readers of more than Delta's version {READER}: the pipeline and many others are of that one",
-            remedy="remove it with Spark: `REORG TABLE … APPLY (PURGE)` for deletion vectors, then `ALTER TABLE … DROP "
-            "FEATURE … TRUNCATE HISTORY`; or restore a backup",
+            remedy="restore a backup of the lake, or remove the feature with Spark: `REORG TABLE … APPLY (PURGE)` for "
+            "deletion vectors, then `ALTER TABLE … DROP FEATURE … TRUNCATE HISTORY`, which Spark refuses until the "
+            "log's history with the feature has expired, a day or more; without TRUNCATE HISTORY it leaves another, "
+            "checkpointProtection, that the pipeline cannot write",
         )
 
 
