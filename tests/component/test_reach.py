@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PythonException
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import executors, reach, runtime
+from customer_activity.engine import exchange, executors, reach, runtime
 from customer_activity.errors import (
     EXIT_TERMINAL,
     ActivityError,
@@ -67,7 +67,7 @@ class Context:
     defaultParallelism = 1  # noqa: N815 - as Spark calls it
 
     def __init__(self, answer: Any, others: dict[str, str]) -> None:
-        self.answer, self.cancelled = answer, threading.Event()
+        self.answer, self.cancelled, self.exchanged = answer, threading.Event(), 0
         self.others = others
         self.environment: dict[str, str] = {}
 
@@ -93,9 +93,22 @@ class Context:
         return [{"executor": "h 1", "host": "h", "found": self.answer, "runtime": there}]
 
 
-def session(answer: Any, monkeypatch: pytest.MonkeyPatch, others: dict[str, str] | None = None) -> Any:
+def session(
+    answer: Any, monkeypatch: pytest.MonkeyPatch, others: dict[str, str] | None = None, exchanged: Any = 1
+) -> Any:
     context = Context(answer, others or {})
+
+    def exchange_run(*_: object) -> int:
+        context.exchanged += 1
+        if exchanged is None:
+            assert context.cancelled.wait(30)
+            raise PythonException("cancelled")
+        if isinstance(exchanged, Exception):
+            raise exchanged
+        return int(exchanged)
+
     monkeypatch.setattr("customer_activity.lake.jvm.executors", lambda _: 1)
+    monkeypatch.setattr(exchange, "run", exchange_run)
     return SimpleNamespace(sparkContext=context)
 
 
@@ -119,6 +132,7 @@ def test_what_an_executor_answers_is_told(
     spark = session(answer, monkeypatch)
     if error is None:
         reach.check(spark, elsewhere, BERLIN, threading.Event(), lambda: None)
+        assert spark.sparkContext.exchanged == 1
     else:
         with pytest.raises(error, match=words):
             reach.check(spark, elsewhere, BERLIN, threading.Event(), lambda: None)
@@ -142,6 +156,41 @@ def test_an_executor_that_could_write_other_rows_is_refused(
     with pytest.raises(OtherRuntime, match=rf"on h {said}.*\n.*ACTIVITY_EXECUTOR_PYTHON") as refused:
         reach.check(spark, elsewhere, BERLIN, threading.Event(), lambda: None)
     assert refused.value.exit_code == EXIT_TERMINAL
+
+
+@pytest.mark.parametrize(
+    ("exchanged", "error", "words"),
+    [
+        pytest.param(
+            PythonException("org.apache.spark.shuffle.FetchFailedException: Failed to connect"),
+            EnvironmentFault,
+            "have not got data from one another\n.*names",
+            id="names or ports",
+        ),
+        pytest.param(PythonException("executor lost"), TransientError, "could not ask", id="one was lost"),
+        pytest.param(None, TransientError, "from one another within 0 s\n.*names", id="not in time"),
+    ],
+)
+def test_executors_that_do_not_reach_one_another_are_refused(
+    elsewhere: Settings, monkeypatch: pytest.MonkeyPatch, exchanged: Any, error: type[ActivityError], words: str
+) -> None:
+    monkeypatch.setattr(reach, "EXCHANGE_SECONDS", 0.3)
+    spark = session(marker.SEES, monkeypatch, exchanged=exchanged)
+    with pytest.raises(error, match=words):
+        reach.check(spark, elsewhere, None, threading.Event(), lambda: None)
+
+
+def test_a_driver_that_is_stopped_meanwhile_says_nothing_of_executors(
+    elsewhere: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, stopping = session(marker.SEES, monkeypatch, exchanged=None), threading.Event()
+
+    def look_around() -> None:
+        if spark.sparkContext.exchanged:
+            stopping.set()
+
+    reach.check(spark, elsewhere, None, stopping, look_around)
+    assert spark.sparkContext.cancelled.is_set()
 
 
 def test_threads_of_the_driver_are_told_and_asked_nothing(elsewhere: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

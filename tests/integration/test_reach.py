@@ -109,6 +109,17 @@ def test_executors_that_could_write_other_rows_are_refused_at_start(
 
 
 @pytest.mark.nightly
+def test_executors_that_do_not_reach_one_another_are_refused_at_start(settings: Settings, tmp_path: Path) -> None:
+    """None resolves the other's name, and all see the driver and the lake: small batches would go on."""
+    send(settings, profile("C-1"), purchase("P-1", "C-1"))
+    with cluster.running(tmp_path, workers=2, are_apart=True) as found:
+        done = drained(settings, found.address)
+    assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
+    assert re.search(r"the executors of \S+ have not got data from one another.*\n.*names", done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.nightly
 def test_two_drivers_of_one_lake_start_at_the_same_time(settings: Settings, tmp_path: Path) -> None:
     """Each with streams of its own; neither takes the other's check of executors for a lake that they do not see."""
     send(settings, profile("C-1"), purchase("P-1", "C-1"))

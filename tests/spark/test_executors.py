@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import executors, runtime
+from customer_activity.engine import exchange, executors, runtime
 from customer_activity.engine.executors import ByLane, InputGone, Parcel, Stage
 from customer_activity.errors import ChangeFeedLost, OtherRuntime
 from customer_activity.state.sorted_runs import StateGone
@@ -116,6 +116,16 @@ def test_each_task_gets_all_rows_of_a_lane(spark: SparkSession, count: int) -> N
     reports = executors.run_by_lane(spark, 3, ByLane(pack, count, tell), lambda _: None)
     assert sorted(report["lane"] for report in reports) == [[lane] * 3 for lane in range(count)]
     assert all(sorted(report["share"]) == [0, 1, 2] for report in reports)
+
+
+def test_each_task_sends_every_other_a_parcel(spark: SparkSession) -> None:
+    assert exchange.run(spark, 3) == 9
+
+
+def test_a_parcel_that_has_not_come_is_told(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "send", lambda lanes, _: iter([executors.parcel(lanes - 1, pa.table({"n": [1]}))]))
+    with pytest.raises(RuntimeError, match=r"2 tasks sent 2 others a parcel each, and these have arrived: \[0, 2\]"):
+        exchange.run(spark, 2)
 
 
 def test_a_job_without_shares_reports_nothing(spark: SparkSession) -> None:

@@ -18,6 +18,7 @@ from support import addresses
 from support.waiting import until
 
 SPARK_CLASS = Path(sys.executable).with_name("spark-class")
+HOSTS = Path("/etc/hosts")
 MASTER, WORKER = (f"org.apache.spark.deploy.{name}" for name in ("master.Master", "worker.Worker"))
 
 
@@ -45,6 +46,8 @@ def running(
     hidden: Sequence[Path] = (),
     replaced: Mapping[Path, Path] | None = None,
     workers: int = 1,
+    *,
+    are_apart: bool = False,
 ) -> Iterator[Cluster]:
     """Run a master and workers of one core each; logs and the workers' files go to a folder.
 
@@ -54,21 +57,24 @@ def running(
         hidden: folders that are empty for the workers, as if they were other machines.
         replaced: folders in whose place the workers have others, likewise.
         workers: how many.
+        are_apart: whether no worker resolves another one's name.
     """
     address = f"spark://{addresses.free()}"
     port = address.rpartition(":")[2]
-    common = ["--host", "127.0.0.1", "--webui-port", "0"]
+    common = ["--webui-port", "0"]
     room = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
-    worker = [str(SPARK_CLASS), WORKER, *common, *room, address]
-    mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(path))} && " for path in hidden)
-    for path, other in (replaced or {}).items():
-        mounts += f"mount --bind {shlex.quote(str(other))} {shlex.quote(str(path))} && "
-    if mounts:
-        worker = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{mounts}exec "$@"', "sh", *worker]
-    lines = {
-        "master": [str(SPARK_CLASS), MASTER, *common, "--port", port],
-        **{f"worker-{number}": worker for number in range(workers)},
-    }
+    names = [f"worker-{number}" for number in range(workers)]
+    hosts = dict.fromkeys(names, "127.0.0.1")
+    mounted = {name: replaced or {} for name in names}
+    if are_apart:
+        hosts = {name: name for name in names}
+        mounted = {name: {HOSTS: _hosts(folder / f"hosts-of-{name}", [name]), **mounted[name]} for name in names}
+    of_master = {HOSTS: _hosts(folder / "hosts", names)} if are_apart else {}
+    master = [str(SPARK_CLASS), MASTER, "--host", "127.0.0.1", *common, "--port", port]
+    lines = {"master": _mounting(master, (), of_master)}
+    for name in names:
+        worker = [str(SPARK_CLASS), WORKER, "--host", hosts[name], *common, *room, address]
+        lines[name] = _mounting(worker, hidden, mounted[name])
     with ExitStack() as stack:
         started = []
         for name, line in lines.items():
@@ -80,3 +86,19 @@ def running(
         log = folder / "master.log"
         until(lambda: log.read_text(encoding="utf-8").count("Registering worker") == workers, 90)
         yield Cluster(address, [psutil.Process(part.pid) for part in started[1:]], conf)
+
+
+def _mounting(line: list[str], hidden: Sequence[Path], replaced: Mapping[Path, Path]) -> list[str]:
+    """Return a command line with which a process sees empty folders, or other files, in the place of some."""
+    mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(path))} && " for path in hidden)
+    for path, other in replaced.items():
+        mounts += f"mount --bind {shlex.quote(str(other))} {shlex.quote(str(path))} && "
+    if not mounts:
+        return line
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{mounts}exec "$@"', "sh", *line]
+
+
+def _hosts(file: Path, names: Sequence[str]) -> Path:
+    """Write a hosts file that knows some names more than this machine's."""
+    file.write_text("\n".join([HOSTS.read_text(encoding="utf-8"), *(f"127.0.0.1 {name}" for name in names), ""]))
+    return file

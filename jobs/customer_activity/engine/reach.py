@@ -1,9 +1,10 @@
-"""Whether executors on other machines see the lake that the driver sees, and would write the rows that it would.
+"""Whether executors elsewhere see the driver's lake, would write the rows that it would, and reach one another.
 
 Executors write the files of a large batch, and the driver commits their names. Where each has a folder of its own under
 the lake's name (a local disk, a mount that is missing), the table would name files that nobody can read. So a driver
 asks every executor at its start, and looks for the files that they wrote before it commits them: an executor may have
-come later. Each also tells its runtime (`runtime.py`), which the tasks of one that comes later compare themselves.
+come later. Each also tells its runtime (`runtime.py`), which the tasks of one that comes later compare themselves. Then
+they send each other something (`exchange.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyarrow import fs
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import runtime
+from customer_activity.engine import exchange, runtime
 from customer_activity.engine.executors import shared_out, with_libraries
 from customer_activity.engine.logs import log
 from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
@@ -32,11 +33,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_SECONDS = 60.0  # for executors to come and to answer; without any the driver does what is small by itself
+# For executors to get data from one another. Where they are refused it Spark gives up after a minute: it attempts a
+# stage four times, and in each to fetch four times, five seconds apart. Where packets are dropped, that takes longer.
+EXCHANGE_SECONDS = 120.0
 WATCH_SECONDS = 0.2
 ROUNDS = 5  # of questions until every executor has answered
 JOBS = "reach"
 UNABLE = ("No module named", "PYTHON_VERSION_MISMATCH")  # in what a Python worker ends with
 REMEDY = "have the lake where all of them reach it: in a bucket, or in a folder that every machine has at this path"
+CONNECT = (
+    "large batches need that: let executors resolve each other's names and connect to each other's ports, of which "
+    "spark.blockManager.port fixes one"
+)
+
+Told = TypeVar("Told")
 
 
 def check(
@@ -46,7 +56,7 @@ def check(
     stopping: threading.Event,
     look_around: Callable[[], None],
 ) -> None:
-    """Make sure that every executor elsewhere sees the lake, and has the pipeline's code and the driver's runtime.
+    """Make sure that executors elsewhere see the lake, have the pipeline's code and runtime, and reach one another.
 
     Args:
         spark: the session, whose tasks are told the driver's runtime from here on.
@@ -58,7 +68,7 @@ def check(
     Raises:
         SettingsError: one sees another folder, or may not read this one or write to it, or has another release,
             other libraries or another time-zone database.
-        EnvironmentFault: one cannot run the code.
+        EnvironmentFault: one cannot run the code, or they do not reach one another.
         TransientError: Spark or storage failed meanwhile.
     """
     if not settings.is_on_cluster:
@@ -66,9 +76,10 @@ def check(
     log.info("asking the executors of %s whether they see the lake", settings.spark_master)
     here = runtime.found(zone)
     spark.sparkContext.environment[runtime.VARIABLE] = runtime.as_text(here)
+    waited = partial(_waited, spark, settings, stopping, look_around)
     name = marker.leave(settings.lake)
     try:
-        answers = _answers(spark, settings, name, zone, stopping, look_around)
+        answers = waited(ANSWER_SECONDS, lambda: _ask(spark, settings.lake, name, zone))
     finally:
         marker.take_away(settings.lake, name)
     if answers is None:
@@ -76,20 +87,27 @@ def check(
             does = "wait for one" if settings.placement == "executors" else "are the driver's work until one comes"
             log.warning("%s has given no executor that answers: large batches %s", settings.spark_master, does)
         return
+    _judge(answers, settings.lake, here)
+    arrived = waited(EXCHANGE_SECONDS, lambda: exchange.run(spark, _at_once(spark)))
+    if arrived is None and not stopping.is_set():
+        raise TransientError(f"{_apart(settings)} within {EXCHANGE_SECONDS:.0f} s", remedy=CONNECT)
+
+
+def _judge(answers: Sequence[Mapping[str, Any]], lake: str, here: runtime.Runtime) -> None:
     if blind := sorted({answer["host"] for answer in answers if answer["found"] == marker.BLIND}):
         raise SettingsError(
-            f"the executors on {', '.join(blind)} do not see the lake {settings.lake} as the driver does",
+            f"the executors on {', '.join(blind)} do not see the lake {lake} as the driver does",
             remedy=REMEDY,
         )
     if kept_out := sorted({answer["host"] for answer in answers if answer["found"] == marker.READS}):
         raise SettingsError(
-            f"the executors on {', '.join(kept_out)} may read the lake {settings.lake} and not write to it",
+            f"the executors on {', '.join(kept_out)} may read the lake {lake} and not write to it",
             remedy="run them as the driver's user, with the lake mounted for writing; in a bucket give their role the "
             "rights of the driver's",
         )
     if failed := next((answer for answer in answers if answer["found"] != marker.SEES), None):
         raise TransientError(
-            f"the executor on {failed['host']} could not look at the lake {settings.lake}: {failed['found']}",
+            f"the executor on {failed['host']} could not look at the lake {lake}: {failed['found']}",
             remedy="try again; its log says more",
         )
     if unlike := {
@@ -98,33 +116,39 @@ def check(
         raise runtime.other(unlike)
 
 
-def _answers(
+def _waited(
     spark: SparkSession,
     settings: Settings,
-    name: str,
-    zone: str | None,
     stopping: threading.Event,
     look_around: Callable[[], None],
-) -> list[dict[str, Any]] | None:
-    """Ask all executors; None where there is none in time, or the driver is to stop."""
+    seconds: float,
+    asked: Callable[[], Told],
+) -> Told | None:
+    """Return what executors have said to a job; None where they have not in time, or the driver is to stop."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - whoever looks at the topology needs no Spark
 
-    deadline = time.monotonic() + ANSWER_SECONDS
+    def begun() -> Told:
+        spark.sparkContext.setJobGroup(JOBS, "do executors see the lake", interruptOnCancel=True)  # this thread's
+        return asked()
+
+    deadline = time.monotonic() + seconds
     with ThreadPoolExecutor(1, thread_name_prefix=JOBS) as pool:
-        asked = pool.submit(_ask, spark, settings.lake, name, zone)
+        job = pool.submit(begun)
         try:
-            while not asked.done():
-                wait([asked], WATCH_SECONDS)
+            while not job.done():
+                wait([job], WATCH_SECONDS)
                 look_around()
                 if stopping.is_set() or time.monotonic() > deadline:
                     return None
         finally:
-            while not asked.done():
+            while not job.done():
                 spark.sparkContext.cancelJobGroup(JOBS)
-                wait([asked], WATCH_SECONDS)
+                wait([job], WATCH_SECONDS)
     try:
-        return asked.result()
+        return job.result()
     except (PySparkException, jvm.java_error()) as error:
+        if exchange.FAILED in str(error):
+            raise EnvironmentFault(_apart(settings), remedy=CONNECT) from None
         if any(words in str(error) for words in UNABLE):
             raise EnvironmentFault(
                 f"executors cannot run the pipeline's code, {_whence(settings)}: their Python is another one or lacks "
@@ -137,6 +161,10 @@ def _answers(
         ) from error
 
 
+def _apart(settings: Settings) -> str:
+    return f"the executors of {settings.spark_master} have not got data from one another"
+
+
 def _whence(settings: Settings) -> str:
     if settings.ship_release:
         return "which the driver sends them"
@@ -145,16 +173,19 @@ def _whence(settings: Settings) -> str:
 
 def _ask(spark: SparkSession, lake: str, name: str, zone: str | None) -> list[dict[str, Any]]:
     """Run tasks until each executor has answered, or has had the chance to."""
-    spark.sparkContext.setJobGroup(JOBS, "do executors see the lake", interruptOnCancel=True)
     answers: list[dict[str, Any]] = []
     for _ in range(ROUNDS):
-        tasks = max(spark.sparkContext.defaultParallelism, jvm.executors(spark))
         look = with_libraries(partial(marker.look, lake, name))
-        answers += shared_out(spark, tasks, runtime.telling(look, zone)).collect()
+        answers += shared_out(spark, _at_once(spark), runtime.telling(look, zone)).collect()
         if len({answer["executor"] for answer in answers}) >= jvm.executors(spark):
             return answers
     log.warning("some executors were not asked whether they see the lake: others were quicker")
     return answers
+
+
+def _at_once(spark: SparkSession) -> int:
+    """Return how many tasks run at once, of as many executors as there are."""
+    return max(spark.sparkContext.defaultParallelism, jvm.executors(spark))
 
 
 def blind() -> SettingsError:
