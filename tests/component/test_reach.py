@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark.errors import PythonException
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import exchange, executors, reach, runtime
+from customer_activity.engine.executors import InputGone
 from customer_activity.errors import (
     EXIT_TERMINAL,
     ActivityError,
@@ -158,30 +160,50 @@ def test_an_executor_that_could_write_other_rows_is_refused(
     assert refused.value.exit_code == EXIT_TERMINAL
 
 
+APART = r"executors of spark://master:7077 did not exchange data \({}.*\), as large batches do: .* names"
+
+
 @pytest.mark.parametrize(
-    ("exchanged", "error", "words"),
+    ("exchanged", "why"),
     [
-        pytest.param(
-            PythonException("org.apache.spark.shuffle.FetchFailedException: Failed to connect"),
-            EnvironmentFault,
-            "have not got data from one another\n.*names",
-            id="names or ports",
-        ),
-        pytest.param(PythonException("executor lost"), TransientError, "could not ask", id="one was lost"),
-        pytest.param(None, TransientError, "from one another within 0 s\n.*names", id="not in time"),
+        pytest.param(PythonException("FetchFailedException: Failed to connect"), "PythonException", id="Spark gave up"),
+        pytest.param(InputGone(), "InputGone", id="a folder of theirs is gone"),
+        pytest.param(None, r"not within \d+ s", id="not in time"),
     ],
 )
-def test_executors_that_do_not_reach_one_another_are_refused(
-    elsewhere: Settings, monkeypatch: pytest.MonkeyPatch, exchanged: Any, error: type[ActivityError], words: str
+def test_executors_that_do_not_reach_one_another_end_no_driver(
+    elsewhere: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    exchanged: Any,
+    why: str,
 ) -> None:
     monkeypatch.setattr(reach, "EXCHANGE_SECONDS", 0.3)
     spark = session(marker.SEES, monkeypatch, exchanged=exchanged)
-    with pytest.raises(error, match=words):
+    reach.check(spark, elsewhere, None, threading.Event(), lambda: None)
+    assert re.search(APART.format(why), caplog.text)
+
+
+def test_an_executor_that_could_write_other_rows_is_refused_by_an_exchange_too(
+    elsewhere: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has come since the others were asked."""
+    spark = session(marker.SEES, monkeypatch, exchanged=runtime.other({"h": ["another release"]}))
+    with pytest.raises(OtherRuntime):
         reach.check(spark, elsewhere, None, threading.Event(), lambda: None)
 
 
-def test_a_driver_that_is_stopped_meanwhile_says_nothing_of_executors(
+def test_a_driver_that_uses_no_executors_has_them_exchange_nothing(
     elsewhere: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = session(marker.SEES, monkeypatch)
+    here = elsewhere.model_copy(update={"placement": "driver"})
+    reach.check(spark, here, None, threading.Event(), lambda: None)
+    assert not spark.sparkContext.exchanged
+
+
+def test_a_driver_that_is_stopped_meanwhile_says_nothing_of_executors(
+    elsewhere: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spark, stopping = session(marker.SEES, monkeypatch, exchanged=None), threading.Event()
 
@@ -191,6 +213,7 @@ def test_a_driver_that_is_stopped_meanwhile_says_nothing_of_executors(
 
     reach.check(spark, elsewhere, None, stopping, look_around)
     assert spark.sparkContext.cancelled.is_set()
+    assert "did not exchange" not in caplog.text
 
 
 def test_threads_of_the_driver_are_told_and_asked_nothing(elsewhere: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

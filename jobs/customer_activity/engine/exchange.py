@@ -1,8 +1,8 @@
-"""Whether executors on other machines reach one another: at a driver's start each sends a parcel to every other.
+"""Executors on other machines exchange data at a driver's start, as they will in a large batch.
 
-The parcels of a large batch go from executor to executor, and a driver sees nothing of that: it reaches each of them by
+The rows of a large batch go from executor to executor, and the driver takes no part in that: it reaches each of them by
 the connection that the executor has opened. Where they do not resolve each other's names, or a firewall is between
-them, small batches are processed for days, and the first large one fails again and again.
+them, everything works until a batch is large.
 
 It is also the first time that JVMs and Python workers of executors do what tasks of a large batch do, which takes each
 of them a second of processor time. That is spent before the first batch waits for it.
@@ -25,25 +25,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOLD_SECONDS = 0.2  # of a task: no executor takes another one's
-FAILED = "FetchFailed"  # in what Spark says where a task did not get another executor's parcels
+LEAST_TASKS = 3  # with fewer, Spark would write what is sent in another way than in a large batch (`session.py`)
+MOST_TASKS = 200  # each sends every other a parcel
 
 
-def run(spark: SparkSession, tasks: int) -> int:
-    """Have tasks of a first stage send a parcel to each of a second one; return how many have arrived.
+def run(spark: SparkSession, at_once: int) -> int:
+    """Have tasks of one stage send parcels to those of a second one, each to each; return how many have arrived.
 
     Args:
         spark: the session.
-        tasks: as many as run at once on all executors.
+        at_once: how many tasks run at once on all executors.
 
     Raises:
-        PySparkException or Py4JJavaError: Spark gave up; with FAILED in its words if executors do not reach one
-            another.
-        RuntimeError: parcels are missing.
+        PySparkException or Py4JJavaError: Spark gave up.
     """
+    tasks = min(max(at_once, LEAST_TASKS), MOST_TASKS)
     told = run_by_lane(spark, tasks, ByLane(partial(send, tasks), tasks, receive), lambda _: None)
-    if (arrived := [report["parcels"] for report in told]) != [tasks] * tasks:
-        raise RuntimeError(f"{tasks} tasks sent {tasks} others a parcel each, and these have arrived: {arrived}")
-    return sum(arrived)
+    return sum(report["parcels"] for report in told)
 
 
 def send(lanes: int, numbers: Iterable[int]) -> Iterator[Parcel]:

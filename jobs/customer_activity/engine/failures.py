@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from customer_activity import topology, unforeseen
-from customer_activity.engine import loss
+from customer_activity.engine import loss, reach
 from customer_activity.engine.logs import log
 from customer_activity.errors import (
     FREE_SPACE,
@@ -36,6 +37,9 @@ FILES_GONE = (
 )
 TABLE_PUT_BACK = "TABLE_PUT_BACK"  # infra/spark/ChangeFeedVersions.scala
 LOG_NOTED = "CONCURRENT_STREAM_LOG_UPDATE"  # Spark's own log of offsets knows no lease
+NOT_FETCHED = "FetchFailed"  # Spark's tasks did not get what those of an earlier stage had shuffled
+# Whose it was: host/address:port, where one of the first two may be missing.
+UNREACHED = re.compile(r"(?:Failed to connect|Connecting) to (?P<host>[^/:\s]*)/?(?P<address>[^/:\s]*):(?P<port>\d+)")
 PUT_BACK = "put them back from a backup: nothing was skipped"
 
 
@@ -64,7 +68,7 @@ def explain(
         return fault
     if is_full(settings.lake):
         return disk_full(settings)
-    if (fault := of_feed(query, text)) is not None:
+    if (fault := of_feed(query, text) or of_executors(query, text)) is not None:
         return fault
     log.error("%s failed", query, exc_info=cause or error, extra={"query": query})
     return TransientError(
@@ -99,6 +103,17 @@ def of_feed(query: str, text: str) -> ActivityError | None:
             remedy=_without_feed(query),
         )
     return None
+
+
+def of_executors(query: str, text: str) -> ActivityError | None:
+    """Say which executor the others did not reach; None when it was something else."""
+    if NOT_FETCHED not in text or (found := UNREACHED.search(text)) is None:
+        return None
+    host = found["host"] or found["address"]
+    return TransientError(
+        f"{query}: executors did not get data from the one on {host}, port {found['port']}",
+        remedy=f"see whether it runs, and for how long; if it does, {reach.CONNECT}",
+    )
 
 
 def _without_feed(query: str) -> str:

@@ -1,26 +1,28 @@
-"""Whether executors elsewhere see the driver's lake, would write the rows that it would, and reach one another.
+"""Whether executors on other machines see the lake that the driver sees, and would write the rows that it would.
 
 Executors write the files of a large batch, and the driver commits their names. Where each has a folder of its own under
 the lake's name (a local disk, a mount that is missing), the table would name files that nobody can read. So a driver
 asks every executor at its start, and looks for the files that they wrote before it commits them: an executor may have
 come later. Each also tells its runtime (`runtime.py`), which the tasks of one that comes later compare themselves. Then
-they send each other something (`exchange.py`).
+they exchange data (`exchange.py`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyarrow import fs
 
+from customer_activity import unforeseen
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import exchange, runtime
-from customer_activity.engine.executors import shared_out, with_libraries
+from customer_activity.engine.executors import InputGone, shared_out, with_libraries
 from customer_activity.engine.logs import log
 from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
 from customer_activity.lake import jvm
@@ -33,17 +35,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_SECONDS = 60.0  # for executors to come and to answer; without any the driver does what is small by itself
-# For executors to get data from one another. Where they are refused it Spark gives up after a minute: it attempts a
-# stage four times, and in each to fetch four times, five seconds apart. Where packets are dropped, that takes longer.
-EXCHANGE_SECONDS = 120.0
+# For executors to exchange data, which takes them a second or two. Where one does not reach another, Spark tries four
+# times to fetch, five seconds apart, and then does the work elsewhere if it can: what takes longer went wrong.
+EXCHANGE_SECONDS = 10.0
 WATCH_SECONDS = 0.2
 ROUNDS = 5  # of questions until every executor has answered
 JOBS = "reach"
 UNABLE = ("No module named", "PYTHON_VERSION_MISMATCH")  # in what a Python worker ends with
 REMEDY = "have the lake where all of them reach it: in a bucket, or in a folder that every machine has at this path"
 CONNECT = (
-    "large batches need that: let executors resolve each other's names and connect to each other's ports, of which "
-    "spark.blockManager.port fixes one"
+    "let executors resolve each other's names, and connect to the port that spark.blockManager.port names (by default "
+    "any free one)"
 )
 
 Told = TypeVar("Told")
@@ -56,7 +58,9 @@ def check(
     stopping: threading.Event,
     look_around: Callable[[], None],
 ) -> None:
-    """Make sure that executors elsewhere see the lake, have the pipeline's code and runtime, and reach one another.
+    """Make sure that every executor elsewhere sees the lake, and has the pipeline's code and the driver's runtime.
+
+    Then they exchange data, and a warning tells where that is not smooth.
 
     Args:
         spark: the session, whose tasks are told the driver's runtime from here on.
@@ -68,7 +72,7 @@ def check(
     Raises:
         SettingsError: one sees another folder, or may not read this one or write to it, or has another release,
             other libraries or another time-zone database.
-        EnvironmentFault: one cannot run the code, or they do not reach one another.
+        EnvironmentFault: one cannot run the code.
         TransientError: Spark or storage failed meanwhile.
     """
     if not settings.is_on_cluster:
@@ -76,10 +80,12 @@ def check(
     log.info("asking the executors of %s whether they see the lake", settings.spark_master)
     here = runtime.found(zone)
     spark.sparkContext.environment[runtime.VARIABLE] = runtime.as_text(here)
-    waited = partial(_waited, spark, settings, stopping, look_around)
+    waited = partial(_waited, spark, stopping, look_around)
     name = marker.leave(settings.lake)
     try:
-        answers = waited(ANSWER_SECONDS, lambda: _ask(spark, settings.lake, name, zone))
+        with _explained(settings):
+            asked = partial(_ask, spark, settings.lake, name, zone)
+            answers = waited(ANSWER_SECONDS, "do executors see the lake", asked)
     finally:
         marker.take_away(settings.lake, name)
     if answers is None:
@@ -88,9 +94,8 @@ def check(
             log.warning("%s has given no executor that answers: large batches %s", settings.spark_master, does)
         return
     _judge(answers, settings.lake, here)
-    arrived = waited(EXCHANGE_SECONDS, lambda: exchange.run(spark, _at_once(spark)))
-    if arrived is None and not stopping.is_set():
-        raise TransientError(f"{_apart(settings)} within {EXCHANGE_SECONDS:.0f} s", remedy=CONNECT)
+    if settings.placement != "driver":
+        _exchange(spark, settings.spark_master, waited, stopping)
 
 
 def _judge(answers: Sequence[Mapping[str, Any]], lake: str, here: runtime.Runtime) -> None:
@@ -118,37 +123,42 @@ def _judge(answers: Sequence[Mapping[str, Any]], lake: str, here: runtime.Runtim
 
 def _waited(
     spark: SparkSession,
-    settings: Settings,
     stopping: threading.Event,
     look_around: Callable[[], None],
     seconds: float,
-    asked: Callable[[], Told],
+    about: str,
+    job: Callable[[], Told],
 ) -> Told | None:
-    """Return what executors have said to a job; None where they have not in time, or the driver is to stop."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - whoever looks at the topology needs no Spark
+    """Return what a job of executors returns; None where it is not through in time, or the driver is to stop."""
 
     def begun() -> Told:
-        spark.sparkContext.setJobGroup(JOBS, "do executors see the lake", interruptOnCancel=True)  # this thread's
-        return asked()
+        spark.sparkContext.setJobGroup(JOBS, about, interruptOnCancel=True)  # this thread's
+        return job()
 
     deadline = time.monotonic() + seconds
     with ThreadPoolExecutor(1, thread_name_prefix=JOBS) as pool:
-        job = pool.submit(begun)
+        asked = pool.submit(begun)
         try:
-            while not job.done():
-                wait([job], WATCH_SECONDS)
+            while not asked.done():
+                wait([asked], WATCH_SECONDS)
                 look_around()
-                if stopping.is_set() or time.monotonic() > deadline:
+                if not asked.done() and (stopping.is_set() or time.monotonic() > deadline):
                     return None
         finally:
-            while not job.done():
+            while not asked.done():
                 spark.sparkContext.cancelJobGroup(JOBS)
-                wait([job], WATCH_SECONDS)
+                wait([asked], WATCH_SECONDS)
+    return asked.result()
+
+
+@contextmanager
+def _explained(settings: Settings) -> Iterator[None]:
+    """Say why executors could not be asked."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - whoever looks at the topology needs no Spark
+
     try:
-        return job.result()
+        yield
     except (PySparkException, jvm.java_error()) as error:
-        if exchange.FAILED in str(error):
-            raise EnvironmentFault(_apart(settings), remedy=CONNECT) from None
         if any(words in str(error) for words in UNABLE):
             raise EnvironmentFault(
                 f"executors cannot run the pipeline's code, {_whence(settings)}: their Python is another one or lacks "
@@ -161,8 +171,21 @@ def _waited(
         ) from error
 
 
-def _apart(settings: Settings) -> str:
-    return f"the executors of {settings.spark_master} have not got data from one another"
+def _exchange(spark: SparkSession, master: str, waited: Callable[..., int | None], stopping: threading.Event) -> None:
+    """Have executors exchange data; log a warning where they do not, since small batches do without.
+
+    It may have other reasons than how they are connected: executors that have left, a full disk of theirs.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    job = partial(exchange.run, spark, _at_once(spark))
+    try:
+        if waited(EXCHANGE_SECONDS, "do executors reach one another", job) is not None or stopping.is_set():
+            return
+        why = f"not within {EXCHANGE_SECONDS:.0f} s"
+    except (PySparkException, jvm.java_error(), InputGone) as error:
+        why = unforeseen.kind(error)
+    log.warning("executors of %s did not exchange data (%s), as large batches do: %s", master, why, CONNECT)
 
 
 def _whence(settings: Settings) -> str:
