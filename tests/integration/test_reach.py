@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from customer_activity.errors import EXIT_TERMINAL, EXIT_TRY_AGAIN
+from customer_activity.errors import EXIT_TERMINAL
 from customer_activity.settings import PACKAGE, Settings
 from support import cluster, executors_python
 from support.broker import assert_verified, send
@@ -110,21 +110,16 @@ def test_executors_that_could_write_other_rows_are_refused_at_start(
 
 @pytest.mark.nightly
 def test_executors_that_do_not_reach_one_another_are_told_of_at_start(settings: Settings, tmp_path: Path) -> None:
-    """None resolves the other's name, and all see the driver and the lake: only large batches fail."""
+    """None resolves the other's name, and all see the driver and the lake: what is small goes on.
+
+    What becomes of a large batch is left to chance: Spark may do again all that is lost on one and the same executor.
+    """
     send(settings, profile("C-1"), purchase("P-1", "C-1"))
     with cluster.running(tmp_path, workers=2, are_apart=True) as found:
-        small = drained(settings, found.address)
-        send(settings, *(purchase(f"P-{number}", "C-1") for number in range(2, 50)))
-        large = drained(settings, found.address, placement="executors")
-    assert small.returncode == 0, small.stderr[-2_000:]
-    for done in (small, large):
-        assert re.search(
-            r"executors of \S+ did not exchange data \(not within \d+ s\).* each other's names", done.stderr
-        )
-    assert large.returncode == EXIT_TRY_AGAIN, large.stderr[-2_000:]
-    assert re.search(
-        r"error: silver: executors did not get data from the one on worker-[01], port \d+\n", large.stderr
-    ), large.stderr[-2_000:]
+        done = drained(settings, found.address)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert re.search(r"executors of \S+ did not exchange data \(not within \d+ s\).* each other's names", done.stderr)
+    assert_verified(settings)
 
 
 @pytest.mark.nightly
