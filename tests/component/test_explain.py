@@ -23,7 +23,11 @@ LOG_GONE = "[DELTA_MISSING_FILES_UNEXPECTED_VERSION] expected version 3, found 5
 KAFKA = "died\norg.apache.kafka.common.errors."
 NO_RIGHT = f"{KAFKA}TopicAuthorizationException: Not authorized to access topics: [p]"
 NO_USER = f"{KAFKA}SaslAuthenticationException: Authentication failed"
+CLEANED = "Lost task 0.3 in stage 4.0 (TID 12) (worker-0 executor 1): java.{} (No such file or directory)\n\tat java"
+BLOCKS = "blockmgr-44a5bfdc-3489-4a00-b6e8-85b9711409a6/0d/temp_shuffle_1"
 NAMED = "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizationException"
+FETCH = "Most recent failure reason: org.apache.spark.shuffle.FetchFailedException at org.apache.spark.storage\n"
+CAUSE = "Caused by: java.io.IOException: "
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,30 @@ NAMED = "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizatio
         ),
         pytest.param(
             "java.io.FileNotFoundException: part-1.parquet", ChangeFeedLost, "files are gone", id="a file is gone"
+        ),
+        pytest.param(
+            CLEANED.format(f"io.FileNotFoundException: /tmp/spark-0c7f606f-a294-412e/executor-1/{BLOCKS}"),
+            TransientError,
+            "temporary files of Spark were removed from /tmp on worker-0 while it ran",
+            id="an executor's local directory was emptied",
+        ),
+        pytest.param(
+            CLEANED.format(f"nio.file.NoSuchFileException: /var/a b/appcache/application_1_2/{BLOCKS}"),
+            TransientError,
+            "temporary files of Spark were removed from /var/a b/appcache/application_1_2 on worker-0 while it ran",
+            id="a local directory of YARN was removed",
+        ),
+        pytest.param(
+            f"failed\njava.io.FileNotFoundException: /scratch/{BLOCKS}",
+            TransientError,
+            "temporary files of Spark were removed from /scratch while it ran",
+            id="the driver's own were",
+        ),
+        pytest.param(
+            CLEANED.format("io.FileNotFoundException: File file:/tmp/lake/silver/purchases/part-1.parquet"),
+            ChangeFeedLost,
+            "files are gone",
+            id="a file is gone of a lake among temporary files",
         ),
         pytest.param(
             LOG_GONE,
@@ -96,3 +124,32 @@ def test_a_successor_that_has_planned_a_batch_is_told(settings: Settings) -> Non
         raise lost
 
     assert explain(Query.SUMMARIES, RuntimeError(NOTED), None, settings, fencing_epoch) is lost
+
+
+@pytest.mark.parametrize(
+    ("cause", "where"),
+    [
+        pytest.param("Failed to connect to worker-0/<unresolved>:7079", "worker-0, port 7079", id="its name"),
+        pytest.param("Failed to connect to worker-0:7079", "worker-0, port 7079", id="its name alone"),
+        pytest.param("Failed to connect to worker-0/10.0.0.7:7079", "worker-0, port 7079", id="its port"),
+        pytest.param("Failed to connect to /10.0.0.7:7079", "10.0.0.7, port 7079", id="its address"),
+        pytest.param("Connecting to w/10.0.0.7:7079 timed out (120000 ms)", "w, port 7079", id="packets are dropped"),
+    ],
+)
+def test_an_executor_that_others_get_no_data_from_is_named(settings: Settings, cause: str, where: str) -> None:
+    told = explain("silver", RuntimeError("a batch failed"), RuntimeError(FETCH + CAUSE + cause), settings, int)
+    assert type(told) is TransientError
+    assert told.what == f"silver: executors did not get data from the one on {where}"
+    assert "names" in told.remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"{CAUSE}Failed to connect to kafka/10.0.0.7:9092", id="somebody else was not reached"),
+        pytest.param(f"{FETCH}Caused by: java.io.EOFException", id="it was reached"),
+    ],
+)
+def test_what_failed_otherwise_blames_no_executor(settings: Settings, text: str) -> None:
+    told = explain("silver", RuntimeError("a batch failed"), RuntimeError(text), settings, int)
+    assert told.what == "silver stopped: RuntimeError"

@@ -40,6 +40,11 @@ LOG_NOTED = "CONCURRENT_STREAM_LOG_UPDATE"  # Spark's own log of offsets knows n
 NOT_FETCHED = "FetchFailed"  # Spark's tasks did not get what those of an earlier stage had shuffled
 # Whose it was: host/address:port, where one of the first two may be missing.
 UNREACHED = re.compile(r"(?:Failed to connect|Connecting) to (?P<host>[^/:\s]*)/?(?P<address>[^/:\s]*):(?P<port>\d+)")
+# What Spark writes for itself, below its local directories (spark.local.dir), as Java names a file that is not there.
+OWN_FILE = re.compile(
+    r"(?:FileNotFound|NoSuchFile)Exception: (?P<folder>[^\n]*?)/(?:blockmgr|spark)-[0-9a-f]{8}-[0-9a-f]{4}-"
+)
+OF_TASK = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor \w+\)")
 PUT_BACK = "put them back from a backup: nothing was skipped"
 
 
@@ -68,7 +73,7 @@ def explain(
         return fault
     if is_full(settings.lake):
         return disk_full(settings)
-    if (fault := of_feed(query, text) or of_executors(query, text)) is not None:
+    if (fault := of_local_files(query, text) or of_feed(query, text) or of_executors(query, text)) is not None:
         return fault
     log.error("%s failed", query, exc_info=cause or error, extra={"query": query})
     return TransientError(
@@ -88,6 +93,19 @@ def _of_source(query: str, fault: ActivityError) -> ActivityError:
     if isinstance(fault, ChangeFeedLost):
         return ChangeFeedLost(fault.what, remedy=_without_feed(query))
     return fault
+
+
+def of_local_files(query: str, text: str) -> ActivityError | None:
+    """Say which of Spark's local directories was cleaned up under it; None when it was something else."""
+    if (gone := OWN_FILE.search(text)) is None:
+        return None
+    task = OF_TASK.search(text)
+    where = f"{gone['folder']} on {task['host']}" if task else gone["folder"]
+    return TransientError(
+        f"{query}: temporary files of Spark were removed from {where} while it ran",
+        remedy="start again: nothing of the lake is lost; and exclude that directory from whatever cleans up temporary "
+        "files, or choose another one (spark.local.dir; SPARK_LOCAL_DIRS of a standalone worker)",
+    )
 
 
 def of_feed(query: str, text: str) -> ActivityError | None:

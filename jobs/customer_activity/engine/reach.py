@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_SECONDS = 60.0  # for executors to come and to answer; without any the driver does what is small by itself
-# For executors to exchange data, which takes them a second or two. Where one does not reach another, Spark tries four
-# times to fetch, five seconds apart, and then does the work elsewhere if it can: what takes longer went wrong.
+# For executors to exchange data, which usually takes a second or two. Where one does not reach another, Spark tries
+# four times to fetch, five seconds apart, before it does the work elsewhere.
 EXCHANGE_SECONDS = 10.0
 WATCH_SECONDS = 0.2
 ROUNDS = 5  # of questions until every executor has answered
@@ -60,7 +60,7 @@ def check(
 ) -> None:
     """Make sure that every executor elsewhere sees the lake, and has the pipeline's code and the driver's runtime.
 
-    Then they exchange data, and a warning tells where that is not smooth.
+    Then they exchange data as in a large batch; a warning says so if that fails or takes too long.
 
     Args:
         spark: the session, whose tasks are told the driver's runtime from here on.
@@ -99,6 +99,7 @@ def check(
 
 
 def _judge(answers: Sequence[Mapping[str, Any]], lake: str, here: runtime.Runtime) -> None:
+    """Raise what `check` says of executors, by their answers; return where all see the lake and have the runtime."""
     if blind := sorted({answer["host"] for answer in answers if answer["found"] == marker.BLIND}):
         raise SettingsError(
             f"the executors on {', '.join(blind)} do not see the lake {lake} as the driver does",
@@ -172,9 +173,9 @@ def _explained(settings: Settings) -> Iterator[None]:
 
 
 def _exchange(spark: SparkSession, master: str, waited: Callable[..., int | None], stopping: threading.Event) -> None:
-    """Have executors exchange data; log a warning where they do not, since small batches do without.
+    """Have executors exchange data; log a warning if they do not, since small batches do not need it.
 
-    It may have other reasons than how they are connected: executors that have left, a full disk of theirs.
+    Connections are not the only possible cause: executors may have left or be slow, or their disks may be full.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -185,7 +186,8 @@ def _exchange(spark: SparkSession, master: str, waited: Callable[..., int | None
         why = f"not within {EXCHANGE_SECONDS:.0f} s"
     except (PySparkException, jvm.java_error(), InputGone) as error:
         why = unforeseen.kind(error)
-    log.warning("executors of %s did not exchange data (%s), as large batches do: %s", master, why, CONNECT)
+    told = "executors of %s did not exchange data (%s), as large batches do: unless they are busy, %s"
+    log.warning(told, master, why, CONNECT)
 
 
 def _whence(settings: Settings) -> str:
