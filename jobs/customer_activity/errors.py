@@ -20,7 +20,7 @@
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
         ├── RecordsUnreadable     Kafka hands out records that the client cannot read
-        ├── DiskFull              the lake's disk has no space left
+        ├── DiskFull              the lake's disk, or an executor's, has no space left
         ├── StorageUnavailable    S3 does not answer
         ├── JudgingBusy           another run of quality is at work on the lake
         ├── IndexDamaged          a local index could not be read; it is made again
@@ -138,7 +138,7 @@ class RecordsUnreadable(TransientError):
 
 
 class DiskFull(TransientError):
-    """Raised when the lake's disk has no space left."""
+    """Raised when the lake's disk, or one that an executor needs, has no space left."""
 
 
 class StorageUnavailable(TransientError):

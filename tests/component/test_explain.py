@@ -10,6 +10,7 @@ from customer_activity.errors import (
     BadShareExceeded,
     ChangeFeedLost,
     Corrected,
+    DiskFull,
     KafkaRefused,
     LeaseLost,
     TransientError,
@@ -23,7 +24,7 @@ LOG_GONE = "[DELTA_MISSING_FILES_UNEXPECTED_VERSION] expected version 3, found 5
 KAFKA = "died\norg.apache.kafka.common.errors."
 NO_RIGHT = f"{KAFKA}TopicAuthorizationException: Not authorized to access topics: [p]"
 NO_USER = f"{KAFKA}SaslAuthenticationException: Authentication failed"
-CLEANED = "Lost task 0.3 in stage 4.0 (TID 12) (worker-0 executor 1): java.{} (No such file or directory)\n\tat java"
+CLEANED = "Lost task 0.3 in stage 4.0 (TID 12) (worker-0 executor 1): java.{}\n\tat java"
 BLOCKS = "blockmgr-44a5bfdc-3489-4a00-b6e8-85b9711409a6/0d/temp_shuffle_1"
 NAMED = "refuses for summaries: org.apache.kafka.common.errors.TopicAuthorizationException"
 FETCH = "Most recent failure reason: org.apache.spark.shuffle.FetchFailedException at org.apache.spark.storage\n"
@@ -61,6 +62,12 @@ CAUSE = "Caused by: java.io.IOException: "
             TransientError,
             "temporary files of Spark were removed from /scratch while it ran",
             id="the driver's own were",
+        ),
+        pytest.param(
+            CLEANED.format("io.IOException: No space left on device"),
+            DiskFull,
+            "no space left on a disk of the executor on worker-0",
+            id="an executor's disk is full",
         ),
         pytest.param(
             CLEANED.format("io.FileNotFoundException: File file:/tmp/lake/silver/purchases/part-1.parquet"),

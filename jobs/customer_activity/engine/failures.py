@@ -44,6 +44,7 @@ UNREACHED = re.compile(r"(?:Failed to connect|Connecting) to (?P<host>[^/:\s]*)/
 OWN_FILE = re.compile(
     r"(?:FileNotFound|NoSuchFile)Exception: (?P<folder>[^\n]*?)/(?:blockmgr|spark)-[0-9a-f]{8}-[0-9a-f]{4}-"
 )
+NO_SPACE = "No space left on device"
 OF_TASK = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor \w+\)")
 PUT_BACK = "put them back from a backup: nothing was skipped"
 
@@ -73,7 +74,7 @@ def explain(
         return fault
     if is_full(settings.lake):
         return disk_full(settings)
-    if (fault := of_local_files(query, text) or of_feed(query, text) or of_executors(query, text)) is not None:
+    if (fault := of_local_disk(query, text) or of_feed(query, text) or of_executors(query, text)) is not None:
         return fault
     log.error("%s failed", query, exc_info=cause or error, extra={"query": query})
     return TransientError(
@@ -95,11 +96,13 @@ def _of_source(query: str, fault: ActivityError) -> ActivityError:
     return fault
 
 
-def of_local_files(query: str, text: str) -> ActivityError | None:
-    """Say which of Spark's local directories was cleaned up under it; None when it was something else."""
+def of_local_disk(query: str, text: str) -> ActivityError | None:
+    """Say what is wrong where Spark has its temporary files; None when it was something else."""
+    task = OF_TASK.search(text)
+    if NO_SPACE in text and task:
+        return DiskFull(f"{query}: no space left on a disk of the executor on {task['host']}", remedy=FREE_SPACE)
     if (gone := OWN_FILE.search(text)) is None:
         return None
-    task = OF_TASK.search(text)
     where = f"{gone['folder']} on {task['host']}" if task else gone["folder"]
     return TransientError(
         f"{query}: temporary files of Spark were removed from {where} while it ran",
