@@ -99,7 +99,8 @@ def run(
         try:
             host(spark, settings, queries, stopping, available_now=available_now, attended=attended, recorder=recorder)
         finally:
-            spark.stop()
+            with jvm.unless_gone():
+                spark.stop()
 
 
 def warn_of_what_is_off(settings: Settings) -> None:
@@ -281,7 +282,7 @@ def supervise(
 def write_status(running: Sequence[RunningQuery], settings: Settings) -> None:
     """Write queries' status files."""
     for query in running:
-        progress = query.handle.lastProgress if query.handle is not None else None
+        progress = query.last_progress()
         if progress is not None:
             query.status.spark_phases = dict(progress.durationMs)
             if "addBatch" not in progress.durationMs:

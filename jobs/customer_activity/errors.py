@@ -20,6 +20,7 @@
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
         ├── RecordsUnreadable     Kafka hands out records that the client cannot read
+        ├── JvmGone               the driver's JVM no longer answers
         ├── DiskFull              the lake's disk, or an executor's, has no space left
         ├── StorageUnavailable    S3 does not answer
         ├── JudgingBusy           another run of quality is at work on the lake
@@ -139,6 +140,10 @@ class RecordsUnreadable(TransientError):
 
 class DiskFull(TransientError):
     """Raised when the lake's disk, or one that an executor needs, has no space left."""
+
+
+class JvmGone(TransientError):
+    """Raised when the driver's JVM no longer answers."""
 
 
 class StorageUnavailable(TransientError):

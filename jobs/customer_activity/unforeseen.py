@@ -8,6 +8,7 @@ DuckDB says of a statement; and of storage's answers what is of a closed form.
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +41,7 @@ ANSWERS = re.compile(
 # How Spark says that tasks failed, of closed forms too; the last one is what `without_words` leaves of an error.
 TASKS_FAILED = re.compile(
     r"ExecutorLostFailure \(executor \w+ exited|Python worker exited unexpectedly|java\.lang\.OutOfMemoryError"
-    r"|bigger than spark\.driver\.maxResultSize|(?<=RuntimeError: )\w+ in \w+\.py, line \d+"
+    r"|bigger than spark\.driver\.maxResultSize|(?<=RuntimeError: )\w+ in \w+\.py, line \d+(?: \([A-Z]+\))?"
 )
 JAVA_CLASS = re.compile(r"(?:Caused by: |: |^)((?:[a-z]\w*\.)+[\w$]+)(?=:|$)")
 JAVA_FRAME = re.compile(r"\s+at [\w.$/<>@]+\([\w.$: ]+\)$")
@@ -62,7 +63,13 @@ def kind(error: BaseException) -> str:
     places = [frame for frame in traceback.extract_tb(error.__traceback__) if PACKAGE in frame.filename]
     where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
     failed = TASKS_FAILED.search(_of_java(error))
-    return f"{_condition(error) or type(error).__name__}{where}{f' ({failed[0]})' if failed else ''}"
+    why = failed[0] if failed else _errno(error)
+    return f"{_condition(error) or type(error).__name__}{where}{f' ({why})' if why else ''}"
+
+
+def _errno(error: BaseException) -> str:
+    """Return the operating system's name of what went wrong, such as ENOSPC; empty where there is none."""
+    return errno.errorcode.get(error.errno or 0, "") if isinstance(error, OSError) else ""
 
 
 def without_words(work: Work) -> Work:

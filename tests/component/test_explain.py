@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import pytest
 
 from customer_activity.engine.failures import explain
@@ -11,6 +13,7 @@ from customer_activity.errors import (
     ChangeFeedLost,
     Corrected,
     DiskFull,
+    EnvironmentFault,
     KafkaRefused,
     LeaseLost,
     TransientError,
@@ -46,9 +49,11 @@ CAUSE = "Caused by: java.io.IOException: "
             "java.io.FileNotFoundException: part-1.parquet", ChangeFeedLost, "files are gone", id="a file is gone"
         ),
         pytest.param(
-            CLEANED.format(f"io.FileNotFoundException: /tmp/spark-0c7f606f-a294-412e/executor-1/{BLOCKS}"),
+            CLEANED.format(
+                f"io.FileNotFoundException: /mnt/spark-0c7f606f-a294-412e/{BLOCKS} (No such file or directory)"
+            ),
             TransientError,
-            "temporary files of Spark were removed from /tmp on worker-0 while it ran",
+            "temporary files of Spark were removed from /mnt on worker-0 while it ran",
             id="an executor's local directory was emptied",
         ),
         pytest.param(
@@ -64,10 +69,43 @@ CAUSE = "Caused by: java.io.IOException: "
             id="the driver's own were",
         ),
         pytest.param(
+            FileNotFoundError(2, "No such file or directory", "/mnt/spark-0c7f606f-a294-412e-9/pyspark-1/tmp2"),
+            TransientError,
+            "temporary files of Spark were removed from /mnt while it ran",
+            id="the driver's own of Python were",
+        ),
+        pytest.param(
+            CLEANED.format(f"io.FileNotFoundException: /tmp/{BLOCKS} (Too many open files)"),
+            TransientError,
+            f"Too many open files: /tmp/{BLOCKS} on worker-0",
+            id="an executor has too many open",
+        ),
+        pytest.param(
+            "calling o71.commit.\n: java.io.FileNotFoundException: /lake/_delta_log/.12.json.tmp (Permission denied)",
+            TransientError,
+            "Permission denied: /lake/_delta_log/.12.json.tmp",
+            id="a file of a log may not be written",
+        ),
+        pytest.param(
             CLEANED.format("io.IOException: No space left on device"),
             DiskFull,
             "no space left on a disk of the executor on worker-0",
             id="an executor's disk is full",
+        ),
+        pytest.param(
+            CLEANED.format("RuntimeError: OSError in datafiles.py, line 3 (ENOSPC)"),
+            DiskFull,
+            "no space left on a disk of the executor on worker-0",
+            id="a task in Python has met a full disk",
+        ),
+        pytest.param(
+            OSError(28, "No space left on device"),
+            DiskFull,
+            "a disk of its driver or of executors",
+            id="the driver has",
+        ),
+        pytest.param(
+            sqlite3.OperationalError("database or disk is full"), DiskFull, "its driver or", id="local state has"
         ),
         pytest.param(
             CLEANED.format("io.FileNotFoundException: File file:/tmp/lake/silver/purchases/part-1.parquet"),
@@ -160,3 +198,26 @@ def test_an_executor_that_others_get_no_data_from_is_named(settings: Settings, c
 def test_what_failed_otherwise_blames_no_executor(settings: Settings, text: str) -> None:
     told = explain("silver", RuntimeError("a batch failed"), RuntimeError(text), settings, int)
     assert told.what == "silver stopped: RuntimeError"
+
+
+NO_PYTHON = 'Cannot run program "/opt/python": '
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(f"{NO_PYTHON}error=2, No such file or directory", EnvironmentFault, id="there is none"),
+        pytest.param(f"{NO_PYTHON}Exec failed, error: 13 (Permission denied)", EnvironmentFault, id="it is another's"),
+        pytest.param(f"{NO_PYTHON}error=12, Cannot allocate memory", TransientError, id="it has no memory"),
+        pytest.param("ModuleNotFoundError: No module named 'msgspec'", EnvironmentFault, id="a library is missing"),
+    ],
+)
+def test_executors_that_have_come_later_and_cannot_run_the_code_are_told(
+    settings: Settings, text: str, expected: type[ActivityError]
+) -> None:
+    there = settings.model_copy(update={"spark_master": "spark://master:7077"})
+    told = explain("silver", RuntimeError("a batch failed"), RuntimeError(text), there, int)
+    assert type(told) is expected
+    assert ("ACTIVITY_EXECUTOR_PYTHON" in str(told)) is (expected is EnvironmentFault)
+    here = explain("silver", RuntimeError("a batch failed"), RuntimeError(text), settings, int)
+    assert type(here) is TransientError, "a driver of this machine's own has the driver's Python"

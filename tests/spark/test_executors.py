@@ -76,6 +76,21 @@ def test_a_task_tells_what_is_gone(spark: SparkSession, error: type[Exception], 
         executors.run(spark, 2, meet, lambda _: None)
 
 
+def test_a_file_of_sparks_own_that_is_gone_is_no_input(spark: SparkSession) -> None:
+    """As a broadcast of a large task, which a worker reads from its local directory before the task begins."""
+
+    class Unread:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return open, ("/nowhere/broadcast_12_python",)
+
+        def __call__(self, _: Iterable[int]) -> Iterator[dict[str, Any]]:
+            yield {}
+
+    with pytest.raises(Exception, match=r"FileNotFoundError: .*broadcast_12") as raised:
+        executors.run(spark, 1, Unread(), lambda _: None)
+    assert not isinstance(raised.value, InputGone)
+
+
 @pytest.mark.parametrize("is_by_lane", [False, True], ids=["of one stage", "of two stages"])
 def test_a_worker_in_another_runtime_begins_no_task(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, is_by_lane: bool

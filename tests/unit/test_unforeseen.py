@@ -156,6 +156,11 @@ def test_a_library_that_raises_the_systems_error_with_words_of_its_own_is_no_sys
     assert unforeseen.stack(OSError(f"cannot parse {JANE}")) == "OSError"
 
 
+def test_the_kind_of_a_systems_error_has_its_name() -> None:
+    assert unforeseen.kind(OSError(errno.ENOSPC, JANE)) == "OSError (ENOSPC)"
+    assert unforeseen.kind(OSError(JANE)) == "OSError"
+
+
 def test_a_trace_keeps_its_form() -> None:
     lines = unforeseen.stack(raised(from_another)).splitlines()
     assert lines[0] == "Traceback (most recent call last):"

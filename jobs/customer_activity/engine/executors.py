@@ -272,7 +272,7 @@ def _read(spark: SparkSession, planned: RDD[bytes], progress: OnProgress) -> Rep
         if (other := runtime.other_in(str(error))) is not None:
             raise other from error
         for met, raised in ((StateGone, StateGone), (KeyMissing, KeyMissing), (FileNotFoundError, InputGone)):
-            if met.__name__ in str(error):
+            if f"RuntimeError: {met.__name__}" in str(error):  # of a task's own, and not of Spark around it
                 raise raised from error
         raise
     return [json.loads(zlib.decompress(text)) for text in told]

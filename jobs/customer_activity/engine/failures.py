@@ -40,11 +40,14 @@ LOG_NOTED = "CONCURRENT_STREAM_LOG_UPDATE"  # Spark's own log of offsets knows n
 NOT_FETCHED = "FetchFailed"  # Spark's tasks did not get what those of an earlier stage had shuffled
 # Whose it was: host/address:port, where one of the first two may be missing.
 UNREACHED = re.compile(r"(?:Failed to connect|Connecting) to (?P<host>[^/:\s]*)/?(?P<address>[^/:\s]*):(?P<port>\d+)")
-# What Spark writes for itself, below its local directories (spark.local.dir), as Java names a file that is not there.
+# A file that is gone, as Java or Python names it, of those that Spark keeps in its local directories (spark.local.dir).
 OWN_FILE = re.compile(
-    r"(?:FileNotFound|NoSuchFile)Exception: (?P<folder>[^\n]*?)/(?:blockmgr|spark)-[0-9a-f]{8}-[0-9a-f]{4}-"
+    r"(?:(?:FileNotFound|NoSuchFile)Exception: |No such file or directory: ')(?P<folder>/[^\n]*?)"
+    r"/(?:blockmgr|spark)-[0-9a-f]{8}-[0-9a-f]{4}-"
 )
-NO_SPACE = "No space left on device"
+# Java's name for a file that cannot be opened, for whatever reason.
+NOT_OPENED = re.compile(r"FileNotFoundException: (?P<path>/[^\n(]*?) \((?P<why>(?!No such file)[A-Z][^()\n]+)\)")
+NO_SPACE = ("No space left on device", "(ENOSPC)", "database or disk is full")  # Java's, of a task in Python, SQLite's
 OF_TASK = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor \w+\)")
 PUT_BACK = "put them back from a backup: nothing was skipped"
 
@@ -74,8 +77,14 @@ def explain(
         return fault
     if is_full(settings.lake):
         return disk_full(settings)
-    if (fault := of_local_disk(query, text) or of_feed(query, text) or of_executors(query, text)) is not None:
-        return fault
+    for told in (
+        of_disk(query, text),
+        of_feed(query, text),
+        of_executors(query, text),
+        reach.unable(text, settings),
+    ):
+        if told is not None:
+            return told
     log.error("%s failed", query, exc_info=cause or error, extra={"query": query})
     return TransientError(
         f"{query} stopped: {unforeseen.kind(cause or error)}",
@@ -96,19 +105,25 @@ def _of_source(query: str, fault: ActivityError) -> ActivityError:
     return fault
 
 
-def of_local_disk(query: str, text: str) -> ActivityError | None:
-    """Say what is wrong where Spark has its temporary files; None when it was something else."""
+def of_disk(query: str, text: str) -> ActivityError | None:
+    """Say what is wrong with a disk of the driver or an executor; None when it was something else."""
     task = OF_TASK.search(text)
-    if NO_SPACE in text and task:
-        return DiskFull(f"{query}: no space left on a disk of the executor on {task['host']}", remedy=FREE_SPACE)
-    if (gone := OWN_FILE.search(text)) is None:
-        return None
-    where = f"{gone['folder']} on {task['host']}" if task else gone["folder"]
-    return TransientError(
-        f"{query}: temporary files of Spark were removed from {where} while it ran",
-        remedy="start again: nothing of the lake is lost; and exclude that directory from whatever cleans up temporary "
-        "files, or choose another one (spark.local.dir; SPARK_LOCAL_DIRS of a standalone worker)",
-    )
+    where = f" on {task['host']}" if task else ""
+    if any(words in text for words in NO_SPACE):
+        whose = f"the executor on {task['host']}" if task else "its driver or of executors"
+        return DiskFull(f"{query}: no space left on a disk of {whose}", remedy=FREE_SPACE)
+    if found := NOT_OPENED.search(text):
+        return TransientError(
+            f"{query}: {found['why']}: {found['path']}{where}",
+            remedy="see to that machine's limits, file permissions and disks; then start again",
+        )
+    if gone := OWN_FILE.search(text):
+        return TransientError(
+            f"{query}: temporary files of Spark were removed from {gone['folder']}{where} while it ran",
+            remedy="start again: nothing of the lake is lost; and exclude that directory from whatever cleans up "
+            "temporary files, or choose another one (spark.local.dir; SPARK_LOCAL_DIRS of a standalone worker)",
+        )
+    return None
 
 
 def of_feed(query: str, text: str) -> ActivityError | None:
@@ -120,7 +135,7 @@ def of_feed(query: str, text: str) -> ActivityError | None:
         )
     if any(words in text for words in FILES_GONE):
         return ChangeFeedLost(
-            f"{query}: files are gone of a change feed that it still has to read",
+            f"{query}: files are gone of a table that it reads or writes",
             remedy=_without_feed(query),
         )
     return None

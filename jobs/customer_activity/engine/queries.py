@@ -12,6 +12,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from customer_activity import topology, unforeseen
 from customer_activity.catalog import checkpoint_path
@@ -22,9 +23,9 @@ from customer_activity.engine.logs import log
 from customer_activity.engine.observability import HELD, QueryStatus
 from customer_activity.engine.stream import Opened
 from customer_activity.engine.turns import TELL_SECONDS, Turn, Turns
-from customer_activity.errors import ActivityError, CheckpointMismatch, Stopping, exit_code_of
+from customer_activity.errors import ActivityError, CheckpointMismatch, JvmGone, Stopping, exit_code_of
 from customer_activity.kafka import clients
-from customer_activity.lake import failpoints
+from customer_activity.lake import failpoints, jvm
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import SMALL_BATCH_ROWS, MicroBatch
 from customer_activity.settings import Settings
@@ -190,15 +191,36 @@ class RunningQuery:
         """
         return max(time.monotonic() - self.began, time.time() - self.began_at) if self.at_work.locked() else 0.0
 
+    def last_progress(self) -> StreamingQueryProgress | None:
+        """Return what Spark says of its last batch; None before there is one, and without a JVM."""
+        with jvm.unless_gone():
+            return self.handle.lastProgress if self.handle is not None else None
+        return None
+
+    def stop(self) -> None:
+        """Stop it; without a JVM it has ended."""
+        with jvm.unless_gone():
+            if self.handle is not None and self.handle.isActive:
+                self.handle.stop()
+
     def ended(self) -> bool:
         """Whether the query has ended.
 
         Raises:
             ActivityError: it ended because of an error.
+            JvmGone: nobody can tell.
         """
-        if self.handle is None or self.handle.isActive:
+        if self.handle is None:
             return False
-        error = self.handle.exception()
+        try:
+            with jvm.answering():
+                if self.handle.isActive:
+                    return False
+                error = self.handle.exception()
+        except JvmGone:
+            if not self.stopping.is_set():  # a signal to the whole process group ends the JVM, too
+                raise
+            error = None
         if error is None or self.stopping.is_set():
             self.status.state = "stopped"
             return True
@@ -231,8 +253,7 @@ def stop_gracefully(running: Sequence[RunningQuery], fault: Exception | None = N
     for query in running:
         if query.at_work.acquire(timeout=max(0.0, deadline - time.monotonic())):
             query.at_work.release()
-        if query.handle is not None and query.handle.isActive:
-            query.handle.stop()
+        query.stop()
         if query.status.state not in ("starting", "running", HELD):
             continue
         if fault is None:

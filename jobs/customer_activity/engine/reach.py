@@ -9,6 +9,7 @@ they exchange data (`exchange.py`).
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,8 @@ EXCHANGE_SECONDS = 10.0
 WATCH_SECONDS = 0.2
 ROUNDS = 5  # of questions until every executor has answered
 JOBS = "reach"
-UNABLE = ("No module named", "PYTHON_VERSION_MISMATCH")  # in what a Python worker ends with
+# In what a Python worker ends with, or why Spark cannot start one: there is none, or nobody may run it.
+UNABLE = re.compile(r'No module named|PYTHON_VERSION_MISMATCH|Cannot run program "[^"\n]+".*?error[=:] ?(?:2|13)\b')
 REMEDY = "have the lake where all of them reach it: in a bucket, or in a folder that every machine has at this path"
 CONNECT = (
     "let executors resolve each other's names, and connect to the port that spark.blockManager.port names (by default "
@@ -160,16 +162,28 @@ def _explained(settings: Settings) -> Iterator[None]:
     try:
         yield
     except (PySparkException, jvm.java_error()) as error:
-        if any(words in str(error) for words in UNABLE):
-            raise EnvironmentFault(
-                f"executors cannot run the pipeline's code, {_whence(settings)}: their Python is another one or lacks "
-                "what it needs, or the code is that of another release",
-                remedy="name a Python with the libraries by ACTIVITY_EXECUTOR_PYTHON, or run the driver's image there",
-            ) from None
+        if (fault := unable(str(error), settings)) is not None:
+            raise fault from None
         raise TransientError(
             f"Spark could not ask its executors whether they see the lake ({type(error).__name__})",
             remedy="see that the master has executors that stay; then try again",
         ) from error
+
+
+def unable(text: str, settings: Settings) -> EnvironmentFault | None:
+    """Say that executors lack the Python, libraries or code of a task that has failed; None when it was another cause.
+
+    Args:
+        text: as Spark tells of it.
+        settings: whether executors are elsewhere.
+    """
+    if not settings.is_on_cluster or UNABLE.search(text) is None:
+        return None
+    return EnvironmentFault(
+        f"executors cannot run the pipeline's code, {_whence(settings)}: their Python is not there, is another one or "
+        "lacks what it needs, or the code is that of another release",
+        remedy="name a Python with the libraries by ACTIVITY_EXECUTOR_PYTHON, or run the driver's image there",
+    )
 
 
 def _exchange(spark: SparkSession, master: str, waited: Callable[..., int | None], stopping: threading.Event) -> None:

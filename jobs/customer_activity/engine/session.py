@@ -162,7 +162,8 @@ class JvmLock:
 
     def close(self) -> None:
         """Give it back."""
-        self.file.close()
+        with jvm.unless_gone():
+            self.file.close()
 
 
 def launch(settings: Settings) -> None:

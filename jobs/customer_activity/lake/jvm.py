@@ -8,10 +8,13 @@ whoever only imports a stream needs no Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from customer_activity.errors import JvmGone
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject, JVMView
@@ -50,6 +53,35 @@ def is_alive(spark: SparkSession) -> bool:
         return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001
     except (Py4JError, OSError):
         return False
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Ask the JVM something that it answers for as long as it lives.
+
+    Raises:
+        JvmGone: it does not.
+        Py4JJavaError: what it was asked has failed.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
+
+    try:
+        yield
+    except Py4JJavaError:
+        raise
+    except (Py4JError, OSError) as error:
+        raise JvmGone(
+            "the driver's JVM has ended by itself",
+            remedy="start again; if it happens again, look for an hs_err_pid*.log, and for memory that ran out: the "
+            "kernel's log names the processes that it killed (ACTIVITY_DRIVER_MEMORY)",
+        ) from error
+
+
+@contextmanager
+def unless_gone() -> Iterator[None]:
+    """Do what the end of the JVM does as well."""
+    with suppress(JvmGone), answering():
+        yield
 
 
 def executors(spark: SparkSession) -> int:
