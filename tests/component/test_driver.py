@@ -157,7 +157,8 @@ def test_what_is_behind_the_path_starts_soon_after_it(
             start=lambda **_: started.setdefault(name, now[0]),
             ended=lambda: len(started) == 2,
             at_work=threading.Lock(),
-            handle=None,
+            stop=lambda: None,
+            last_progress=lambda: None,
             status=QueryStatus(name),
         )
 
