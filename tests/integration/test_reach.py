@@ -58,6 +58,15 @@ def test_executors_without_the_code_are_refused_at_start(settings: Settings, tmp
 
 
 @pytest.mark.nightly
+def test_executors_without_a_python_are_refused_at_start(settings: Settings, tmp_path: Path) -> None:
+    with cluster.running(tmp_path) as found:
+        done = drained(settings, found.address, executor_python=str(tmp_path / "none" / "python"))
+    assert done.returncode == EXIT_TERMINAL, done.stderr[-2_000:]
+    assert "executors cannot run the pipeline's code" in done.stderr
+    assert "ACTIVITY_EXECUTOR_PYTHON" in done.stderr
+
+
+@pytest.mark.nightly
 def test_executors_without_the_libraries_are_refused_at_start(settings: Settings, tmp_path: Path) -> None:
     """As with an environment of a release before: small batches would go on until a large one comes."""
     python = executors_python.made(tmp_path, without="confluent_kafka")

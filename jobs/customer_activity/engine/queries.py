@@ -208,7 +208,7 @@ class RunningQuery:
 
         Raises:
             ActivityError: it ended because of an error.
-            JvmGone: nobody can tell.
+            JvmGone: the JVM has died, and the query with it.
         """
         if self.handle is None:
             return False

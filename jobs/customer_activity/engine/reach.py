@@ -42,7 +42,7 @@ EXCHANGE_SECONDS = 10.0
 WATCH_SECONDS = 0.2
 ROUNDS = 5  # of questions until every executor has answered
 JOBS = "reach"
-# In what a Python worker ends with, or why Spark cannot start one: there is none, or nobody may run it.
+# Why a Python worker failed, or could not be started: no such interpreter (errno 2), or no permission to run it (13).
 UNABLE = re.compile(r'No module named|PYTHON_VERSION_MISMATCH|Cannot run program "[^"\n]+".*?error[=:] ?(?:2|13)\b')
 REMEDY = "have the lake where all of them reach it: in a bucket, or in a folder that every machine has at this path"
 CONNECT = (

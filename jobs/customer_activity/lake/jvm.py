@@ -79,7 +79,7 @@ def answering() -> Iterator[None]:
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Do what the end of the JVM does as well."""
+    """Release something of the JVM, which its end has released already if it has died."""
     with suppress(JvmGone), answering():
         yield
 
