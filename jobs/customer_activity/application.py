@@ -98,6 +98,10 @@ def run(
         log.info("Spark is ready after %.1f s", time.monotonic() - started)
         try:
             host(spark, settings, queries, stopping, available_now=available_now, attended=attended, recorder=recorder)
+        except Exception as error:
+            if isinstance(error, ActivityError) or jvm.is_alive(spark):
+                raise
+            raise jvm.gone() from error
         finally:
             with jvm.unless_gone():
                 spark.stop()

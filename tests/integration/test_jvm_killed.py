@@ -17,8 +17,8 @@ from support.records import profile, purchase
 from support.waiting import until
 
 
-@pytest.mark.parametrize("is_at_work", [False, True], ids=["between batches", "while batches are at work"])
-def test_a_killed_jvm_is_told_and_nothing_is_lost(settings: Settings, tmp_path: Path, *, is_at_work: bool) -> None:
+@pytest.mark.parametrize("when", ["at the start", "between batches", "while batches are at work"])
+def test_a_killed_jvm_is_told_and_nothing_is_lost(settings: Settings, tmp_path: Path, when: str) -> None:
     send(settings, profile("C-1"), purchase("P-1", "C-1"))
     log = tmp_path / "driver.log"
     command = [sys.executable, "-m", "customer_activity", "stream"]
@@ -26,8 +26,11 @@ def test_a_killed_jvm_is_told_and_nothing_is_lost(settings: Settings, tmp_path: 
     with log.open("wb") as said:
         driver = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
     try:
-        until(lambda: len(view(settings)) == 1, 120)
-        if is_at_work:
+        if when == "at the start":
+            until(lambda: "Spark is ready" in log.read_text(encoding="utf-8"), 120, every=0.01)
+        else:
+            until(lambda: len(view(settings)) == 1, 120)
+        if when == "while batches are at work":
             send(settings, *(purchase(f"P-2-{number}", f"C-{number}") for number in range(20_000)))
         (java,) = (child for child in psutil.Process(driver.pid).children() if child.name() == "java")
         java.kill()

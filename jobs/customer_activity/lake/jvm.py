@@ -70,11 +70,16 @@ def answering() -> Iterator[None]:
     except Py4JJavaError:
         raise
     except (Py4JError, OSError) as error:
-        raise JvmGone(
-            "the driver's JVM has ended by itself",
-            remedy="start again; if it happens again, look for an hs_err_pid*.log, and for memory that ran out: the "
-            "kernel's log names the processes that it killed (ACTIVITY_DRIVER_MEMORY)",
-        ) from error
+        raise gone() from error
+
+
+def gone() -> JvmGone:
+    """Say that the JVM has died."""
+    return JvmGone(
+        "the driver's JVM has ended by itself",
+        remedy="start again; if it happens again, look for an hs_err_pid*.log, and for memory that ran out: the "
+        "kernel's log names the processes that it killed (ACTIVITY_DRIVER_MEMORY)",
+    )
 
 
 @contextmanager
