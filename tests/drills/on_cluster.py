@@ -1,12 +1,16 @@
-"""Kill drivers, kill and freeze executors of a standalone cluster again and again, and prove that nothing differs.
+"""Kill drivers and workers, kill and freeze executors of a standalone cluster, and prove that nothing differs.
 
-    .venv/bin/python tests/drills/on_cluster.py [--seed N] [--rounds 20] [--only driver ...] [--out DIR]
+    .venv/bin/python tests/drills/on_cluster.py [--seed N] [--rounds 20] [--only driver ...] [--speculation] [--out DIR]
 
 All rounds live in one lake: each sends more purchases than a small batch has, of which some were sent before and some
 say something else, and small batches besides. A fault comes at a random moment; then another driver, with another
 placement, takes the rest: driver, executors, automatic, or automatic without local state. `activity verify` compares
 the lake and the topic with the input after every few rounds. A fault that comes too late is tried again. Exit 1 when
-anything differs, or too many came too late.
+anything differs, or too many came too late. A worker is killed with its executor, as a machine that is gone, and comes
+back for the next round.
+
+With --speculation Spark starts a task that takes long a second time elsewhere, so that an executor that is frozen in
+its first stage is overtaken, and its own attempt goes on when it wakes.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -50,15 +54,32 @@ from support.records import profile, purchase, tombstone
 from support.streams import Query
 from support.waiting import until
 
-KILLED, ALL_KILLED, FROZEN = "killed", "all killed", "frozen"  # executors
+KILLED, ALL_KILLED, FROZEN, WORKER = "killed", "all killed", "frozen", "worker"  # executors; one with its worker
 FROZEN_SECONDS = 60.0
 # Of a batch's beginning: it takes as long, at least.
-WITHIN_SECONDS = {Query.BRONZE: 1.0, Query.SILVER: 1.5, Query.GOLD: 0.5}
+WITHIN_SECONDS = {
+    Query.BRONZE: 1.0,
+    Query.SILVER: 1.5,
+    Query.GOLD: 0.5,
+    Query.SUMMARIES: 0.5,
+    Query.PROFILES: 0.5,
+    Query.ACTIVITY: 0.5,
+}
+SPECULATION = """
+spark.speculation true
+spark.speculation.interval 100ms
+spark.speculation.minTaskRuntime 100ms
+spark.speculation.multiplier 1.1
+spark.speculation.quantile 0.1
+spark.speculation.task.duration.threshold 2s
+"""
+BEHIND = (Query.SUMMARIES, Query.PROFILES, Query.ACTIVITY)
 VERIFIED = 5  # after so many rounds, and at the end
 BETWEEN_COMMITS = [
     *(f"{query}:{point}" for query in ("bronze", "gold") for point in ("planned", "staged", "committed", "written")),
     *(f"silver:{point} {times}" for point in ("staged", "committed") for times in (1, 2, 3)),
     *("silver:planned", "silver:written", "publish:sending", "publish:published"),
+    *(f"{query}:{point}" for query in BEHIND for point in ("planned", "staged", "committed", "written")),
 ]
 
 Fault = Callable[[Settings, Cluster, Path, Random], bool]  # whether it came in time
@@ -83,12 +104,12 @@ def kill_driver(settings: Settings, found: Cluster, log: Path, chance: Random) -
 
 
 def lose_executors(settings: Settings, found: Cluster, log: Path, chance: Random, done: str) -> bool:
-    """Kill or freeze one of the executors, or kill all, while a stream's batch is at work; return whether it was.
+    """Kill or freeze one of the executors, kill all, or one and its worker, while a batch is at work; return if it was.
 
     It is at a random moment, or, where rows have to come together, as soon as the executor has some for other tasks.
     """
-    query = chance.choice([Query.BRONZE, Query.SILVER, Query.GOLD])
-    placed = chance.choice(PLACED[:2])
+    query = chance.choice(list(WITHIN_SECONDS))
+    placed = PLACED[1] if query in BEHIND else chance.choice(PLACED[:2])
     lost = found.workers if done == ALL_KILLED else [chance.choice(found.workers)]
     is_between = query != Query.BRONZE and chance.random() < 0.5
     with streams(settings, found, log, **placed) as driver:
@@ -101,23 +122,27 @@ def lose_executors(settings: Settings, found: Cluster, log: Path, chance: Random
                 time.sleep(chance.random() * WITHIN_SECONDS[query])
             is_at_it = is_at_work(log, query)
         if is_at_it and done == FROZEN:
-            is_at_it = freeze(executors[0], driver)
+            is_at_it = freeze(executors[0], driver) or found.conf is not None
         elif is_at_it:
-            for executor in executors:
-                executor.kill()
+            for process in (*(lost if done == WORKER else ()), *executors):
+                process.kill()
         if driver.wait(300) != 0:
             raise AssertionError(log.read_text(encoding="utf-8")[-2_000:])
+    for worker in lost:
+        if done == WORKER and is_at_it:
+            found.restart(found.workers.index(worker))
     moment = "between two stages" if is_between else "at some moment"
     say(f"  executor, in {query}'s batch, {moment}, {placed}: {done if is_at_it else 'too late'}")
     return is_at_it
 
 
 def freeze(executor: psutil.Process, driver: subprocess.Popen[bytes]) -> bool:
-    """Suspend an executor for a minute; return whether the driver had to wait for it."""
+    """Suspend an executor for a minute, or until it is overtaken; return whether the driver had to wait for it."""
     executor.suspend()
     with suppress(subprocess.TimeoutExpired):
         driver.wait(FROZEN_SECONDS)
     is_awaited = driver.poll() is None
+    say(f"  frozen executor: {'awaited' if is_awaited else 'overtaken'}")
     with suppress(psutil.NoSuchProcess):  # its worker ends it when the driver has ended
         executor.resume()
     return is_awaited
@@ -125,7 +150,7 @@ def freeze(executor: psutil.Process, driver: subprocess.Popen[bytes]) -> bool:
 
 FAULTS: dict[str, Fault] = {
     "driver": kill_driver,
-    **{done: partial(lose_executors, done=done) for done in (KILLED, ALL_KILLED, FROZEN)},
+    **{done: partial(lose_executors, done=done) for done in (KILLED, ALL_KILLED, FROZEN, WORKER)},
 }
 
 
@@ -134,6 +159,7 @@ def main(
     seed: Annotated[int, typer.Option()] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Of each fault.")] = 20,
     only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(FAULTS)}.")] = None,
+    speculation: Annotated[bool, typer.Option("--speculation", help="Start slow tasks twice.")] = False,
     out: Annotated[Path, typer.Option()] = PROJECT / "var" / "on_cluster",
 ) -> None:
     """Do all faults; exit 1 where anything differs, or as many came too late as came in time."""
@@ -142,7 +168,10 @@ def main(
     say(f"seed {seed}")
     left = [fault for fault in only or FAULTS for _ in range(rounds)]
     chance.shuffle(left)
-    with environment.opened(out) as settings, cluster.running(out, workers=2) as found:
+    with ExitStack() as stack:
+        settings = stack.enter_context(environment.opened(out))
+        conf = conf_in(out) if speculation else None
+        found = stack.enter_context(cluster.running(out, conf, workers=2))
         send(settings, *profiles())
         for number in range(2 * len(left)):
             begun, log = time.monotonic(), out / f"round-{number}.log"
@@ -159,6 +188,14 @@ def main(
                 return
     say(f"{len(left)} faults came too late")
     raise typer.Exit(1)
+
+
+def conf_in(out: Path) -> Path:
+    """Write Spark's settings into a folder; return it."""
+    folder = out / "conf"
+    folder.mkdir(exist_ok=True)
+    (folder / "spark-defaults.conf").write_text(SPECULATION, encoding="utf-8")
+    return folder
 
 
 def send_round(settings: Settings, number: int, chance: Random) -> None:

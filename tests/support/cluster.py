@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +23,19 @@ MASTER, WORKER = (f"org.apache.spark.deploy.{name}" for name in ("master.Master"
 
 
 class Cluster(NamedTuple):
-    """A cluster that runs: its master's address, its workers, and where Spark's settings are."""
+    """A cluster that runs.
+
+    Attributes:
+        address: of its master.
+        workers: its processes.
+        conf: the folder of Spark's settings.
+        restart: starts the worker of a number again, which was killed.
+    """
 
     address: str
     workers: list[psutil.Process]
     conf: Path | None
+    restart: Callable[[int], None]
 
 
 def environment(conf: Path | None = None) -> dict[str, str]:
@@ -75,17 +83,28 @@ def running(
     for name in names:
         worker = [str(SPARK_CLASS), WORKER, "--host", hosts[name], *common, *room, address]
         lines[name] = _mounting(worker, hidden, mounted[name])
+    log = folder / "master.log"
     with ExitStack() as stack:
-        started = []
-        for name, line in lines.items():
-            said = stack.enter_context((folder / f"{name}.log").open("wb"))
-            part = subprocess.Popen(line, env=environment(conf), stdout=said, stderr=said)
-            started.append(part)
+
+        def start(name: str) -> psutil.Process:
+            said = stack.enter_context((folder / f"{name}.log").open("ab"))
+            part = subprocess.Popen(lines[name], env=environment(conf), stdout=said, stderr=said)
             stack.callback(part.wait, 30)
             stack.callback(part.terminate)
-        log = folder / "master.log"
-        until(lambda: log.read_text(encoding="utf-8").count("Registering worker") == workers, 90)
-        yield Cluster(address, [psutil.Process(part.pid) for part in started[1:]], conf)
+            return psutil.Process(part.pid)
+
+        def registered() -> int:
+            return log.read_text(encoding="utf-8").count("Registering worker")
+
+        def restart(number: int) -> None:
+            before = registered()
+            found.workers[number] = start(names[number])
+            until(lambda: registered() > before, 90)
+
+        start("master")
+        found = Cluster(address, [start(name) for name in names], conf, restart)
+        until(lambda: registered() == workers, 90)
+        yield found
 
 
 def _mounting(line: list[str], hidden: Sequence[Path], replaced: Mapping[Path, Path]) -> list[str]:
