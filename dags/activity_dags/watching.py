@@ -106,7 +106,7 @@ def how_it_is(driver: dict[str, Any]) -> str:
             words.append(f"{driver[what]:,} {unit}")
     if driver.get("freshness_seconds") is not None:
         words.append(f"view {driver['freshness_seconds']:,.1f} s behind")
-    return ", ".join(words) + (f"; {driver['message']}" if driver.get("message") else "")
+    return "; ".join([", ".join(words), *(driver[what] for what in ("message", "placed") if driver.get(what))])
 
 
 async def stop(pipeline: Pipeline) -> None:

@@ -58,6 +58,11 @@ def test_each_try_is_another_run() -> None:
             "The driver is watched: 4711 running, 1,200 records to land, 3 commits to read, view 0.7 s behind",
             id="all is known",
         ),
+        pytest.param(
+            {"pid": 7, "state": "running", "placed": "silver on executors: 60,000 rows are many"},
+            "The driver is watched: 7 running; silver on executors: 60,000 rows are many",
+            id="where batches were worked on",
+        ),
         pytest.param({"pid": None, "state": "stopped"}, "The driver is watched: None stopped", id="nothing is"),
         pytest.param(
             {"pid": 1, "state": "stalled", "message": "gold is stuck"},

@@ -297,10 +297,29 @@ def test_stop_ends_what_was_started(settings: Settings, monkeypatch: pytest.Monk
             Driver(State.RUNNING, pid=7, not_ready="gold: failed"), "; not ready: gold: failed", id="not ready"
         ),
         pytest.param(Driver(State.STALLED, "stuck", 7, not_ready="gold: no batch"), "; stuck", id="what is worse"),
+        pytest.param(
+            Driver(State.RUNNING, "held", 7, placed="gold on executors: 60,000 rows are many"),
+            "; held; gold on executors: 60,000 rows are many",
+            id="where batches were worked on",
+        ),
     ],
 )
 def test_a_look_in_a_line_says_what_is_not_well(found: Driver, end: str) -> None:
     assert driver_command.line(found).endswith(end)
+
+
+def test_a_look_says_where_the_last_batches_of_its_own_streams_were_worked_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = {"id": 7, "at": NOW.isoformat()}
+    silver = query(Query.SILVER, pid=os.getpid(), batch=at | {"placement": "executors: 60,000 rows are many"})
+    gold = query(Query.GOLD, pid=os.getpid(), batch=at | {"placement": "driver: 500 rows are few"})
+    others = query(Query.SUMMARIES, pid=1, batch=at | {"placement": "driver: 7 rows are few"})
+    rest = (query(name, pid=os.getpid()) for name in Query if name not in (Query.SILVER, Query.GOLD, Query.SUMMARIES))
+    monkeypatch.setattr(status, "report", lambda _, **_more: report(silver, gold, others, *rest))
+    monkeypatch.setattr(running, "stream_pids", lambda *_: [os.getpid()])
+    found = driver.look(settings)[1]
+    assert found.placed == "silver on executors: 60,000 rows are many; gold in the driver: 500 rows are few"
 
 
 def test_a_look_from_outside_says_who_is_not_ready(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -390,7 +390,7 @@ class TestStatus:
         report = status.report(settings)
 
         assert (of(report, Query.SILVER).batch or {})["placement"] == "executors: 60,000 rows are many"
-        assert "7: 60,000 rows, 2.0 s on executors" in text(screens.status(report))
+        assert "7: 60,000 rows, 2.0 s on executors: 60,000 rows are many, 0 s ago" in text(screens.status(report))
 
     def test_a_damaged_table_is_a_note(self, settings: Settings) -> None:
         write_times(settings, Table.PURCHASES, 0)

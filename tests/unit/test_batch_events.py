@@ -38,12 +38,12 @@ def batch(**more: Any) -> MicroBatch:
         pytest.param(None, "silver batch 3: 1,020 rows in 2.50 s (compute 1.90, commit 0.40)", id="where it always is"),
         pytest.param(
             Placement(Place.DRIVER, "small"),
-            "silver batch 3: 1,020 rows in 2.50 s (compute 1.90, commit 0.40)",
+            "silver batch 3: 1,020 rows in 2.50 s (compute 1.90, commit 0.40), in the driver: small",
             id="driver",
         ),
         pytest.param(
             Placement(Place.EXECUTORS, "many"),
-            "silver batch 3: 1,020 rows in 2.50 s on executors (compute 1.90, commit 0.40)",
+            "silver batch 3: 1,020 rows in 2.50 s (compute 1.90, commit 0.40), on executors: many",
             id="executors",
         ),
     ],
@@ -67,7 +67,7 @@ def test_the_object_has_all_of_it(written: Written) -> None:
     assert event == {
         "level": "INFO",
         "logger": "customer_activity",
-        "message": "silver batch 3: 1,020 rows in 2.50 s (compute 1.90, commit 0.40)",
+        "message": "silver batch 3: 1,020 rows in 2.50 s (compute 1.90, commit 0.40), in the driver: small",
         "query": "silver",
         "batch": 3,
         "rows": 1_020,

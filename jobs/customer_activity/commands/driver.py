@@ -107,4 +107,4 @@ def line(found: Driver) -> str:
     if found.freshness_seconds is not None:
         words.append(f"view {found.freshness_seconds:,.1f} s behind")
     said = [found.message] if found.message else [f"not ready: {found.not_ready}"] if found.not_ready else []
-    return shown.in_a_line("; ".join([", ".join(words), *said]))
+    return shown.in_a_line("; ".join([", ".join(words), *said, *([found.placed] if found.placed else [])]))

@@ -5,24 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from customer_activity.engine.logs import log
-from customer_activity.lake.microbatch import MicroBatch, Place
+from customer_activity.lake.microbatch import MicroBatch
 
 TOLD_SHARE = 0.1  # of a batch's time: shorter phases are not in the line
 
 
 def tell(batch: MicroBatch, seconds: float) -> None:
-    """Log a finished batch: `silver batch 3: 1,020 rows in 2.50 s (compute 1.90, commit 0.40)`."""
+    """Log a finished batch.
+
+    `silver batch 3: 1,020 rows in 2.50 s (compute 1.90, commit 0.40), in the driver: 1,020 rows are few`
+    """
     phases = {name: millis for name, millis in batch.phases.items() if millis >= TOLD_SHARE * seconds * 1000}
     details = ", ".join(f"{name} {millis / 1000:.2f}" for name, millis in phases.items())
-    where = " on executors" if batch.placement is not None and batch.placement.place is Place.EXECUTORS else ""
     log.info(
         "%s batch %d: %s rows in %.2f s%s%s",
         batch.query,
         batch.batch_id,
         f"{batch.rows:,}",
         seconds,
-        where,
         f" ({details})" if details else "",
+        "" if batch.placement is None else f", {batch.placement}",
         extra=fields(batch, seconds),
     )
 

@@ -13,6 +13,7 @@ import psutil
 from customer_activity import topology
 from customer_activity.engine import pids
 from customer_activity.engine.observability import HELD
+from customer_activity.lake.microbatch import Place, Placement
 from customer_activity.settings import Settings
 
 # A running application writes its status files every three seconds, and right before maintenance that may take longer.
@@ -49,6 +50,12 @@ class QueryReport:
     # Kafka timestamp of the oldest input that has not come through it, UTC; None when it is current, or unknown.
     waiting_since: str | None = None
     freshness_seconds: float | None = None  # for how long that has waited; 0 when it is current, None when unknown
+
+    @property
+    def placed(self) -> Placement | None:
+        """Where the last batch was worked on, and why there; None where its stream has no choice, or nothing tells."""
+        place, _, why = (self.batch or {}).get("placement", "").partition(": ")
+        return Placement(Place(place), why) if place else None
 
     @property
     def is_caught_up(self) -> bool:

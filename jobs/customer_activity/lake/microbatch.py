@@ -40,6 +40,10 @@ class Placement(NamedTuple):
     place: Place
     why: str
 
+    def __str__(self) -> str:
+        """Say it as people read it: `on executors: 60,000 rows are many`."""
+        return f"{'on executors' if self.place is Place.EXECUTORS else 'in the driver'}: {self.why}"
+
 
 class HasVersions(Protocol):
     """A part of a batch's feed."""

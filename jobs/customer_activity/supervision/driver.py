@@ -68,6 +68,7 @@ class Driver(NamedTuple):
     last_words: str = ""  # the end of its log, when it ended and was not told to
     process_start: float | None = None  # of its process, which tells it from another with its number (`engine/pids.py`)
     exit_code: int | None = None  # what it ended with, where a stream's status says so; 2 when a restart does not help
+    placed: str = ""  # where its streams' last batches were worked on, and why there
 
     def as_json(self) -> dict[str, Any]:
         """Return it with plain values."""
@@ -133,6 +134,7 @@ def look(settings: Settings, own: int | None = None, kept: Kept | None = None) -
         processes.last_lines(settings, STREAM) if state in (State.FAILED, State.DEAD) else "",
         None if pid is None else pids.start_time(pid),
         failed.exit_code if state is State.FAILED and (failed := _failed(report)) is not None else None,
+        "; ".join(f"{query.query} {query.placed}" for query in report.queries if query.query in ours and query.placed),
     )
     return report, driver
 

@@ -154,7 +154,8 @@ def _batch(query: QueryReport) -> str:
         return "-"
     if "rows" not in query.batch:
         return f"{query.batch['id']}, {ago(query.batch['at'])}"
-    where = " on executors" if query.batch.get("placement", "").startswith(Place.EXECUTORS) else ""
+    is_spread = query.placed is not None and query.placed.place is Place.EXECUTORS
+    where = f" {query.placed}" if is_spread else ""
     rows, seconds = f"{query.batch['rows']:,} rows", f"{query.batch['seconds']:.1f} s"
     return f"{query.batch['id']}: {rows}, {seconds}{where}, {ago(query.batch['at'])}"
 
