@@ -24,8 +24,9 @@ from customer_activity.errors import EXIT_TERMINAL, LakeOfAnotherRelease, Settin
 from customer_activity.lake import delta, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.operations import migration, recovery
-from customer_activity.operations.migration import migrate
+from customer_activity.operations.migration import Migrated, migrate
 from customer_activity.settings import Settings
+from customer_activity.state import catalogue
 from customer_activity.state.local import LocalState
 from customer_activity.streams.gold import state as gold
 from customer_activity.streams.silver import state as silver
@@ -239,6 +240,35 @@ def test_a_dry_run_shows_and_does_nothing(run: Callable[..., str], before: str) 
 def test_it_says_what_it_did(run: Callable[..., str]) -> None:
     assert re.search(r"silver\.purchases: add .*landing.* \(null in earlier rows\), then note version 2", run())
     assert "nothing to do" in run()
+
+
+def test_it_says_how_long_it_took_and_what_the_first_large_batch_will_take(run: Callable[..., str]) -> None:
+    said = run()
+    assert re.search(r"done in \d+\.\d s; the streams may start", said)
+    purchases = json.loads(run("--json"))["unsorted"]
+    assert purchases
+    assert f"sorts what the lake has ({purchases:,} purchases), once: about 1 processor seconds" in " ".join(
+        said.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("unsorted", "time"),
+    [
+        pytest.param(0, None, id="runs are there"),
+        pytest.param(5_000_000, "about 40 processor seconds", id="some"),
+        pytest.param(100_000_000, "about 800 processor seconds", id="many"),
+    ],
+)
+def test_what_is_to_be_sorted_takes_longer_the_more_it_is(unsorted: int, time: str | None) -> None:
+    said = command.lines(Migrated("lake", 2, [], is_done=False, unsorted=unsorted))
+    assert time in said[-1] if time else len(said) == 1
+
+
+def test_a_lake_with_sorted_runs_has_nothing_to_sort(before: str) -> None:
+    assert migrate(before).unsorted == tables.opened(before, Table.PURCHASES).count()
+    catalogue.note(before, Table.PURCHASES.label, "another release", {}, {})
+    assert migrate(before).unsorted == 0
 
 
 def test_what_is_written_afterwards_reads_with_what_was_there(before: str) -> None:

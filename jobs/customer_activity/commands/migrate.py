@@ -11,6 +11,10 @@ from customer_activity.operations.migration import Migrated
 from customer_activity.operations.migration import migrate as bring_up
 from customer_activity.terminal import console
 
+# Processor seconds for a million purchases and a tenth as many customers, in silver and gold together: 7.6 and 7.9 with
+# 100 million (`benchmarks/held.py` at e56bfe3 and dd1c5cc).
+SORTED_SECONDS = 8.0
+
 
 def migrate(
     ctx: typer.Context,
@@ -32,12 +36,25 @@ def migrate(
 
 
 def lines(done: Migrated) -> list[str]:
-    """Say what was done, or is to be done."""
+    """Say what was done, or is to be done, and how long it takes."""
     if not done.steps:
-        return [f"{done.lake} is of this release (layout version {done.version}): nothing to do"]
+        return [f"{done.lake} is of this release (layout version {done.version}): nothing to do", *_runs_to_come(done)]
     said = [_said(step, done.version) for step in done.steps]
-    ending = "done; the streams may start" if done.is_done else "nothing was done: this was a dry run"
-    return [f"{done.lake}: layout version {done.version}", *said, ending]
+    ending = (
+        f"done in {done.seconds:.1f} s; the streams may start"
+        if done.is_done
+        else f"nothing was done: this was a dry run; each of these {len(said)} tables takes a second or two"
+    )
+    return [f"{done.lake}: layout version {done.version}", *said, ending, *_runs_to_come(done)]
+
+
+def _runs_to_come(done: Migrated) -> list[str]:
+    """Say how long the first large batch on executors takes to make the state that it needs from the tables."""
+    if not done.unsorted:
+        return []
+    seconds = max(done.unsorted / 1e6 * SORTED_SECONDS, 1.0)
+    what = f"the first large batch on executors sorts what the lake has ({done.unsorted:,} purchases)"
+    return [f"{what}, once: about {seconds:,.0f} processor seconds"]
 
 
 def _said(step: Layout, version: int) -> str:

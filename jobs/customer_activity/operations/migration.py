@@ -8,20 +8,22 @@ is finished by the next one.
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Schema
 
 from customer_activity import topology
-from customer_activity.catalog import table_path
+from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
-from customer_activity.lake import audit, corrections, layout
+from customer_activity.lake import audit, corrections, deltalog, feeds, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.layout import Layout
 from customer_activity.lake.replacing import settle
 from customer_activity.lease import lease
+from customer_activity.state import catalogue
 from customer_activity.storage.filesystem import filesystem
 
 MIGRATE = "migrate"
@@ -35,12 +37,16 @@ class Migrated(NamedTuple):
         version: of the layout that every table has afterwards.
         steps: the tables that are brought up, as they were; none where there is nothing to do.
         is_done: whether it was done; a dry run does nothing.
+        seconds: how long that took.
+        unsorted: purchases that are in no sorted run: the first large batch on executors makes these, once.
     """
 
     lake: str
     version: int
     steps: list[Layout]
     is_done: bool
+    seconds: float = 0.0
+    unsorted: int = 0
 
 
 def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
@@ -56,6 +62,7 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
         LakeOfAnotherRelease: the lake is of a newer release.
         QueryAlreadyRunning: a driver is at work.
     """
+    begun = time.monotonic()
     corrections.refuse_unfinished(lake)
     found = list(layout.layouts(lake))
     if not found:
@@ -71,7 +78,15 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
             finish_checksums(lake)
             for step in steps:
                 take(lake, step)
-    return Migrated(lake, layout.CURRENT, steps, is_done=bool(steps) and not dry_run)
+    is_done = bool(steps) and not dry_run
+    return Migrated(lake, layout.CURRENT, steps, is_done, round(time.monotonic() - begun, 1), _unsorted(lake))
+
+
+def _unsorted(lake: str) -> int:
+    """Return how many purchases are there for which no sorted run is; 0 where a table's log does not tell."""
+    if catalogue.has_runs(lake, Table.PURCHASES.label):
+        return 0
+    return feeds.rows_told(feeds.snapshot(lake, Table.PURCHASES, deltalog.newest_version(lake, Table.PURCHASES))) or 0
 
 
 def take(lake: str, step: Layout) -> None:

@@ -93,6 +93,11 @@ def _is_within(files: Sequence[Added], rows: int, count: int) -> bool:
     return len(files) <= count and sum(file.rows for file in files) <= rows
 
 
+def has_runs(lake: str, stream: str) -> bool:
+    """Whether a stream has a catalogue of runs, be they of use or not."""
+    return any(name.endswith(SUFFIX) for name in _listed(lake, stream))
+
+
 def folder(lake: str, stream: str) -> str:
     """Return where a stream's runs are."""
     return f"{lake}/_state/{stream}"
