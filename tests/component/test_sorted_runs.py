@@ -29,6 +29,7 @@ from support.tables import append, entry, opened
 Rows = dict[tuple[int, int], int]
 
 MADE_BY = "these tests"
+ROW_BYTES = 24
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("hi", "lo", "value")])
 
 # Few values, so that fingerprints share a half, and the extremes of what a half can be.
@@ -41,17 +42,19 @@ def table(rows: Rows) -> pa.Table:
     return pa.table({"hi": high, "lo": low, "value": list(rows.values())}, SCHEMA)
 
 
-@settings(max_examples=50)
-@given(st.lists(ROWS, max_size=12), ROWS)
+@settings(max_examples=80)
+@given(st.lists(ROWS, max_size=12), ROWS, st.sampled_from([1, 2, 5, 1_000]))
 def test_the_newest_row_of_each_key_is_found_and_nothing_else(
-    tmp_path_factory: pytest.TempPathFactory, adding: list[Rows], others: Rows
+    tmp_path_factory: pytest.TempPathFactory, adding: list[Rows], others: Rows, piece: int
 ) -> None:
     folder = str(tmp_path_factory.mktemp("runs"))
     known: Rows = {}
     runs: list[Run] = []
-    for rows in adding:
-        runs = sorted_runs.added(folder, runs, table(rows))
-        known |= rows
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sorted_runs, "PIECE_BYTES", piece * ROW_BYTES)
+        for rows in adding:
+            runs = sorted_runs.added(folder, runs, table(rows))
+            known |= rows
     keys = list(known | others)
     high, low = sorted_runs.halves(table(known | others))
     found: Rows = {}
@@ -68,6 +71,20 @@ def test_a_bucket_has_few_runs_however_often_it_grows(tmp_path: Path) -> None:
         runs = sorted_runs.added(str(tmp_path), runs, table({(number, 0): number}))
     assert sum(run.rows for run in runs) == 64
     assert len(runs) <= 6  # the binary digits of 64, and not one a time
+
+
+def test_runs_are_merged_in_pieces_however_large_a_bucket_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task holds one piece of each run: of a thousand million ids a bucket has 16 million."""
+    monkeypatch.setattr(sorted_runs, "PIECE_BYTES", 10 * ROW_BYTES)
+    runs: list[Run] = []
+    for first in (0, 1):
+        runs = sorted_runs.added(str(tmp_path), runs, table({(2 * number + first, 0): 0 for number in range(100)}))
+    (run,) = runs
+    held = sorted_runs.read(str(tmp_path), run.path).to_batches()
+    assert (run.rows, len(held)) == (200, 10)
+    assert max(map(len, held)) <= 2 * 10 + 1
+    highs = np.concatenate([sorted_runs.halves(piece)[0] for piece in held])
+    assert highs.tolist() == list(range(200))
 
 
 def test_a_fingerprint_is_of_all_of_a_key() -> None:

@@ -5,7 +5,8 @@ below 10^-20. Its bucket is the highest bits of the fingerprint or, where rows a
 none before, of the key's CRC-32, which takes a fifth of the time. A run is an immutable Arrow file of a bucket's rows,
 sorted by fingerprint, with values beside: what is looked up by binary search costs the pages that it touches, and a run
 on this machine's disk is mapped, not read. Who adds to a bucket writes one more run, and takes the newest ones that are
-no longer much larger than it into it, so that a bucket has as many as its size has binary digits, at most.
+no longer much larger than it into it, so that a bucket has as many as its size has binary digits, at most. Runs are
+merged piece by piece, and written so: each record batch of a file has the fingerprints after those of the one before.
 
 Spark's executors import this module and need little for it; `catalogue.py` is the driver's part.
 """
@@ -31,6 +32,7 @@ BUCKET_SHIFT = 64 - 6
 CRC_SHIFT = 32 - 6
 FINGERPRINT_BYTES = 16
 GROWTH = 2  # a run is taken into the next one unless it is more than so many times as large
+PIECE_BYTES = 32 << 20  # of the longest run in a merge: pieces of all of them are held, one of each at a time
 SUFFIX = ".arrow"
 
 Longs = npt.NDArray[np.int64]
@@ -80,15 +82,21 @@ def buckets_by_crc(keys: pa.Array | pa.ChunkedArray) -> Numbers:
 
 def write(folder: str, rows: pa.Table) -> Run:
     """Write rows as a file with a name of its own; nobody knows it yet."""
+    return _write(folder, rows.schema, [rows])
+
+
+def _write(folder: str, schema: pa.Schema, pieces: Iterable[pa.Table]) -> Run:
     files, place = filesystem(folder)
-    path = f"{uuid.uuid4().hex}{SUFFIX}"
+    path, rows = f"{uuid.uuid4().hex}{SUFFIX}", 0
     if is_here := isinstance(files, fs.LocalFileSystem):
         Path(place).mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-    with files.open_output_stream(f"{place}/{path}") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows.combine_chunks())
+    with files.open_output_stream(f"{place}/{path}") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for piece in pieces:
+            writer.write_table(piece.combine_chunks())
+            rows += piece.num_rows
     if is_here:
         settle(f"{place}/{path}")
-    return Run(path, rows.num_rows, files.get_file_info(f"{place}/{path}").size)
+    return Run(path, rows, files.get_file_info(f"{place}/{path}").size)
 
 
 def read(folder: str, path: str) -> pa.Table:
@@ -101,7 +109,7 @@ def read(folder: str, path: str) -> pa.Table:
     is_here = isinstance(files, fs.LocalFileSystem)
     try:
         source = pa.memory_map(f"{place}/{path}") if is_here else files.open_input_file(f"{place}/{path}")
-        return pa.ipc.open_file(source).read_all().combine_chunks()
+        return pa.ipc.open_file(source).read_all()
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         raise StateGone(path) from error
     except OSError as error:  # Arrow's word for some damages, too; elsewhere it may be the network's
@@ -110,14 +118,14 @@ def read(folder: str, path: str) -> pa.Table:
         raise
 
 
-def halves(rows: pa.Table) -> tuple[Longs, Longs]:
+def halves(rows: pa.Table | pa.RecordBatch) -> tuple[Longs, Longs]:
     """Return the fingerprints of rows."""
     return rows.column("hi").to_numpy(), rows.column("lo").to_numpy()
 
 
-def find(run: pa.Table, high: Longs, low: Longs) -> Numbers:
-    """Return where a run has each of these fingerprints, as numbers of its rows; -1 where it has not."""
-    held_high, held_low = halves(run)
+def find(piece: pa.RecordBatch, high: Longs, low: Longs) -> Numbers:
+    """Return where a piece of a run has each of these fingerprints, as numbers of its rows; -1 where it has not."""
+    held_high, held_low = halves(piece)
     found = np.full(len(high), -1, np.int64)
     at = np.searchsorted(held_high, high)
     asked = np.arange(len(high))
@@ -135,11 +143,11 @@ def look_up(folder: str, runs: Sequence[Run], high: Longs, low: Longs) -> Iterat
     """Yield rows of a bucket's runs and which of these fingerprints they are of; of each the newest row alone."""
     asked = np.arange(len(high))
     for run in reversed(runs):
-        rows = read(folder, run.path)
-        at = find(rows, high[asked], low[asked])
-        if (at >= 0).any():
-            yield asked[at >= 0], rows.take(pa.array(at[at >= 0]))
-        asked = asked[at < 0]
+        for piece in read(folder, run.path).to_batches():
+            at = find(piece, high[asked], low[asked])
+            if (at >= 0).any():
+                yield asked[at >= 0], pa.Table.from_batches([piece.take(pa.array(at[at >= 0]))])
+            asked = asked[at < 0]
 
 
 def added(folder: str, runs: Sequence[Run], rows: pa.Table) -> list[Run]:
@@ -154,7 +162,8 @@ def added(folder: str, runs: Sequence[Run], rows: pa.Table) -> list[Run]:
         return list(runs)
     number = taken_in(runs, rows.num_rows)
     left, taken = runs[: len(runs) - number], runs[len(runs) - number :]
-    return [*left, write(folder, _merged([rows, *(read(folder, run.path) for run in reversed(taken))]))]
+    runs_taken = (read(folder, run.path) for run in reversed(taken))
+    return [*left, _write(folder, rows.schema, _merged([_in_order([rows]), *runs_taken]))]
 
 
 def taken_in(runs: Sequence[Run], rows: int) -> int:
@@ -166,7 +175,20 @@ def taken_in(runs: Sequence[Run], rows: int) -> int:
     return number
 
 
-def _merged(parts: Sequence[pa.Table]) -> pa.Table:
+def _merged(runs: Sequence[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of sorted runs, the newest first, in the order of fingerprints, each once; piece by piece."""
+    highs = [halves(run)[0] for run in runs]
+    longest = max(runs, key=len)
+    step = max(len(longest) * PIECE_BYTES // max(longest.nbytes, 1), 1)
+    bounds = max(highs, key=len)[step::step]  # rows that share a first half are in the same piece
+    cuts = [[0, *np.searchsorted(high, bounds).tolist(), len(high)] for high in highs]
+    for number in range(len(bounds) + 1):
+        yield _in_order(
+            [run.slice(cut[number], cut[number + 1] - cut[number]) for run, cut in zip(runs, cuts, strict=True)]
+        )
+
+
+def _in_order(parts: Sequence[pa.Table]) -> pa.Table:
     """Bring rows of several parts, the newest first, into the order of fingerprints, each once."""
     rows = pa.concat_tables(parts)
     age = np.repeat(np.arange(len(parts)), [part.num_rows for part in parts])
