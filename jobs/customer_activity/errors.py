@@ -16,6 +16,7 @@
     │   ├── OffsetsLost           Kafka no longer has records that were never landed
     │   ├── ChangeFeedLost        files are gone that a query still has to read
     │   │   └── Corrected             rows that it has read were retracted since
+    │   ├── RowsLost              files of a table's newest version are gone, and rows with them
     │   └── ForeignCommit         a hot-path table was changed by something else than the pipeline
     └── TransientError        the same call may succeed later              exit 75
         ├── BrokerUnavailable     Kafka does not answer
@@ -118,6 +119,10 @@ class ChangeFeedLost(TerminalError):
 
 class Corrected(ChangeFeedLost):
     """Raised when a correction lies between what was read of a table and what is wanted: its feed does not go on."""
+
+
+class RowsLost(TerminalError):
+    """Raised when files of a table's newest version are gone, and with them rows."""
 
 
 class ForeignCommit(TerminalError):

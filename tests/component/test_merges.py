@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
+from deltalake.exceptions import DeltaError
 
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine import changes, current_rows, executors, merge_spread, placement
 from customer_activity.engine.current_rows import CurrentRows
+from customer_activity.engine.failures import explain
 from customer_activity.engine.stream import Context, Steps
-from customer_activity.errors import LeaseLost, TerminalError, TransientError
+from customer_activity.errors import LeaseLost, RowsLost, TerminalError, TransientError
 from customer_activity.lake import commits, delta, deltalog, feeds, history, jvm
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.lake.microbatch import MicroBatch, Place
@@ -362,17 +365,49 @@ def test_rows_that_are_there_already_are_not_written_again(settings: Settings, l
     assert merged(lake, Query.ACTIVITY).keys() == {"C-1"}
 
 
-def test_a_file_of_the_table_that_is_gone_while_executors_read_it_is_named(settings: Settings, lake: str) -> None:
+def remove_files(lake: str, table: Table) -> None:
+    for file in Path(table_path(lake, table)).glob("*.parquet"):
+        file.unlink()
+
+
+def filled_twice(settings: Settings, lake: str) -> partial[None]:
+    """Merge a batch into the table and bring another one; return what takes it."""
     fill(lake, Query.PROFILES)
     take(settings, Query.PROFILES, 0)
     append(lake, Query.PROFILES, [{"customer_id": "C-1"} | changed(Query.PROFILES, 9, is_gone=False)])
-    work = opened(settings.model_copy(update={"placement": "executors"}), profiles.STREAM)
-    for file in Path(table_path(lake, Table.PROFILES)).glob("*.parquet"):
-        file.unlink()
     batch = MicroBatch(Query.PROFILES, "generation-1", 1, versions={Table.PROFILE_CHANGES: (4, 5)})
-    with pytest.raises(TransientError, match=r"silver\.customer_profiles: files of version 1 are gone"):
-        work(None, batch)
+    return partial(opened(settings, profiles.STREAM), None, batch)
+
+
+def test_files_that_the_table_has_lost_are_named(settings: Settings, lake: str) -> None:
+    """No retry brings them back, and of whom they were neither delta-rs nor Arrow says."""
+    work = filled_twice(settings, lake)
+    remove_files(lake, Table.PROFILES)
+    with pytest.raises((RowsLost, DeltaError)) as died:
+        work()
+    told = explain(Query.PROFILES, RuntimeError("a batch failed"), died.value, settings, int)
+    assert type(told) is RowsLost
+    assert "`activity rebuild --stream profiles" in told.remedy
+    assert "silver.customer_profiles: files of version 1, the newest, are gone" in str(told)
     assert versions(lake, Query.PROFILES) == 1
+
+
+@ON_EXECUTORS
+def test_files_that_are_replaced_while_executors_read_them_are_read_anew_by_the_next_start(
+    settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = filled_twice(settings, lake)
+    run = executors.run_by_lane
+
+    def late(*asked: Any) -> Any:
+        rows = tables.opened(lake, Table.PROFILES).to_pyarrow_table()
+        remove_files(lake, Table.PROFILES)
+        write_deltalake(table_path(lake, Table.PROFILES), rows, mode="overwrite")
+        return run(*asked)
+
+    monkeypatch.setattr(executors, "run_by_lane", late)
+    with pytest.raises(TransientError, match=r"silver\.customer_profiles: files of version 1 were gone"):
+        work()
 
 
 @ON_EXECUTORS

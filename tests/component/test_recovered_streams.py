@@ -6,8 +6,12 @@ What is held against the tables afterwards are the queries that the streams decl
 from __future__ import annotations
 
 import json
+import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +19,25 @@ import pytest
 from deltalake import DeltaTable
 
 from customer_activity import topology
-from customer_activity.catalog import REPLAY, Table
+from customer_activity.catalog import REPLAY, Table, table_path
 from customer_activity.checkpoints import checkpoint
 from customer_activity.engine import failures
 from customer_activity.engine.derived import Computed, Derived, Joined
-from customer_activity.errors import ChangeFeedLost, Corrected, ForeignCommit
+from customer_activity.engine.queries import RunningQuery
+from customer_activity.engine.stream import Context
+from customer_activity.errors import EXIT_TERMINAL, ChangeFeedLost, Corrected, ForeignCommit, RowsLost
 from customer_activity.lake import delta
 from customer_activity.lake.named_operations import Operation
 from customer_activity.operations import current_rows, recomputing, recovery
 from customer_activity.rebuild.repair import apply_in
 from customer_activity.settings import Settings
+from customer_activity.streams.registry import STREAMS
 from support import tables
 from support.corrections import correct
 from support.pipeline import Pipeline
 from support.proof import proofs
 from support.quick_pipeline import QuickPipeline
-from support.records import Record
+from support.records import Record, profile
 from support.windowed import CHAIN, TABLES, follow, land, world
 from support.without_jvm import NoSpark
 
@@ -154,6 +161,35 @@ def test_a_source_that_lacks_rows_of_its_own_recovers_nothing(windowed: Pipeline
     with pytest.raises(ChangeFeedLost, match=rf"{stamped.label}: files of version [\s\S]*restore it from a backup"):
         recomputing.recompute(windowed.settings, "daily", "to see")
     assert windowed.rows(Table.DAILY) == counted
+
+
+@pytest.mark.parametrize("stream", ["summaries", "profiles", "activity", "daily", "weekly"])
+def test_a_table_that_has_lost_files_is_told_and_computed_again(windowed: Pipeline, stream: str) -> None:
+    lake = windowed.settings.lake
+    windowed.send(*(profile(f"C-{number}") for number in range(3)))
+    land(windowed, world(43), batches=3)
+    windowed.run()
+    (table,) = topology.spec(stream).telling
+    right = windowed.rows(table)
+    assert len(right) > 1
+    for uri in tables.opened(lake, table).file_uris():
+        Path(uri.removeprefix("file://")).unlink()
+    windowed.restart()
+    with ExitStack() as resources:
+        context = Context(windowed.spark, windowed.settings, windowed.ids, resources)
+        query = RunningQuery(stream, partial(STREAMS[stream].open, context), windowed.settings, threading.Event())
+        with pytest.raises(RowsLost, match=f"`activity rebuild --stream {stream} --reason …`"):
+            query.start(available_now=True)
+    assert (query.status.state, query.status.exit_code) == ("failed", EXIT_TERMINAL)
+
+    shutil.rmtree(table_path(lake, table))
+    recomputing.recompute(windowed.settings, stream, "files were lost")
+
+    assert windowed.rows(table) == right
+    windowed.restart()
+    land(windowed, world(44))
+    windowed.run()
+    assert_proven(windowed)
 
 
 def correct_without_readers(pipeline: Pipeline) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from deltalake.exceptions import DeltaError
 
 from customer_activity import topology, unforeseen
+from customer_activity.catalog import Table
 from customer_activity.engine import loss, reach
 from customer_activity.engine.logs import log
 from customer_activity.errors import (
@@ -16,9 +20,11 @@ from customer_activity.errors import (
     DiskFull,
     LeaseLost,
     OffsetsLost,
+    RowsLost,
     TransientError,
 )
 from customer_activity.kafka import faults
+from customer_activity.lake import merging
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import is_full
 
@@ -49,7 +55,7 @@ OWN_FILE = re.compile(
 NOT_OPENED = re.compile(r"FileNotFoundException: (?P<path>/[^\n(]*?) \((?P<why>(?!No such file)[A-Z][^()\n]+)\)")
 NO_SPACE = ("No space left on device", "(ENOSPC)", "database or disk is full")  # Java's, of a task in Python, SQLite's
 OF_TASK = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor \w+\)")
-PUT_BACK = "put them back from a backup: nothing was skipped"
+PUT_BACK = "put them back from a backup"
 
 
 def explain(
@@ -78,6 +84,7 @@ def explain(
     if is_full(settings.lake):
         return disk_full(settings)
     for told in (
+        of_target(query, cause, settings.lake),
         of_disk(query, text),
         of_feed(query, text),
         of_executors(query, text),
@@ -95,7 +102,9 @@ def explain(
 def _of_source(query: str, fault: ActivityError) -> ActivityError:
     """Say of a feed that does not go on what its reader can do about it: who reads the feed does not know for whom."""
     spec = topology.spec(query)
-    is_of_source = any(fault.what.startswith(f"{table.label}:") for table in spec.sources)  # and not of what it knows
+    if isinstance(fault, RowsLost) and spec in topology.following() and _is_of(fault, spec.telling):
+        return RowsLost(fault.what, remedy=_without_rows(query))
+    is_of_source = _is_of(fault, spec.sources)  # and not of what it knows
     if spec.is_publisher or spec not in topology.following() or not is_of_source:
         return fault
     if isinstance(fault, Corrected):
@@ -103,6 +112,10 @@ def _of_source(query: str, fault: ActivityError) -> ActivityError:
     if isinstance(fault, ChangeFeedLost):
         return ChangeFeedLost(fault.what, remedy=_without_feed(query))
     return fault
+
+
+def _is_of(fault: ActivityError, tables: Iterable[Table]) -> bool:
+    return any(fault.what.startswith(f"{table.label}:") for table in tables)
 
 
 def of_disk(query: str, text: str) -> ActivityError | None:
@@ -123,6 +136,21 @@ def of_disk(query: str, text: str) -> ActivityError | None:
             remedy="start again: nothing of the lake is lost; and exclude that directory from whatever cleans up "
             "temporary files, or choose another one (spark.local.dir; SPARK_LOCAL_DIRS of a standalone worker)",
         )
+    return None
+
+
+def of_target(query: str, cause: BaseException | None, lake: str) -> ActivityError | None:
+    """Say which table that a stream computes has lost files; None when it was something else.
+
+    delta-rs and Arrow name the file in words of their own, and whose it is only the log tells.
+    """
+    spec = topology.spec(query)
+    if not isinstance(cause, DeltaError | FileNotFoundError) or spec not in topology.following():
+        return None
+    for table in spec.telling:
+        with suppress(DeltaError, OSError):  # of a storage that does not answer there is no telling
+            if (lost := merging.lost_files(lake, table)) is not None:
+                return _of_source(query, lost)
     return None
 
 
@@ -159,7 +187,15 @@ def _without_feed(query: str) -> str:
         return f"find out what removed them; `activity resync {query} --reason …` sends what differs"
     if spec in topology.following():
         return f"{_builds_again(query)}; they are not kept for a stream that is off"
-    return f"find out what removed them; {PUT_BACK}"
+    return f"find out what removed them; {PUT_BACK}: nothing was skipped"
+
+
+def _without_rows(query: str) -> str:
+    """Say how a table comes back that follows from others."""
+    return (
+        f"find out what removed them, and {PUT_BACK}; or stop all streams, move the table's folder away and run "
+        f"`activity rebuild --stream {query} --reason …`, which computes it again, before any stream is started"
+    )
 
 
 def _builds_again(query: str) -> str:

@@ -16,7 +16,7 @@ from customer_activity.engine.executors import ByLane, InputGone, KeyMissing, Re
 from customer_activity.engine.merge_rules import MergeRules
 from customer_activity.engine.merge_tasks import MOST_LANES, Work
 from customer_activity.engine.stream import Append, Rewrite, Steps
-from customer_activity.errors import TransientError
+from customer_activity.errors import ActivityError, TransientError
 from customer_activity.lake import commits, deltalog, feeds, merging, pieces
 from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Added, Feed
@@ -59,9 +59,10 @@ def rewrite(stream: MergeRules, part: Feed, batch: MicroBatch, *, spark: SparkSe
     Raises:
         AssertionError: executors have not come by as many rows of the table as its log says it has.
         ChangeFeedLost: a file of the part is gone.
+        RowsLost: a file of the table's newest version is gone.
         SettingsError: an executor does not see the lake.
         TerminalError: a change has no value in a column of the key.
-        TransientError: a file of the table is gone.
+        TransientError: a file of the table was replaced meanwhile.
     """
     lake, source, target = settings.lake, stream.source, stream.target
     with batch.phase("read"):
@@ -82,7 +83,7 @@ def rewrite(stream: MergeRules, part: Feed, batch: MicroBatch, *, spark: SparkSe
             if part.is_gone(source):
                 raise part.lost(source) from None
             if feeds.are_gone(lake, target, held):
-                raise gone(target, version) from None
+                raise gone(lake, target, version) from None
             raise reach.blind() from None
     write = replacing(settings, target, version, held, reports)
     batch.rows += write.changes
@@ -94,11 +95,11 @@ def written(reports: Reports) -> list[DataFile]:
     return [*_files(reports, "file"), *_files(reports, "changed")]
 
 
-def gone(table: Table, version: int) -> TransientError:
-    """Say that files of a table that was to be rewritten are gone."""
-    return TransientError(
-        f"{table.label}: files of version {version} are gone",
-        remedy="start again: it reads the newest version; if that has lost files, too, restore a backup",
+def gone(lake: str, table: Table, version: int) -> ActivityError:
+    """Say that files of a table that was to be rewritten are gone: for good, or because others have replaced them."""
+    return merging.lost_files(lake, table) or TransientError(
+        f"{table.label}: files of version {version} were gone when executors read them",
+        remedy="start again: it reads the newest version",
     )
 
 

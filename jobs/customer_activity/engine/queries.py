@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -81,6 +82,10 @@ class RunningQuery:
         except ActivityError as error:
             self.status.failed(str(error), error.exit_code)
             raise
+        except (DeltaError, FileNotFoundError) as error:  # it looks at its tables' files
+            fault = explain(self.query, error, error, self.settings, self.fencing_epoch)
+            self.status.failed(str(fault), fault.exit_code)
+            raise fault from error
         self.refresh = stream.refresh
         writer = (
             stream.source()

@@ -51,8 +51,9 @@ def steps(
     Raises:
         AssertionError: executors have not come by as many rows of a table as its log says it has.
         ChangeFeedLost: a file of the part is gone.
+        RowsLost: a file of the newest version of one of the tables is gone.
         SettingsError: an executor does not see the lake.
-        TransientError: a file of one of the tables is gone.
+        TransientError: a file of one of the tables was replaced meanwhile.
     """
     lake = settings.lake
     with batch.phase("read"):
@@ -107,7 +108,7 @@ def _run(spark: SparkSession, work: Work, part: Feed, batch: MicroBatch, held: M
                 raise part.lost(table) from None
         for table, (version, files) in held.items():
             if feeds.are_gone(work.lake, table, files):
-                raise merge_spread.gone(table, version) from None
+                raise merge_spread.gone(work.lake, table, version) from None
         raise reach.blind() from None
 
 
