@@ -1,7 +1,7 @@
 # Every target does the set-up it needs; what is up to date is not done again.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test end-to-end nightly check bench bench-check drills guards model pictures stop clean preflight jars classes
+.PHONY: help setup run test end-to-end nightly check bench bench-check drills cluster-drills guards model pictures stop clean preflight jars classes
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 # Where it is set, as in many images, every command and each of Spark's Python workers compiles our modules again.
@@ -47,6 +47,10 @@ bench: setup ## measure freshness, rate, backlog, growth, recovery and half an h
 # DRILLS takes options: make drills DRILLS="--rounds 1 --random 5 --bounces 2 --zombies 1"
 drills: setup ## kill, freeze and cut off the running pipeline over and over, and prove that it stays right (two hours)
 	.venv/bin/python tests/drills/drills.py $(DRILLS)
+
+# It takes options, too: make cluster-drills CLUSTER_DRILLS="--rounds 2 --only worker --seed 7"
+cluster-drills: setup ## kill drivers and workers, kill and freeze executors of a Spark cluster over and over (two hours)
+	.venv/bin/python tests/drills/on_cluster.py $(CLUSTER_DRILLS)
 
 # GUARDS takes options: make guards GUARDS="--only VACUUM"
 guards: setup ## take out one guard after the other, and see the test that is about it fail (an hour and a half)
