@@ -8,7 +8,7 @@ unexport VIRTUAL_ENV PYTHONPATH UV_PROJECT_ENVIRONMENT
 unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 23
 
 setup: .venv/.ready .venv-airflow/.ready classes ## set everything up: both Python environments, the jars, the class archive
 
