@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from customer_activity.catalog import Table, table_path
 from customer_activity.engine import executors, merge_tasks, placement
 from customer_activity.engine.executors import ByLane, Reports
-from customer_activity.errors import ChangeFeedLost, LeaseLost, TransientError
+from customer_activity.errors import ChangeFeedLost, LeaseLost, RowsLost, TransientError
 from customer_activity.lake import commits, feeds, history, pieces
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.pieces import Piece
@@ -352,8 +352,8 @@ def test_a_task_looks_into_few_rows_however_many_a_table_has(
     ("table", "error"),
     [
         pytest.param(Table.PAYMENT_EVENTS, ChangeFeedLost, id="of the part"),
-        pytest.param(Table.PAID, TransientError, id="of a table that is looked into"),
-        pytest.param(Table.UNMATCHED_PAYMENTS, TransientError, id="of a table that is rewritten", marks=nightly),
+        pytest.param(Table.PAID, RowsLost, id="of a table that is looked into"),
+        pytest.param(Table.UNMATCHED_PAYMENTS, RowsLost, id="of a table that is rewritten", marks=nightly),
     ],
 )
 def test_a_file_that_is_gone_is_told_by_its_table(
