@@ -100,7 +100,10 @@ def explain(
 
 
 def _of_source(query: str, fault: ActivityError) -> ActivityError:
-    """Say of a feed that does not go on what its reader can do about it: who reads the feed does not know for whom."""
+    """Say what a stream can do about a feed that does not go on, or a table of its own that lacks files.
+
+    Who reads them does not know for whom.
+    """
     spec = topology.spec(query)
     if isinstance(fault, RowsLost) and spec in topology.following() and _is_of(fault, spec.telling):
         return RowsLost(fault.what, remedy=_without_rows(query))
