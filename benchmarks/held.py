@@ -6,9 +6,10 @@
 For each number of purchase ids, with a tenth as many customers: a fresh broker and lake, and tables made as files
 (`held_tables.py`). Then in each way of placing batches: what large batches need of the past is made by the pipeline's
 own code (`catch_up`); the streams of the hot path start seven times with a purchase waiting, take bursts of 500
-purchases one by one in three lots, one large batch, and merge what came into the tables of current rows. The sizes take
-turns at each of these, so that a machine that slows down meanwhile slows down all of them. All are asked for purchases
-of the same customers, those of the smallest. At the end the largest is compared with the smallest.
+purchases one by one in three lots, two large batches, and merge what came into the tables of current rows. The sizes
+take turns at each of these, so that a machine that slows down meanwhile slows down all of them. All are asked for
+purchases of the same customers, those of the smallest, except for the second large batch: that is of all customers that
+a size has, so of more rows in gold where there are more. At the end the largest is compared with the smallest.
 """
 
 from __future__ import annotations
@@ -152,6 +153,7 @@ def measure(name: str, worlds: Sequence[World], large: int, bursts: int) -> dict
     starts = [in_turn(here, partial(start_and_stop, number=number)) for number in range(STARTS)]
     small = [in_turn(here, partial(small_batches, bursts=bursts)) for _ in range(LOTS)]
     taken = in_turn(here, partial(large_batch, purchases=large))
+    spread = in_turn(here, partial(large_batch, purchases=large, of_all=True))
     behind = in_turn(here, merge)
     sizes = {
         size: {
@@ -159,6 +161,7 @@ def measure(name: str, worlds: Sequence[World], large: int, bursts: int) -> dict
             "starts": [start[size] for start in starts],
             "small": [lot[size] for lot in small],
             "large": taken[size],
+            "spread": spread[size],
             "behind": behind[size],
         }
         for size in of_past
@@ -282,9 +285,10 @@ def small_batches(world: World, bursts: int) -> dict[str, Any]:
     return figures
 
 
-def large_batch(world: World, purchases: int) -> dict[str, Any]:
-    """Send a large batch, and let silver and gold take it as one each."""
-    load.backlog(world.settings, world.drawn, purchases, f"large{time.time_ns() // 1_000_000}", profiles=False)
+def large_batch(world: World, purchases: int, *, of_all: bool = False) -> dict[str, Any]:
+    """Send a large batch, of all customers that the tables hold if asked; let silver and gold take it as one each."""
+    customers = world.held.customers if of_all else world.drawn
+    load.backlog(world.settings, customers, purchases, f"large{time.time_ns() // 1_000_000}", profiles=False)
     drain(world.settings, ["bronze"], world.folder, world.workers)
     return {query: drain(world.settings, [query], world.folder, world.workers) for query in ("silver", "gold")}
 

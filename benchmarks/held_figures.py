@@ -24,7 +24,11 @@ def memory(figures: Mapping[str, Any]) -> dict[str, float]:
 
     Without pages of files it is what a machine must have: sorted runs are mapped, and the system takes them back.
     """
-    drained = {"past made": figures["catch_up"].values(), "large batch": figures["large"].values()}
+    drained = {
+        "past made": figures["catch_up"].values(),
+        "large batch": figures["large"].values(),
+        "large batch of all customers": figures["spread"].values(),
+    }
     each = {
         **{name: list(of) for name, of in drained.items()},
         "current rows": [figures["behind"]],
@@ -54,6 +58,7 @@ def compared(figures: Mapping[str, Any]) -> dict[str, float]:
         **{f"large batch, {query}, s": of["batch_seconds"] for query, of in large.items()},
         "large batch, s": sum(of["batch_seconds"] for of in large.values()),
         "large batch, processor s": sum(spread.total(of) for of in large.values()),
+        **{f"large batch of all customers, {query}, s": of["batch_seconds"] for query, of in figures["spread"].items()},
         **{f"past made, {query}, s": of["batch_seconds"] for query, of in figures["catch_up"].items()},
         "current rows merged, s": figures["behind"]["batch_seconds"],
         **memory(figures),

@@ -84,6 +84,8 @@ def running(
         worker = [str(SPARK_CLASS), WORKER, "--host", hosts[name], *common, *room, address]
         lines[name] = _mounting(worker, hidden, mounted[name])
     log = folder / "master.log"
+    for name in lines:
+        (folder / f"{name}.log").unlink(missing_ok=True)  # of a cluster before it in this folder
     with ExitStack() as stack:
 
         def start(name: str) -> psutil.Process:
