@@ -260,13 +260,13 @@ def test_what_failed_is_tried_again_later(settings: Settings, monkeypatch: pytes
     monkeypatch.setattr(restore, "bring", fail)
     monkeypatch.setattr(local, "NEAR_ROWS", 0)
     with closing(opened(settings)) as state:
-        for _ in range(2):
-            state.catch_up(TO)
+        for is_begun in (True, False):
+            assert state.catch_up(TO) == is_begun
             until(lambda: not state.is_catching_up())
             assert not state.is_near(TO)
         assert len(asked) == 1
         state.not_before = 0
-        state.catch_up(TO)
+        assert state.catch_up(TO)
         until(lambda: not state.is_catching_up())
         assert len(asked) == 2
 

@@ -29,6 +29,7 @@ from customer_activity.settings import Settings
 from customer_activity.state import catalogue
 from customer_activity.state.local import LocalState
 from customer_activity.streams.gold import state as gold
+from customer_activity.streams.registry import RUNS
 from customer_activity.streams.silver import state as silver
 from customer_activity.verification import lake as reading
 from support import kept_lakes, tables
@@ -265,10 +266,23 @@ def test_what_is_to_be_sorted_takes_longer_the_more_it_is(unsorted: int, time: s
     assert time in said[-1] if time else len(said) == 1
 
 
-def test_a_lake_with_sorted_runs_has_nothing_to_sort(before: str) -> None:
-    assert migrate(before).unsorted == tables.opened(before, Table.PURCHASES).count()
-    catalogue.note(before, Table.PURCHASES.label, "another release", {}, {})
+def test_a_lake_with_sorted_runs_of_silver_and_gold_has_nothing_to_sort(before: str) -> None:
+    purchases = tables.opened(before, Table.PURCHASES).count()
+    for state, made_by in RUNS.items():
+        catalogue.note(before, state, "another release", {}, {})  # of no use
+        assert migrate(before).unsorted == purchases
+        catalogue.note(before, state, made_by, {}, {})
     assert migrate(before).unsorted == 0
+
+
+@pytest.mark.parametrize("has_folder", [False, True], ids=["bronze alone", "without a log"])
+def test_a_lake_whose_purchases_cannot_be_counted_is_brought_up(before: str, *, has_folder: bool) -> None:
+    path = Path(table_path(before, Table.PURCHASES))
+    shutil.rmtree(path)
+    if has_folder:
+        (path / "_delta_log").mkdir(parents=True)
+    assert migrate(before).unsorted == 0
+    assert migrate(before).steps == []
 
 
 def test_what_is_written_afterwards_reads_with_what_was_there(before: str) -> None:

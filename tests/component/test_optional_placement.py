@@ -19,11 +19,11 @@ from deltalake import DeltaTable
 
 from customer_activity import topology
 from customer_activity.catalog import ROUTES, Table, table_path
-from customer_activity.engine import decided, executors
+from customer_activity.engine import decided, executors, failures
 from customer_activity.engine.executors import ByLane, Reports
 from customer_activity.engine.workers import Executors
-from customer_activity.errors import ChangeFeedLost, LeaseLost, SettingsError
-from customer_activity.lake import delta, feeds, history, pieces
+from customer_activity.errors import ChangeFeedLost, LeaseLost, RowsLost, SettingsError, TransientError
+from customer_activity.lake import delta, feeds, history, missing, pieces
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.feeds import Added
 from customer_activity.lake.pieces import Piece
@@ -361,14 +361,50 @@ def test_files_that_a_compaction_has_replaced_are_listed_again(
 
 
 @pytest.mark.parametrize("stream", ["enrichment", "alerts"])
-def test_executors_that_do_not_find_what_the_driver_sees_are_told_of(
-    pipeline: Pipeline, stream: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("master", "error", "told"),
+    [
+        pytest.param("spark://master:7077", SettingsError, "an executor does not find files of the lake", id="cluster"),
+        pytest.param("local[*]", TransientError, "tasks did not find files or folders of the lake", id="threads"),
+    ],
+)
+def test_tasks_that_do_not_find_what_the_driver_sees_are_told_of(
+    pipeline: Pipeline, stream: str, master: str, error: type[Exception], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready(pipeline, stream)
+    pipeline.settings = pipeline.settings.model_copy(update={"spark_master": master})
+    pipeline.restart()
     patched(monkeypatch, stream, repeat(True))
-    with pytest.raises(SettingsError, match="an executor does not find files of the lake"):
+    monkeypatch.setattr(missing, "files_of", lambda *_: None)  # the driver sees all
+    with pytest.raises(error, match=told):
         pipeline.hop(stream)
     assert pipeline.rows(PLACED[stream]) == []
+
+
+@pytest.mark.parametrize(
+    ("stream", "table"),
+    [
+        pytest.param("enrichment", Table.PROFILE_EVENTS, id="profile records"),
+        pytest.param("enrichment", Table.PRODUCTS, id="the catalogue"),
+        pytest.param("alerts", Table.TIMED_PURCHASES, id="purchases of before"),
+    ],
+)
+def test_a_file_beside_the_part_that_is_gone_for_everybody_is_named(
+    pipeline: Pipeline, stream: str, table: Table
+) -> None:
+    ready(pipeline, stream).hop(stream)
+    before = list(Path(table_path(pipeline.settings.lake, table)).glob("*.parquet"))
+    land(pipeline, WORLD[1])
+    placed(pipeline, "executors")
+    for hop in FOLLOWING[: FOLLOWING.index(stream)]:
+        pipeline.hop(hop)
+    for file in before:
+        file.unlink()
+    with pytest.raises((RowsLost, FileNotFoundError)) as died:  # the driver itself reads the catalogue
+        pipeline.hop(stream)
+    told = failures.explain(stream, RuntimeError("a batch failed"), died.value, pipeline.settings, lambda: 1)
+    assert type(told) is RowsLost
+    assert re.match(rf"{table.label}: files of version \d+, the newest, are gone", told.what)
 
 
 @pytest.mark.parametrize("stream", PLACED)

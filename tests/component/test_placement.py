@@ -6,6 +6,7 @@ What executors do is done here by their own tasks, one after the other; tests/sp
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from itertools import cycle
@@ -17,9 +18,9 @@ import pytest
 from deltalake import DeltaTable
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.engine import changes, placement, spreading, workers
+from customer_activity.engine import changes, failures, placement, spreading, workers
 from customer_activity.engine.workers import Executors
-from customer_activity.errors import ChangeFeedLost, TransientError
+from customer_activity.errors import ChangeFeedLost, RowsLost, TransientError
 from customer_activity.lake import deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import metadata_of
@@ -385,6 +386,44 @@ def test_a_file_that_is_gone_of_what_was_read_before_is_named(pipeline: Pipeline
     pipeline.hop(Query.BRONZE)
     with pytest.raises(ChangeFeedLost, match=r"silver.purchases: files of rows that were read before are gone"):
         pipeline.hop(Query.SILVER)
+
+
+def test_a_file_that_is_gone_of_what_was_read_before_is_named_by_the_driver(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It compares a large part with the whole table; trying again brings no file back."""
+    placed(pipeline, "driver")
+    pipeline.send(*HISTORY[0])
+    pipeline.run()
+    for file in Path(table_path(pipeline.settings.lake, Table.PURCHASES)).glob("*.parquet"):
+        file.unlink()
+    pipeline.send(*HISTORY[1])
+    pipeline.hop(Query.BRONZE)
+    monkeypatch.setattr(feeds, "SMALL_BATCH_FILES", 0)
+    with pytest.raises(FileNotFoundError) as died:
+        pipeline.hop(Query.SILVER)
+    told = failures.explain(Query.SILVER, RuntimeError("a batch failed"), died.value, pipeline.settings, int)
+    assert type(told) is RowsLost
+    assert re.match(r"silver\.purchases: files of version \d+, the newest, are gone", told.what)
+
+
+@pytest.mark.parametrize("place", ["runs", "auto"])
+def test_what_makes_a_part_large_is_told(pipeline: Pipeline, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not its rows where these are few, but the files that they are in."""
+    placed(pipeline, place)
+    pipeline.send(*HISTORY[0])
+    pipeline.run()
+    for records in HISTORY[1:3]:
+        pipeline.send(*records)
+        pipeline.hop(Query.BRONZE)
+    monkeypatch.setattr(feeds, "SMALL_BATCH_FILES", 1)
+    pipeline.hop(Query.SILVER)
+    told = placements(pipeline, Table.PURCHASES)[-1]
+    expected = {
+        "runs": r"executors: \d+ rows \(0\.0 MB in \d files\) are many",
+        "auto": r"driver: local.* has no executors but threads of the driver",
+    }
+    assert re.fullmatch(expected[place], told)
 
 
 @pytest.mark.parametrize("table", [Table.PURCHASES, Table.PROFILE_CHANGES], ids=lambda table: table.label)

@@ -74,17 +74,36 @@ def test_a_bucket_has_few_runs_however_often_it_grows(tmp_path: Path) -> None:
 
 
 def test_runs_are_merged_in_pieces_however_large_a_bucket_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task holds one piece of each run: of a thousand million ids a bucket has 16 million."""
+    """A task holds a piece of each run, all of a few rows: of a thousand million ids a bucket has 16 million."""
     monkeypatch.setattr(sorted_runs, "PIECE_BYTES", 10 * ROW_BYTES)
     runs: list[Run] = []
     for first in (0, 1):
         runs = sorted_runs.added(str(tmp_path), runs, table({(2 * number + first, 0): 0 for number in range(100)}))
     (run,) = runs
     held = sorted_runs.read(str(tmp_path), run.path).to_batches()
-    assert (run.rows, len(held)) == (200, 10)
-    assert max(map(len, held)) <= 2 * 10 + 1
+    assert (run.rows, len(held)) == (200, 20)
+    assert max(map(len, held)) <= 10 + 2
     highs = np.concatenate([sorted_runs.halves(piece)[0] for piece in held])
     assert highs.tolist() == list(range(200))
+
+
+def test_a_piece_is_as_long_where_few_rows_are_much_longer_than_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where customers that are gone come together with fewer who have long texts."""
+    monkeypatch.setattr(sorted_runs, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(sorted_runs, "GROWTH", 10)
+    schema = pa.schema([("hi", pa.int64()), ("lo", pa.int64()), ("text", pa.string())])
+
+    def rows(keys: range, text: str) -> pa.Table:
+        return pa.table({"hi": list(keys), "lo": [0] * len(keys), "text": [text] * len(keys)}, schema)
+
+    runs = sorted_runs.added(str(tmp_path), [], rows(range(0, 2_000, 2), ""))
+    runs = sorted_runs.added(str(tmp_path), runs, rows(range(1, 2_000, 20), "x" * 2_000))
+    (run,) = runs
+    held = sorted_runs.read(str(tmp_path), run.path).to_batches()
+    assert run.rows == 1_100
+    assert max(piece.nbytes for piece in held) < 2 * sorted_runs.PIECE_BYTES
 
 
 def test_a_fingerprint_is_of_all_of_a_key() -> None:

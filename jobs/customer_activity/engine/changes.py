@@ -166,7 +166,7 @@ class _Worker:
         is_small = rows <= SMALL_BATCH_ROWS and (part.is_small if isinstance(prepared, Spreadable) else _is_short(part))
         has_state = not isinstance(prepared, Spreadable) or prepared.state.fits()
         batch.placement = placed = placement.decide(
-            self.settings, rows, self.executors, is_small=is_small, uses_threads=not has_state
+            self.settings, _size(part, rows), self.executors, is_small=is_small, uses_threads=not has_state
         )
         if not isinstance(prepared, Spreadable):
             return prepared(part, batch)
@@ -179,8 +179,9 @@ class _Worker:
         if is_small and self.settings.placement == "auto":
             with suppress(ChangeFeedLost):  # local state may know another way to what was there
                 if not state.is_near(begin(part)) and is_near(part):
-                    state.catch_up(begin(part))
-                    batch.placement = placed._replace(why=f"{placed.why}; the local state is catching up")
+                    is_begun = state.catch_up(begin(part))
+                    state_is = "is catching up" if is_begun else "has not caught up, and is brought on again later"
+                    batch.placement = placed._replace(why=f"{placed.why}; the local state {state_is}")
                     return spread(part, batch)
         return prepared.step(part, batch)
 
@@ -202,6 +203,14 @@ class _Worker:
 def _is_short(part: Feed) -> bool:
     """Whether it has few bytes to merge; however many files these are in, executors would write the whole table."""
     return sum(file.size for file in part.files) <= SMALL_BATCH_BYTES
+
+
+def _size(part: Feed, rows: int) -> str:
+    """Say what a part has, and by which measure it is large where rows are few."""
+    if rows > SMALL_BATCH_ROWS or part.is_small:
+        return f"{rows:,} rows"
+    size = sum(file.size for file in part.files)
+    return f"{rows:,} rows ({size / 1e6:,.1f} MB in {len(part.files):,} files)"
 
 
 def _how_far(part: Feed, batch: MicroBatch) -> str:

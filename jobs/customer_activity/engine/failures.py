@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from deltalake.exceptions import DeltaError
 
@@ -24,7 +23,7 @@ from customer_activity.errors import (
     TransientError,
 )
 from customer_activity.kafka import faults
-from customer_activity.lake import merging
+from customer_activity.lake import missing
 from customer_activity.settings import Settings
 from customer_activity.storage.filesystem import is_full
 
@@ -84,7 +83,7 @@ def explain(
     if is_full(settings.lake):
         return disk_full(settings)
     for told in (
-        of_target(query, cause, settings.lake),
+        of_tables(query, cause, settings.lake),
         of_disk(query, text),
         of_feed(query, text),
         of_executors(query, text),
@@ -142,19 +141,20 @@ def of_disk(query: str, text: str) -> ActivityError | None:
     return None
 
 
-def of_target(query: str, cause: BaseException | None, lake: str) -> ActivityError | None:
-    """Say which table that a stream computes has lost files; None when it was something else.
+def of_tables(query: str, cause: BaseException | None, lake: str) -> ActivityError | None:
+    """Say which table has lost files, of those that a stream computes, reads or looks into; None: something else.
 
-    delta-rs and Arrow name the file in words of their own, and whose it is only the log tells.
+    delta-rs and Arrow name the file in words of their own, and whose it is only the logs tell. delta-rs, which merges,
+    has one exception for all that it meets.
     """
     spec = topology.spec(query)
-    if not isinstance(cause, DeltaError | FileNotFoundError) or spec not in topology.following():
+    if isinstance(cause, FileNotFoundError):
+        fault = missing.first_of(lake, dict.fromkeys((*spec.telling, *topology.tables())))
+    elif isinstance(cause, DeltaError) and spec in topology.following():
+        fault = missing.first_of(lake, spec.telling)
+    else:
         return None
-    for table in spec.telling:
-        with suppress(DeltaError, OSError):  # of a storage that does not answer there is no telling
-            if (lost := merging.lost_files(lake, table)) is not None:
-                return _of_source(query, lost)
-    return None
+    return None if fault is None else _of_source(query, fault)
 
 
 def of_feed(query: str, text: str) -> ActivityError | None:
@@ -197,7 +197,7 @@ def _without_rows(query: str) -> str:
     """Say how a table comes back that follows from others."""
     return (
         f"find out what removed them, and {PUT_BACK}; or stop all streams, move the table's folder away and run "
-        f"`activity rebuild --stream {query} --reason …`, which computes it again, before any stream is started"
+        f"`activity rebuild --stream {query}`, which computes it again, before any stream is started"
     )
 
 

@@ -17,7 +17,7 @@ from customer_activity.engine.merge_rules import MergeRules
 from customer_activity.engine.merge_tasks import MOST_LANES, Work
 from customer_activity.engine.stream import Append, Rewrite, Steps
 from customer_activity.errors import ActivityError, TransientError
-from customer_activity.lake import commits, deltalog, feeds, merging, pieces
+from customer_activity.lake import commits, deltalog, feeds, merging, missing, pieces
 from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Added, Feed
 from customer_activity.lake.microbatch import MicroBatch
@@ -84,7 +84,7 @@ def rewrite(stream: MergeRules, part: Feed, batch: MicroBatch, *, spark: SparkSe
                 raise part.lost(source) from None
             if feeds.are_gone(lake, target, held):
                 raise gone(lake, target, version) from None
-            raise reach.blind() from None
+            raise reach.blind(settings) from None
     write = replacing(settings, target, version, held, reports)
     batch.rows += write.changes
     return write
@@ -97,7 +97,7 @@ def written(reports: Reports) -> list[DataFile]:
 
 def gone(lake: str, table: Table, version: int) -> ActivityError:
     """Say that files of a table that was to be rewritten are gone: for good, or because others have replaced them."""
-    return merging.lost_files(lake, table) or TransientError(
+    return missing.files_of(lake, table) or TransientError(
         f"{table.label}: files of version {version} were gone when executors read them",
         remedy="start again: it reads the newest version",
     )

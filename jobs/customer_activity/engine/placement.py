@@ -34,7 +34,7 @@ def can_spread(settings: Settings, spark: SparkSession) -> bool:
 
 def decide(
     settings: Settings,
-    rows: int,
+    size: str,
     executors: Callable[[], int],
     *,
     is_small: bool,
@@ -44,7 +44,7 @@ def decide(
 
     Args:
         settings: what was asked for, and which master.
-        rows: that the batch has.
+        size: what the batch has, in words: `60,000 rows`.
         executors: tells how many there are: another application may have taken all that a cluster has.
         is_small: whether they are few and short.
         uses_threads: whether executors that are threads of the driver serve a large batch, too: they do where the
@@ -53,10 +53,10 @@ def decide(
     if settings.placement != "auto":
         return Placement(Place(settings.placement), f"ACTIVITY_PLACEMENT is {settings.placement}")
     if is_small:
-        return Placement(Place.DRIVER, f"{rows:,} rows are few")
+        return Placement(Place.DRIVER, f"{size} are few")
     if not settings.is_on_cluster:
         if not uses_threads:
             return Placement(Place.DRIVER, f"{settings.spark_master} has no executors but threads of the driver")
     elif not executors():
         return Placement(Place.DRIVER, f"{settings.spark_master} has given no executor")
-    return Placement(Place.EXECUTORS, f"{rows:,} rows are many")
+    return Placement(Place.EXECUTORS, f"{size} are many")

@@ -25,7 +25,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.engine import exchange, runtime
 from customer_activity.engine.executors import InputGone, shared_out, with_libraries
 from customer_activity.engine.logs import log
-from customer_activity.errors import EnvironmentFault, SettingsError, TransientError
+from customer_activity.errors import ActivityError, EnvironmentFault, SettingsError, TransientError
 from customer_activity.lake import jvm
 from customer_activity.lake.datafiles import DataFile
 from customer_activity.settings import PACKAGE, Settings
@@ -227,9 +227,14 @@ def _at_once(spark: SparkSession) -> int:
     return max(spark.sparkContext.defaultParallelism, jvm.executors(spark))
 
 
-def blind() -> SettingsError:
-    """Say that executors do not find what the driver sees."""
-    return SettingsError("an executor does not find files of the lake that the driver sees", remedy=REMEDY)
+def blind(settings: Settings) -> ActivityError:
+    """Say that tasks did not find what the driver sees: executors elsewhere, or threads of its own a moment ago."""
+    if settings.is_on_cluster:
+        return SettingsError("an executor does not find files of the lake that the driver sees", remedy=REMEDY)
+    return TransientError(
+        f"tasks did not find files or folders of the lake {settings.lake}",
+        remedy="see that its storage is mounted, and stays so; start again",
+    )
 
 
 def require_here(settings: Settings, written: Mapping[Table, Sequence[DataFile]]) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from customer_activity import topology
 from customer_activity.catalog import Table
 from customer_activity.engine import reach
 from customer_activity.engine.executors import InputGone, Reports
 from customer_activity.engine.workers import Here, Workers
 from customer_activity.errors import ChangeFeedLost, TransientError
-from customer_activity.lake import feeds, pieces
+from customer_activity.lake import feeds, missing, pieces
 from customer_activity.lake.datafiles import DataFile, discard
 from customer_activity.lake.feeds import Added, Feed, rows_told
 from customer_activity.lake.microbatch import MicroBatch, Place, Placement
@@ -46,6 +47,8 @@ def with_past(
     known: Callable[..., Past],
     bring: Callable[[Past, Workers], Runs],
     work: Callable[[Past, Workers], Done],
+    *,
+    settings: Settings,
 ) -> tuple[Past, Done]:
     """Do work with what is known, or, where some of that is gone by then, with the tables alone; return both.
 
@@ -59,11 +62,12 @@ def with_past(
         known: looks up what is known; with `without_runs=True` it leaves the runs aside.
         bring: adds the rows of the files to the runs; returns those of the buckets that have got some.
         work: is done with it, by executors or in this process.
+        settings: whether executors are elsewhere.
 
     Raises:
         ChangeFeedLost: files of the part or of what was before it are gone, or it cannot be told what that was.
         SettingsError: an executor does not see what the driver sees.
-        TransientError: it takes executors, and there are none.
+        TransientError: it takes executors, and there are none; or files were not there for a while.
     """
     for without_runs in (False, True):
         past = known(without_runs=without_runs)
@@ -80,20 +84,23 @@ def with_past(
     for table, files in past.files.items():  # gone for everybody, and not only hidden from executors
         if feeds.are_gone(part.lake, table, files):
             raise ChangeFeedLost(f"{table.label}: files of rows that were read before are gone", remedy=feeds.LOST)
-    raise reach.blind()
+    raise reach.blind(settings)
 
 
-def with_files(part: Feed, work: Callable[[], Done]) -> Done:
+def with_files(part: Feed, work: Callable[[], Done], settings: Settings) -> Done:
     """Do work on executors with files of other tables beside a part's; once more where some are gone by then.
 
     Args:
         part: what is worked on.
         work: lists the files as the tables have them now, and is done with them: a compaction may replace some
             meanwhile, and VACUUM remove these.
+        settings: whether executors are elsewhere.
 
     Raises:
         ChangeFeedLost: files of the part are gone.
+        RowsLost: files of another table are.
         SettingsError: an executor does not see what the driver sees.
+        TransientError: files were not there for a while.
     """
     for _ in range(2):
         try:
@@ -102,7 +109,7 @@ def with_files(part: Feed, work: Callable[[], Done]) -> Done:
             for table in part.added:
                 if part.is_gone(table):
                     raise part.lost(table) from None
-    raise reach.blind()
+    raise missing.first_of(part.lake, topology.tables()) or reach.blind(settings)
 
 
 def written(
@@ -127,7 +134,7 @@ def written(
     read = 0
     try:
         for work in rounds:
-            reports = with_files(part, work)
+            reports = with_files(part, work, settings)
             files += [DataFile(*report["file"]) for report in reports if report["file"] is not None]
             read += sum(report["read"] for report in reports)
         reach.require_here(settings, {target: files})

@@ -13,8 +13,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.table import TableMerger
 
 from customer_activity.catalog import Table, table_path
-from customer_activity.errors import RowsLost, TerminalError
-from customer_activity.lake import deltalog, feeds, footers
+from customer_activity.errors import TerminalError
+from customer_activity.lake import deltalog, footers
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lease import lease
@@ -79,14 +79,6 @@ def lacks_key(table: Table, key: Sequence[str]) -> TerminalError:
         f"{table.label}: rows to merge have no value in a column of the key ({', '.join(key)}); nothing was merged",
         remedy="have the stream leave such rows out, or give them a value",
     )
-
-
-def lost_files(lake: str, table: Table) -> RowsLost | None:
-    """Say that a table lacks files of its newest version; None where all are there."""
-    version = deltalog.newest_version(lake, table)
-    if not feeds.are_gone(lake, table, feeds.snapshot(lake, table, version)):
-        return None
-    return RowsLost(f"{table.label}: files of version {version}, the newest, are gone", remedy=feeds.LOST)
 
 
 def _merger(

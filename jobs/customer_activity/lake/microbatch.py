@@ -9,7 +9,7 @@ import json
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -39,6 +39,16 @@ class Placement(NamedTuple):
 
     place: Place
     why: str
+
+    @classmethod
+    def of_all(cls, parts: Sequence[Placement]) -> Placement | None:
+        """Return where the parts of a batch were worked on, as one: on executors where any was, and why that was."""
+        if not parts:
+            return None
+        first = next((part for part in parts if part.place is Place.EXECUTORS), parts[0])
+        if (others := len(parts) - 1) == 0:
+            return first
+        return first._replace(why=f"{first.why}; {others} other part{'s' if others > 1 else ''}")
 
     def __str__(self) -> str:
         """Say it as people read it: `on executors: 60,000 rows are many`."""
@@ -94,13 +104,15 @@ class MicroBatch:
 
     def parts(self, feeds: Iterable[Part]) -> Iterator[tuple[Part, MicroBatch]]:
         """Yield the parts of the batch's feed, each with a batch of its own, whose accounting becomes this one's."""
+        placements: list[Placement] = []
         for feed in feeds:
-            part = replace(self, versions=dict(feed.versions), extra=dict(self.extra), counts=_counter())
-            part.rows = part.commits = 0
+            own = replace(self, rows=0, commits=0, placement=None)
+            part = replace(own, versions=dict(feed.versions), extra=dict(self.extra), counts=_counter())
             yield feed, part
             self.rows += part.rows
             self.commits += part.commits
-            self.placement = part.placement
+            placements += [] if part.placement is None else [part.placement]
+            self.placement = Placement.of_all(placements)
             for topic, outcomes in part.counts.items():
                 for outcome, records in outcomes.items():
                     self.count(topic, outcome, records)

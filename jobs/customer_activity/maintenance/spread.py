@@ -95,7 +95,7 @@ def is_due(spark: SparkSession, settings: Settings, table: Table) -> bool:
     if TABLES[table].is_current:
         return False
     found = partial(placement.executors_of, spark)
-    if placement.decide(settings, 0, found, is_small=False).place is not Place.EXECUTORS:
+    if placement.decide(settings, "small files", found, is_small=False).place is not Place.EXECUTORS:
         return False
     return (pc.sum(_listed(settings.lake, table).column("size_bytes")).as_py() or 0) >= LARGE_BYTES
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 
 from customer_activity import topology
 from customer_activity.catalog import Table, table_path
 from customer_activity.contracts.tables import arrow_schema
-from customer_activity.errors import SettingsError
+from customer_activity.errors import ActivityError, SettingsError
 from customer_activity.lake import audit, corrections, deltalog, feeds, layout
 from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.layout import Layout
@@ -25,6 +27,7 @@ from customer_activity.lake.replacing import settle
 from customer_activity.lease import lease
 from customer_activity.state import catalogue
 from customer_activity.storage.filesystem import filesystem
+from customer_activity.streams.registry import RUNS
 
 MIGRATE = "migrate"
 
@@ -83,10 +86,16 @@ def migrate(lake: str, *, dry_run: bool = False) -> Migrated:
 
 
 def _unsorted(lake: str) -> int:
-    """Return how many purchases are there for which no sorted run is; 0 where a table's log does not tell."""
-    if catalogue.has_runs(lake, Table.PURCHASES.label):
+    """Return how many purchases are there of which silver or gold has no sorted run; 0 where that cannot be told.
+
+    Runs that another release has made are of no use where it makes them otherwise.
+    """
+    if all(catalogue.has_runs(lake, state, made_by) for state, made_by in RUNS.items()):
         return 0
-    return feeds.rows_told(feeds.snapshot(lake, Table.PURCHASES, deltalog.newest_version(lake, Table.PURCHASES))) or 0
+    with suppress(ActivityError, DeltaError, OSError):  # no table, or none that is whole: what was done is done
+        if (newest := deltalog.newest_version(lake, Table.PURCHASES)) >= 0:
+            return feeds.rows_told(feeds.snapshot(lake, Table.PURCHASES, newest)) or 0
+    return 0
 
 
 def take(lake: str, step: Layout) -> None:

@@ -93,9 +93,10 @@ def _is_within(files: Sequence[Added], rows: int, count: int) -> bool:
     return len(files) <= count and sum(file.rows for file in files) <= rows
 
 
-def has_runs(lake: str, stream: str) -> bool:
-    """Whether a stream has a catalogue of runs, be they of use or not."""
-    return any(name.endswith(SUFFIX) for name in _listed(lake, stream))
+def has_runs(lake: str, stream: str, made_by: str) -> bool:
+    """Whether a stream has a catalogue of runs that what makes them now can use."""
+    names = (name for name in _listed(lake, stream) if name.endswith(SUFFIX))
+    return any(_read(lake, stream, name).get("made_by") == made_by for name in names)
 
 
 def folder(lake: str, stream: str) -> str:

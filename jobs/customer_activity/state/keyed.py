@@ -79,7 +79,7 @@ class State(Protocol):
     def is_near(self, to: Mapping[Table, int | None]) -> bool:
         """Whether it is so near to these versions that a small batch may wait for it to be brought there."""
 
-    def catch_up(self, to: Mapping[Table, int | None]) -> None:
+    def catch_up(self, to: Mapping[Table, int | None]) -> bool:
         """Begin to bring it to these versions behind the stream, which does without it until `is_near`."""
 
     def bring(self, to: Mapping[Table, int | None], progress: Callable[[str], None] = ...) -> None:

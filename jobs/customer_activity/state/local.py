@@ -158,10 +158,13 @@ class LocalState:
         wanted = deltalog.newest_version(self.lake, table) if version is NEWEST else version
         return deltalog.position(self.lake, table, self.ids[table], wanted)
 
-    def catch_up(self, to: Mapping[Table, int | None]) -> None:
-        """Begin to bring it to these versions behind the stream, which does without it meanwhile."""
+    def catch_up(self, to: Mapping[Table, int | None]) -> bool:
+        """Begin to bring it to these versions behind the stream, which does without it meanwhile.
+
+        Returns whether it is being brought there; not so for a while after that has failed.
+        """
         if not self.is_kept or time.monotonic() < self.not_before:
-            return
+            return False
         places = {table: self._place(table, version) for table, version in to.items()}
         if self.is_catching_up() and self.catching_up is not None:
             self.catching_up.to = {**self.catching_up.to, **places}  # it goes on to there
@@ -173,6 +176,7 @@ class LocalState:
                 at=self._at,
                 is_too_large=self.is_too_large,
             )
+        return True
 
     def is_catching_up(self) -> bool:
         """Whether it is being brought on. Where that has failed, it is tried again later, unless it would do no good.

@@ -32,7 +32,7 @@ BUCKET_SHIFT = 64 - 6
 CRC_SHIFT = 32 - 6
 FINGERPRINT_BYTES = 16
 GROWTH = 2  # a run is taken into the next one unless it is more than so many times as large
-PIECE_BYTES = 32 << 20  # of the longest run in a merge: pieces of all of them are held, one of each at a time
+PIECE_BYTES = 32 << 20  # of all runs in a merge together: a piece of each is held at a time
 SUFFIX = ".arrow"
 
 Longs = npt.NDArray[np.int64]
@@ -178,9 +178,9 @@ def taken_in(runs: Sequence[Run], rows: int) -> int:
 def _merged(runs: Sequence[pa.Table]) -> Iterator[pa.Table]:
     """Yield the rows of sorted runs, the newest first, in the order of fingerprints, each once; piece by piece."""
     highs = [halves(run)[0] for run in runs]
-    longest = max(runs, key=len)
-    step = max(len(longest) * PIECE_BYTES // max(longest.nbytes, 1), 1)
-    bounds = max(highs, key=len)[step::step]  # rows that share a first half are in the same piece
+    longest = max(highs, key=len)
+    step = max(len(longest) * PIECE_BYTES // max(sum(run.nbytes for run in runs), 1), 1)
+    bounds = longest[step::step]  # rows that share a first half are in the same piece
     cuts = [[0, *np.searchsorted(high, bounds).tolist(), len(high)] for high in highs]
     for number in range(len(bounds) + 1):
         yield _in_order(

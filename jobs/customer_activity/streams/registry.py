@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from customer_activity.catalog import Table
 from customer_activity.engine import registering
 from customer_activity.engine.stream import Stream
 from customer_activity.streams.alerts import stream as alerts
@@ -15,11 +16,13 @@ from customer_activity.streams.current import activity, masked, profiles, summar
 from customer_activity.streams.enrichment import stream as enrichment
 from customer_activity.streams.event_time import stream as event_time
 from customer_activity.streams.gold import stream as gold
+from customer_activity.streams.gold import tasks as gold_tasks
 from customer_activity.streams.payments import stream as payments
 from customer_activity.streams.publish import stream as publish
 from customer_activity.streams.routing import stream as routing
 from customer_activity.streams.routing import topics as routed
 from customer_activity.streams.silver import stream as silver
+from customer_activity.streams.silver import tasks as silver_tasks
 from customer_activity.streams.windows import daily, late_events, sessions, topics, weekly
 
 ALL: tuple[Stream, ...] = (
@@ -46,5 +49,7 @@ ALL: tuple[Stream, ...] = (
     payments.STREAM,
 )
 STREAMS = {stream.spec.name: stream for stream in ALL}
+# By the state of which they are, what makes the sorted runs that hold purchases.
+RUNS = {Table.PURCHASES.label: silver_tasks.FORMAT, gold.SPEC.name: gold_tasks.FORMAT}
 
 registering.install(ALL)

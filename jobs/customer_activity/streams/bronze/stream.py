@@ -25,7 +25,7 @@ from customer_activity.engine import placement, reach
 from customer_activity.engine.executors import InputGone
 from customer_activity.engine.stream import Append, Context, Opened, Steps, Writer
 from customer_activity.engine.workers import Executors, Workers
-from customer_activity.errors import BadShareExceeded, TransientError
+from customer_activity.errors import BadShareExceeded
 from customer_activity.kafka import clients
 from customer_activity.lake import microbatch
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, READ, MicroBatch, Place
@@ -162,7 +162,7 @@ def _landed(
     records = batch.records or 0
     batch.placement = placement.decide(
         settings,
-        records,
+        f"{records:,} rows",
         workers.are_there,
         is_small=records <= microbatch.SMALL_BATCH_ROWS,
         uses_threads=True,
@@ -173,17 +173,13 @@ def _landed(
         try:
             landed = land_shares(batch.ranges, landing, workers, opens, batch.progress)
         except InputGone as error:
-            raise reach.blind() if settings.is_on_cluster else _gone(settings) from error
+            raise reach.blind(settings) from error
         try:
             reach.require_here(settings, landed.files)
         except BaseException:
             landed.discard(landing.lake)
             raise
     return landed
-
-
-def _gone(settings: Settings) -> TransientError:
-    return TransientError(f"a folder of the lake {settings.lake} is gone", remedy="see that it is mounted; start again")
 
 
 def _land_here(records: Iterable[pa.RecordBatch], batch: MicroBatch, landing: Landing) -> Landed:

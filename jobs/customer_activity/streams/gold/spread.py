@@ -68,7 +68,7 @@ def change(
     while True:
         work = partial(_run, part, batch=batch, settings=settings, view_version=view_version, had_a_row=dict(had_a_row))
         bring = partial(_bring_on, batch=batch, settings=settings)
-        past, reports = with_past(part, batch, executors, known, bring, work)
+        past, reports = with_past(part, batch, executors, known, bring, work, settings=settings)
         frozen = [customer for report in reports for customer in report.get("frozen", ())]
         if not frozen:
             break

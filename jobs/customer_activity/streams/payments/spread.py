@@ -67,7 +67,7 @@ def steps(
     with_rows = frozenset(table for table in REWRITTEN if held[table].files)
     work = Work(lake, _shares(part, held, at_once), lanes, due, landed_to, keys, with_rows)
     with batch.phase("compute"):
-        reports = _run(spark, work, part, batch, held)
+        reports = _run(spark, work, part, batch, held, settings)
     waiting = {table: merge_spread.written(_of(reports, table)) for table in (Table.PAID, *REWRITTEN)}
     read = [sum(report["read"][number] for report in reports) for number in range(len(COUNTED))]
     try:
@@ -98,7 +98,14 @@ def _shares(part: Feed, held: Mapping[Table, Held], at_once: int) -> list[list[p
     return shares
 
 
-def _run(spark: SparkSession, work: Work, part: Feed, batch: MicroBatch, held: Mapping[Table, Held]) -> Reports:
+def _run(
+    spark: SparkSession,
+    work: Work,
+    part: Feed,
+    batch: MicroBatch,
+    held: Mapping[Table, Held],
+    settings: Settings,
+) -> Reports:
     joining = ByLane(partial(tasks.pack, work), work.lanes, partial(tasks.join_lane, work))
     try:
         return executors.run_by_lane(spark, len(work.shares), joining, batch.progress)
@@ -109,7 +116,7 @@ def _run(spark: SparkSession, work: Work, part: Feed, batch: MicroBatch, held: M
         for table, (version, files) in held.items():
             if feeds.are_gone(work.lake, table, files):
                 raise merge_spread.gone(work.lake, table, version) from None
-        raise reach.blind() from None
+        raise reach.blind(settings) from None
 
 
 def _require_whole(read: Mapping[tuple[Table, bool], int], part: Feed, held: Mapping[Table, Held]) -> None:

@@ -60,7 +60,7 @@ def step(part: Feed, batch: MicroBatch, *, executors: Workers, settings: Setting
             known = partial(catalogue.past, settings.lake, made.label, made_by, _newest(settings, ids, made))
         bring = partial(bring_on, side, batch=batch, settings=settings)
         work = partial(judging, part, batch=batch, settings=settings)
-        past, judged = with_past(part, batch, executors, known, bring, work)
+        past, judged = with_past(part, batch, executors, known, bring, work, settings=settings)
         batch.rows += judged.verdicts.total()
         for verdict, records in judged.verdicts.items():
             batch.count(TOPICS[side](settings), verdict, records)
