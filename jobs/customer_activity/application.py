@@ -30,7 +30,7 @@ from customer_activity.errors import ActivityError, PublishingHeld
 from customer_activity.inspection import switched_off
 from customer_activity.inspection.describe import lines
 from customer_activity.kafka import topics
-from customer_activity.lake import delta, jvm, layout
+from customer_activity.lake import delta, holds, jvm, layout
 from customer_activity.lake.microbatch import MicroBatch
 from customer_activity.lease.lease import Lease
 from customer_activity.lineage import recording
@@ -88,7 +88,7 @@ def run(
     for line in lines(settings):
         log.info("%s", line)
     layout.refuse_others(settings.lake)  # before Spark is started, and once more under the lease
-    warn_of_what_is_off(settings)
+    see_to_what_is_off(settings)
     topics.check(settings, create=create_topics)
     if words := topics.warning(settings):
         log.warning("%s", words)
@@ -107,10 +107,15 @@ def run(
                 spark.stop()
 
 
-def warn_of_what_is_off(settings: Settings) -> None:
-    """Say which streams are off that have run before: what they wrote grows old, and its readers cannot tell."""
+def see_to_what_is_off(settings: Settings) -> None:
+    """Say which streams are off that have run before: what they wrote grows old, and its readers cannot tell.
+
+    What their local state held of tables' logs is released: nobody brings it on any more.
+    """
     try:
         found = switched_off.unattended(settings)
+        for left in found:
+            holds.take_back(settings.lake, left.spec.name)
     except (OSError, ActivityError) as error:
         log.warning("whether streams that are off have run before is unknown: %s", unforeseen.brief(error))
         return

@@ -7,12 +7,13 @@ import socket
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from customer_activity.engine import clusters, runtime, session
-from customer_activity.errors import SettingsError
+from customer_activity.errors import EnvironmentFault, SettingsError
 from customer_activity.settings import PACKAGE, Settings
 from support import executors_python
 
@@ -225,6 +226,39 @@ def test_executors_compile_late_unless_told_otherwise(
     assert told(deployed, master, IMAGE, f"{name} {theirs}").get(name, theirs) == theirs
     sparks_own(deployed, monkeypatch, IMAGE, f"{name} {theirs}")
     assert name not in told(deployed, master)
+
+
+@pytest.mark.parametrize("master", [STANDALONE, YARN, KUBERNETES])
+def test_executors_may_fail_for_as_long_as_the_driver_runs(deployed: Settings, master: str) -> None:
+    """On YARN and Kubernetes Spark ends the application after a few of all its life, unless it is told otherwise."""
+    name = "spark.executor.maxNumFailures"
+    assert int(told(deployed, master, IMAGE)[name]) > 10**9
+    assert told(deployed, master, IMAGE, f"{name} 7").get(name, "7") == "7"
+
+
+@pytest.mark.parametrize(
+    ("jars", "words"),
+    [
+        pytest.param(None, "and there is no Spark", id="a folder that is gone"),
+        pytest.param([], None, id="nothing that tells its release"),
+        pytest.param([f"spark-core_2.13-{version('pyspark')}.jar"], None, id="pyspark's release"),
+        pytest.param(["spark-core_2.12-3.5.1.jar"], "which has spark-core_2.12-3.5.1, and not Spark 4", id="another"),
+    ],
+)
+def test_a_machines_own_spark_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jars: list[str] | None, words: str | None
+) -> None:
+    """Spark-submit of another release knows other options, and pyspark starts it all the same."""
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    if jars is not None:
+        for file in ("bin/spark-submit", *(f"jars/{jar}" for jar in jars)):
+            (tmp_path / "spark" / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "spark" / file).touch()
+    if words is None:
+        clusters.require_own_spark()
+    else:
+        with pytest.raises(EnvironmentFault, match=f"SPARK_HOME is {tmp_path}/spark, {words}.*\n.*unset it"):
+            clusters.require_own_spark()
 
 
 def test_keys_that_are_named_are_taken(deployed: Settings) -> None:

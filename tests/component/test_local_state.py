@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from customer_activity import topology
@@ -23,6 +25,7 @@ from customer_activity.state.local import LocalState
 from customer_activity.storage import s3
 from customer_activity.storage.filesystem import write_whole
 from customer_activity.streams.silver import state as past
+from customer_activity.streams.silver import stream as silver
 from support.tables import append, entry
 from support.waiting import until
 
@@ -337,6 +340,56 @@ def test_what_is_too_large_is_given_up_and_not_made_again(
     ):
         with closing(opened(settings, **update)) as state:
             assert state.is_kept == is_kept
+
+
+def test_what_is_too_large_while_it_is_sorted_is_given_up(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of a sort go with it: the state that is left looks small, and would be begun again and again."""
+    monkeypatch.setattr(local, "NEAR_ROWS", 0)
+
+    def bring(index: Any, lake: str, holding: Any, place: Any, progress: Callable[[str], None]) -> None:
+        folder = restore.sorting(settings.index_dir, "silver")
+        folder.mkdir()
+        (folder / "spilled").write_bytes(bytes(200_000))
+        try:
+            progress("reading")
+        finally:
+            shutil.rmtree(folder)
+
+    monkeypatch.setattr(restore, "bring", bring)
+    with closing(opened(settings, local_state_gb=100_000 / local.GB)) as state:
+        caught_up(state)
+        assert local.size(settings.index_dir, "silver") < 100_000
+        assert not state.fits()
+    with closing(opened(settings, local_state_gb=150_000 / local.GB)) as state:
+        assert not state.is_kept
+
+
+def test_what_a_killed_driver_was_sorting_goes_with_the_state(settings: Settings) -> None:
+    folder = restore.sorting(settings.index_dir, "silver")
+    folder.mkdir(parents=True)
+    (folder / "spilled").touch()
+    local.discard(settings, "silver")
+    assert not folder.exists()
+
+
+def test_what_takes_long_gives_signs_of_life_all_the_time(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who says nothing for two minutes is taken for stalled: one commit may have millions of rows."""
+    monkeypatch.setattr(restore, "ROWS_AT_A_TIME", 1)
+    monkeypatch.setattr(silver, "COMPARED_ROWS", 3)
+    told: list[str] = []
+    with closing(opened(settings)) as state:
+        state.bring(TO)
+        for some in (range(3, 5), range(5, 8)):
+            append(settings.lake, Table.PURCHASES, *({"purchase_id": f"P-{number}"} for number in some))
+        state.fall_behind(Table.PURCHASES)
+        state.bring(TO, told.append)
+    assert [words for words in told if "2 rows that came since" in words]
+    assert [words for words in told if "5 rows that came since" in words]
+    told.clear()
+    again = silver.met_again(pa.chunked_array([IDS]), settings.lake, told.append)
+    assert sorted(again.to_pylist()) == IDS[:8]
+    assert len(told) > 1
+    assert told[-1].startswith("8 purchases")
 
 
 def give_up(settings: Settings) -> None:

@@ -333,6 +333,8 @@ class TestIsDue:
 class Session:
     """A session of which nothing is asked but to name its jobs."""
 
+    master = "local[2]"
+
     @property
     def sparkContext(self) -> Session:  # noqa: N802 - pyspark's name
         return self
@@ -393,6 +395,36 @@ class TestRewriting:
         rewriting.begin(TABLE, [])
         rewriting.close()
         assert cancelled.is_set()
+
+    def test_what_waits_for_executors_that_have_gone_is_ended(
+        self, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Nothing else is done to its table meanwhile, and they may be gone for days."""
+        cancelled, now = threading.Event(), 1_000.0
+        is_alone = iter([True, False, True, True, True])  # one comes in between
+
+        def waits(*_: Any, **__: Any) -> int:
+            cancelled.wait(60)
+            raise TransientError("the job was cancelled")
+
+        monkeypatch.setattr(Session, "cancelJobGroup", lambda *_: cancelled.set())
+        monkeypatch.setattr(jvm, "lacks_executors", lambda _: next(is_alone))
+        monkeypatch.setattr(spread, "rewrite", waits)
+        monkeypatch.setattr(spread.time, "monotonic", lambda: now)  # type: ignore[attr-defined]
+        rewriting = spread.Rewriting(Session(), settings)  # type: ignore[arg-type]
+        rewriting.begin(TABLE, [])
+        for _ in range(3):
+            rewriting.look()
+            now += spread.ALONE_SECONDS
+        rewriting.look()
+        assert not cancelled.is_set()
+        now += 1
+        rewriting.look()
+        assert cancelled.is_set()
+        rewriting.thread.shutdown()
+        rewriting.look()
+        assert rewriting.table is None
+        assert "silver.purchases: compaction on executors failed, tried again later" in caplog.text
 
     def test_without_a_session_nothing_is_begun(self, settings: Settings) -> None:
         rewriting = spread.Rewriting(None, settings)

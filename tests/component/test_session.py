@@ -23,6 +23,7 @@ def set_up(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Return settings of a deployment with a jar of each kind; what a start puts into the environment is taken out."""
     for variable in ("PYSPARK_PYTHON", "SPARK_HOME"):
         monkeypatch.setenv(variable, "as it was")
+    monkeypatch.delenv("SPARK_HOME")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     for jar in ("spark/delta.jar", "own/ours.jar"):
         (tmp_path / "jars" / jar).parent.mkdir(parents=True)

@@ -21,7 +21,7 @@ from customer_activity.errors import StorageUnavailable
 from customer_activity.inspection import doctor, status, switched_off, tables, topics
 from customer_activity.inspection.topics import Topic
 from customer_activity.kafka import topics as broker_topics
-from customer_activity.lake import delta
+from customer_activity.lake import delta, holds
 from customer_activity.lease import epochs
 from customer_activity.lease.epochs import GIVEN_BACK, ProcessLock
 from customer_activity.lease.lease import AT_WORK_SECONDS, Lease
@@ -181,9 +181,15 @@ def test_a_stream_that_a_driver_of_other_settings_runs_is_not_off(
     assert bool(switched_off.idle(settings)) is is_told
 
 
-def test_a_driver_that_starts_tells_nothing_of_streams_that_another_runs(settings: Settings) -> None:
-    """One that has stopped a moment ago is told: to start without a key at once is how it comes about."""
+def test_a_driver_that_starts_leaves_streams_alone_that_another_runs(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that has stopped a moment ago is told of: to start without a key at once is how it comes about.
+
+    What local state held that was being brought on when its driver was killed, is released: logs would grow for ever.
+    """
     masked_was_on(settings)
+    holds.hold(settings.lake, "masked", "killed", {Table.ACTIVITY_CHANGES: 1})
     lock = Path(lock_path(settings.lake, "masked"))
     lock.parent.mkdir()
     command = [sys.executable, "-c", HOLD, str(lock)]
@@ -191,8 +197,14 @@ def test_a_driver_that_starts_tells_nothing_of_streams_that_another_runs(setting
         assert driver.stdout is not None
         assert driver.stdout.readline() == b"held\n"
         assert switched_off.unattended(settings) == []
+        application.see_to_what_is_off(settings)
+        assert holds.held(settings.lake, Table.ACTIVITY_CHANGES) == {"masked": 1}
+        assert "masked is off" not in caplog.text
         driver.communicate()
     assert [each.spec.name for each in switched_off.unattended(settings)] == ["masked"]
+    application.see_to_what_is_off(settings)
+    assert holds.held(settings.lake, Table.ACTIVITY_CHANGES) == {}
+    assert "masked is off" in caplog.text
 
 
 def test_a_driver_that_takes_a_stream_over_meanwhile_is_at_work(
@@ -286,7 +298,7 @@ def test_where_it_cannot_be_known_the_rest_is_told(
     report = status.report(settings)
     assert [note for note in report.notes if note.startswith("whether streams that are off have run before is unknown")]
     assert report.queries
-    application.warn_of_what_is_off(settings)
+    application.see_to_what_is_off(settings)
 
 
 def test_it_has_a_state_and_an_age_in_the_metrics(settings: Settings, kafka: dict[str, Topic]) -> None:

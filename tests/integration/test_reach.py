@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from customer_activity.errors import EXIT_TERMINAL
+from customer_activity.inspection import status
 from customer_activity.settings import PACKAGE, Settings
 from support import cluster, executors_python
 from support.broker import assert_verified, send
 from support.records import profile, purchase
+from support.waiting import until
 
 ZONES = Path("/usr/share/zoneinfo")  # where Arrow looks
 
@@ -159,5 +161,27 @@ def test_executors_without_the_code_are_sent_it(settings: Settings, tmp_path: Pa
     send(settings, profile("C-1"), purchase("P-1", "C-1"))
     with cluster.running(tmp_path, hidden=[PACKAGE.parent]) as found:
         done = drained(settings, found.address, executor_python=str(python), placement="executors")
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert_verified(settings)
+
+
+@pytest.mark.nightly
+def test_a_batch_waits_for_an_executor_and_is_no_driver_that_has_stalled(settings: Settings, tmp_path: Path) -> None:
+    send(settings, profile("C-1"), purchase("P-1", "C-1"))
+
+    def told() -> str | None:
+        """When bronze told that it waits."""
+        (bronze,) = (query for query in status.report(settings).queries if query.query == "bronze")
+        return bronze.progress_at if "waits for an executor" in bronze.message else None
+
+    with cluster.running(tmp_path) as found, ThreadPoolExecutor(1) as drivers:
+        found.workers[0].terminate()
+        found.workers[0].wait(30)
+        started = drivers.submit(drained, settings, found.address, placement="executors")
+        until(lambda: told() is not None, 150, running=started)
+        first = told()
+        until(lambda: told() not in {None, first}, 30, running=started)
+        found.restart(0)
+        done = started.result()
     assert done.returncode == 0, done.stderr[-2_000:]
     assert_verified(settings)

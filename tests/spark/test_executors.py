@@ -22,6 +22,7 @@ from customer_activity.catalog import Table, table_path
 from customer_activity.engine import exchange, executors, runtime
 from customer_activity.engine.executors import ByLane, InputGone, Parcel, Stage
 from customer_activity.errors import ChangeFeedLost, OtherRuntime
+from customer_activity.lake import jvm
 from customer_activity.state.sorted_runs import StateGone
 from support import histories
 from support.pipeline import Pipeline, copied_lake
@@ -54,6 +55,41 @@ def test_a_file_that_is_gone_is_data_loss(pipeline: Pipeline) -> None:
         file.unlink()
     with pytest.raises(ChangeFeedLost, match=r"bronze.purchase_events: files that versions \d+ to \d+ added are gone"):
         pipeline.hop(Query.SILVER)
+
+
+def test_a_job_that_waits_for_an_executor_says_so_again_and_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that says nothing for two minutes is taken for stalled, and started anew."""
+    monkeypatch.setattr(executors, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(jvm, "tasks_at_work", lambda *_: (0, 1))
+    monkeypatch.setattr(jvm, "lacks_executors", lambda _: True)
+    told: list[str] = []
+    come = str(tmp_path / "come")
+
+    def progress(words: str) -> None:
+        told.append(words)
+        if told.count("waits for an executor") == 3:
+            Path(come).touch()
+
+    def waiting() -> Any:
+        def task(numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
+            import time  # noqa: PLC0415
+            from pathlib import Path  # noqa: PLC0415
+
+            gives_up_at = time.monotonic() + 20
+            while not Path(come).exists() and time.monotonic() < gives_up_at:
+                time.sleep(0.01)
+            yield from ({"number": number} for number in numbers)
+
+        return task
+
+    assert executors.run(spark, 1, waiting(), progress) == [{"number": 0}]
+    assert told[:4] == ["0 of 1 tasks of executors are through", *["waits for an executor"] * 3]
+
+
+def test_threads_of_the_driver_are_never_waited_for(spark: SparkSession) -> None:
+    assert not jvm.lacks_executors(spark)
 
 
 # A worker imports no test: what it is to do has to come along, so it is made inside of a function.

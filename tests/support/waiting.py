@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
@@ -13,7 +14,7 @@ class EndedEarly(BaseException):
 
 
 def until(
-    is_so: Callable[[], object], seconds: float = 90, running: Future[None] | None = None, every: float = 0.2
+    is_so: Callable[[], object], seconds: float = 90, running: Future[Any] | None = None, every: float = 0.2
 ) -> None:
     """Wait until something is so.
 

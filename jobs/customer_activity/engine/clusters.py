@@ -20,10 +20,11 @@ import sys
 import zipfile
 from collections.abc import Iterable, Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from customer_activity.errors import SettingsError
+from customer_activity.errors import EnvironmentFault, SettingsError
 from customer_activity.kafka import properties_file
 from customer_activity.settings import PACKAGE, Settings
 from customer_activity.storage.filesystem import PRIVATE
@@ -137,11 +138,15 @@ def options(settings: Settings, found: Mapping[str, str]) -> dict[str, str]:
 def defaults(settings: Settings) -> dict[str, str]:
     """Return what Spark is told unless its or the operator's file says otherwise.
 
-    When executors' JVMs compile code, and where a driver in a pod is.
+    When executors' JVMs compile code, how many may fail, and where a driver in a pod is.
     """
     if not settings.is_on_cluster:
         return {}
-    here = {"spark.executor.defaultJavaOptions": f"{ROOM_FOR_CLASSES} {OPTIMISE_LATER}"}
+    here = {
+        "spark.executor.defaultJavaOptions": f"{ROOM_FOR_CLASSES} {OPTIMISE_LATER}",
+        # On YARN and Kubernetes Spark ends the application after a few of all its life, and small batches need none.
+        "spark.executor.maxNumFailures": str(2**31 - 1),
+    }
     account = POD_ACCOUNT / "namespace"
     if settings.spark_master.startswith(KUBERNETES) and account.exists():
         here |= {
@@ -150,6 +155,22 @@ def defaults(settings: Settings) -> dict[str, str]:
         }
     said = inherited()
     return {name: value for name, value in here.items() if name not in said}
+
+
+def require_own_spark() -> None:
+    """Make sure that SPARK_HOME, where it is set, is a Spark of pyspark's release: pyspark starts whatever is there.
+
+    Raises:
+        EnvironmentFault: it is another one, or none.
+    """
+    if not (home := os.environ.get("SPARK_HOME")):
+        return
+    remedy = "unset it: the pipeline brings a Spark of its own"
+    if not Path(home, "bin", "spark-submit").exists():
+        raise EnvironmentFault(f"SPARK_HOME is {home}, and there is no Spark", remedy=remedy)
+    wanted, found = version("pyspark"), [jar.stem for jar in Path(home, "jars").glob("spark-core_*.jar")]
+    if found and not any(name.endswith(f"-{wanted}") for name in found):
+        raise EnvironmentFault(f"SPARK_HOME is {home}, which has {found[0]}, and not Spark {wanted}", remedy=remedy)
 
 
 def environment(settings: Settings) -> None:

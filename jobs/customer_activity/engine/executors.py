@@ -280,7 +280,11 @@ def _read(spark: SparkSession, planned: RDD[bytes], progress: OnProgress) -> Rep
 
 @contextmanager
 def _watched(spark: SparkSession, progress: OnProgress) -> Iterator[None]:
-    """Tell when tasks of this stream's jobs are through; a job whose tasks all hang tells nothing."""
+    """Tell when tasks of this stream's jobs are through; a job whose tasks all hang tells nothing.
+
+    One that waits for a cluster's first executor says so again and again: a driver that started anew would wait, too,
+    and for an application that has a place in a queue it would be the last one there.
+    """
     ended = threading.Event()
     group = spark.sparkContext.getLocalProperty("spark.jobGroup.id")  # a stream's; jobs without one are together
 
@@ -290,6 +294,8 @@ def _watched(spark: SparkSession, progress: OnProgress) -> Iterator[None]:
             if (now := jvm.tasks_at_work(spark, group)) != told:
                 progress(f"{now[0]:,} of {now[1]:,} tasks of executors are through")
                 told = now
+            elif jvm.lacks_executors(spark):
+                progress("waits for an executor")
 
     watching = threading.Thread(target=watch, name="executors", daemon=True)
     watching.start()

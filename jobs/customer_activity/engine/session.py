@@ -173,6 +173,7 @@ def launch(settings: Settings) -> None:
         EnvironmentFault: set-up is not complete.
         PySparkRuntimeError: the JVM does not start.
     """
+    clusters.require_own_spark()
     jvm.launch(SparkConf().setAll(list(_options(settings).items())))
 
 
@@ -188,6 +189,7 @@ def start(settings: Settings, name: str = "") -> SparkSession:
         SettingsError: the lake is a folder, and Spark would look for it elsewhere.
         TransientError: the master elsewhere does not answer, or refuses.
     """
+    clusters.require_own_spark()
     builder = SparkSession.builder.appName(name or settings.pipeline)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)

@@ -95,6 +95,16 @@ def executors(spark: SparkSession) -> int:
     return len(tracker.getExecutorInfos()) - 1
 
 
+def lacks_executors(spark: SparkSession) -> bool:
+    """Whether there is a cluster, and no executor of it; not so without a JVM."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+
+    try:
+        return not (spark.sparkContext.master or "").startswith("local") and executors(spark) == 0
+    except (Py4JError, OSError):
+        return False
+
+
 def tasks_at_work(spark: SparkSession, group: str | None) -> tuple[int, int]:
     """Return how many tasks of a group's running jobs are through, and how many they have; zeros without a JVM."""
     from py4j.protocol import Py4JError  # noqa: PLC0415

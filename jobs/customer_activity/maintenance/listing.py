@@ -1,4 +1,4 @@
-"""A folder of a log with a hundred thousand files: list their names, remove some of them."""
+"""A folder with a hundred thousand files, a log's or a table's: list their names, remove some of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,28 @@ def names(files: fs.FileSystem, folder: str) -> list[str]:
     return [entry.base_name for entry in files.get_file_info(fs.FileSelector(folder)) if entry.is_file]
 
 
+def those_there(files: fs.FileSystem, paths: Sequence[str]) -> list[fs.FileInfo]:
+    """Return those of some files that are there; where each takes a request, some at once."""
+    if isinstance(files, fs.LocalFileSystem):
+        found = files.get_file_info(list(paths))
+    else:
+        with _requests() as pool:
+            found = list(pool.map(files.get_file_info, paths))
+    return [file for file in found if file.is_file]
+
+
 def delete(files: fs.FileSystem, paths: Sequence[str]) -> None:
     """Remove files in their order; where each takes a request, some at once, which may leave a gap after a crash."""
     if isinstance(files, fs.LocalFileSystem):
         for path in paths:
             files.delete_file(path)
         return
-    with ThreadPoolExecutor(REQUESTS_AT_A_TIME, thread_name_prefix="shorten") as pool:
+    with _requests() as pool:
         list(pool.map(files.delete_file, paths))
+
+
+def _requests() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(REQUESTS_AT_A_TIME, thread_name_prefix="files")
 
 
 def superfluous(checkpoints: Sequence[int]) -> list[int]:

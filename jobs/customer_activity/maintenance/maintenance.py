@@ -169,11 +169,12 @@ def vacuum(
     hours = ceil(retention / timedelta(hours=1))
     expired = log.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
     # The log names what was removed before, too, until its entries expire.
-    there = [file for file in files.get_file_info([f"{folder}/{path}" for path in expired]) if file.is_file]
-    for number, file in enumerate(there):
-        if number == len(there) // 2:
-            failpoint(FailPoint.VACUUMING)
-        files.delete_file(file.path)
+    there = listing.those_there(files, [f"{folder}/{path}" for path in expired])
+    paths, half = [file.path for file in there], len(there) // 2
+    listing.delete(files, paths[:half])
+    if there:
+        failpoint(FailPoint.VACUUMING)
+    listing.delete(files, paths[half:])
     return Vacuumed(len(there), sum(file.size or 0 for file in there), [])
 
 

@@ -54,6 +54,7 @@ AT_ONCE = 0.5  # of the executors' cores: a batch of a stream that comes meanwhi
 # of a backlog may take minutes.
 COMMIT_SECONDS = 900.0
 RETRY_SECONDS = 600.0  # after a failure: its work is lost, and was not small
+ALONE_SECONDS = 300.0  # without an executor, after which what waits for one is ended
 STOP_LOOK_SECONDS = 0.2
 JOBS = "maintenance"
 
@@ -179,6 +180,7 @@ class Rewriting:
         self.table: Table | None = None  # that is at work
         self.at_work: Future[int] | None = None
         self.rests_until = 0.0
+        self.alone_since: float | None = None  # from when on a cluster has had no executor for what is at work
 
     def begin(self, table: Table, writers: Sequence[RunningQuery]) -> bool:
         """Begin with a table if it is due and nothing is at work; say whether it was begun."""
@@ -194,9 +196,16 @@ class Rewriting:
         return rewrite(spark, self.settings, table, writers, stopping=self.stopping, failpoint=self.failpoint)
 
     def look(self) -> None:
-        """See whether what is at work is through; what failed is tried again later, and is no reason to end."""
-        if self.at_work is None or self.table is None or not self.at_work.done():
+        """See whether what is at work is through; what failed is tried again later, and is no reason to end.
+
+        What waits for executors that have gone is ended: nothing else is done to its table meanwhile.
+        """
+        if self.at_work is None or self.table is None:
             return
+        if not self.at_work.done():
+            self._end_where_executors_have_gone()
+            return
+        self.alone_since = None
         table, done = self.table, self.at_work
         self.table = self.at_work = None
         if (error := done.exception()) is None:
@@ -207,6 +216,14 @@ class Rewriting:
         said = unforeseen.brief(error)
         extra = {"table": table.label}
         log.warning("%s: compaction on executors failed, tried again later: %s", table.label, said, extra=extra)
+
+    def _end_where_executors_have_gone(self) -> None:
+        if self.spark is None or not jvm.lacks_executors(self.spark):
+            self.alone_since = None
+        elif self.alone_since is None:
+            self.alone_since = time.monotonic()
+        elif time.monotonic() - self.alone_since > ALONE_SECONDS:
+            self.spark.sparkContext.cancelJobGroup(JOBS)
 
     def close(self) -> None:
         """End what is at work: what it has written belongs to nobody."""

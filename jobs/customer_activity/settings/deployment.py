@@ -114,8 +114,8 @@ class Settings(Analysts, Monitoring, PortalSettings, LogsAndLineage):
         None,
         min_length=1,
         description="Python that executors on other machines run, as they name it: a path there, or "
-        "`./environment/bin/python` in an archive that `spark.archives` unpacks as `environment`; the driver's path "
-        "when not set.",
+        "`./environment/bin/python` in an archive that `spark.archives` unpacks as `environment`; when not set, what "
+        "`PYSPARK_PYTHON` says, else the driver's path.",
     )
     ship_release: bool = Field(
         True,  # noqa: FBT003

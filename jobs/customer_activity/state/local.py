@@ -8,6 +8,7 @@ the stream (`catch_up`) where small batches can do without the file meanwhile. A
 from __future__ import annotations
 
 import logging
+import shutil
 import sqlite3
 import time
 import uuid
@@ -58,6 +59,7 @@ class LocalState:
         self.catching_up: CatchUp | None = None
         self.not_before = 0.0  # it is tried to catch up
         self.has_estimated = False
+        self.outgrown = 0.0  # bytes by which it was too large while it was brought on: a sort's files go with the sort
         self._index: Index | None = None
         self.holder = uuid.uuid4().hex
         holds.take_back(self.lake, name)
@@ -89,7 +91,7 @@ class LocalState:
     def fits(self) -> bool:
         """Whether there is local state; what has grown too large is given up now."""
         if self.is_kept and not self.is_catching_up():
-            found = max(size(self.folder, self.name), self._estimate())
+            found = max(size(self.folder, self.name), self._estimate(), self.outgrown)
             if self.limit is not None and found > self.limit:
                 self._give_up(found)
         return self.is_kept
@@ -232,8 +234,11 @@ class LocalState:
         self.at.pop(table, None)
 
     def is_too_large(self) -> bool:
-        """Whether the file has more than is kept."""
-        return self.limit is not None and size(self.folder, self.name) > self.limit
+        """Whether the file, with what is being sorted for it, has more than is kept."""
+        if self.limit is None or (found := size(self.folder, self.name)) <= self.limit:
+            return False
+        self.outgrown = max(self.outgrown, float(found))
+        return True
 
     def _give_up(self, found: float) -> None:
         """Keep none any more; the next driver is told at which size."""
@@ -259,7 +264,7 @@ class LocalState:
 def size(folder: Path, name: str) -> int:
     """Return the bytes of a stream's files, with what is being sorted for them."""
     found = 0
-    for file in (*folder.glob(f"{name}.db*"), *folder.glob(f"sorting-{name}/*")):
+    for file in (*folder.glob(f"{name}.db*"), *restore.sorting(folder, name).glob("*")):
         with suppress(FileNotFoundError):  # a sort removes files of its own
             found += file.stat().st_size
     return found
@@ -284,9 +289,10 @@ def rows(folder: Path, name: str) -> int:
 
 
 def discard_files(folder: Path, name: str) -> None:
-    """Remove a stream's files."""
+    """Remove a stream's files, and what a killed driver was sorting for them."""
     for file in folder.glob(f"{name}.db*"):
         file.unlink()
+    shutil.rmtree(restore.sorting(folder, name), ignore_errors=True)
 
 
 def discard(settings: Settings, name: str) -> None:

@@ -19,6 +19,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -95,10 +96,13 @@ def _follow(index: Index, lake: str, holding: Holding, held: Position, to: Posit
     """Take what the commits between two places added."""
     table = holding.table
     feed = feeds.read(lake, {table: holding.columns}, {table: (held.version, to.version)})
+    done = 0
     for part in feed.parts(files=feeds.SMALL_BATCH_FILES):
         with index.change() as connection:
             for rows in in_parts(part.batches(table, holding.columns), ROWS_AT_A_TIME, BYTES_AT_A_TIME):
                 holding.take(connection, rows)
+                done += rows.num_rows
+                progress(f"{table.label}: {done:,} rows that came since are in the local state")
             index.advance(table, part.end(table, to.table_id))
         after, upto = part.versions[table]
         if upto > after:
@@ -130,15 +134,21 @@ def _seed(index: Index, lake: str, holding: Holding, to: Position, progress: OnP
         index.advance(table, to)
 
 
+def sorting(folder: Path, name: str) -> Path:
+    """Return where the rows of an index are sorted that do not fit the memory."""
+    return folder / f"sorting-{name}"
+
+
 @contextmanager
 def _sorting(index: Index) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database that sorts what does not fit its memory on the index's disk."""
     import duckdb  # noqa: PLC0415 - few commands need it
 
-    folder = index.path.with_name(f"sorting-{index.path.stem}")
+    folder = sorting(index.path.parent, index.path.stem)
     if folder.exists():  # of one that was killed
         shutil.rmtree(folder)
     with duckdb.connect(config={"memory_limit": SEED_MEMORY, "temp_directory": str(folder)}) as database:
+        database.execute("SET enable_progress_bar = false")  # it would come between the lines of the driver's log
         database.execute("SET preserve_insertion_order = false")
         database.execute("SET arrow_large_buffer_size = true")  # texts of a vector may come to more than 2 GB
         yield database

@@ -11,7 +11,7 @@ On restart each topic's side of a part is in its table, whose newest commit says
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 
@@ -145,7 +145,7 @@ def count_many(part: Feed, batch: MicroBatch, *, settings: Settings, state: Stat
     columns = SIDES[Table.PURCHASE_EVENTS]
     with batch.phase("compute"):
         ids = [some.column("purchase_id") for some in part.batches(Table.PURCHASE_EVENTS, ["purchase_id"])]
-        suspects = met_again(pa.chunked_array(ids, pa.string()), settings.lake)
+        suspects = met_again(pa.chunked_array(ids, pa.string()), settings.lake, batch.progress)
         del ids
         suspected = _among(part.batches(Table.PURCHASE_EVENTS, columns), suspects)
         counted = DeltaTable(table_path(settings.lake, Table.PURCHASES)).to_pyarrow_dataset()
@@ -175,13 +175,16 @@ def _among(batches: Iterator[pa.RecordBatch], ids: pa.Array) -> pa.Table:
     return in_order(pa.Table.from_batches(parts, schema))
 
 
-def met_again(ids: pa.ChunkedArray, lake: str) -> pa.Array:
+def met_again(ids: pa.ChunkedArray, lake: str, progress: Callable[[str], None] = lambda _: None) -> pa.Array:
     """Return the purchase ids that are in a batch more than once, or in the table already."""
     counts = pc.value_counts(ids)
     found = [counts.field("values").filter(pc.greater(counts.field("counts"), 1))]
     counted = DeltaTable(table_path(lake, Table.PURCHASES)).to_pyarrow_dataset()
+    done = 0
     for part in in_parts(counted.to_batches(columns=["purchase_id"]), COMPARED_ROWS):
         known = part.column("purchase_id")
+        done += len(known)
+        progress(f"{done:,} purchases that counted before are compared with the batch")
         found += known.filter(pc.is_in(known, value_set=counts.field("values"))).chunks
     return pc.unique(pa.chunked_array(found, pa.string()))
 
