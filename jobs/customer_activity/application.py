@@ -114,13 +114,16 @@ def see_to_what_is_off(settings: Settings) -> None:
     """
     try:
         found = switched_off.unattended(settings)
-        for left in found:
-            holds.take_back(settings.lake, left.spec.name)
     except (OSError, ActivityError) as error:
         log.warning("whether streams that are off have run before is unknown: %s", unforeseen.brief(error))
         return
     for left in found:
         log.warning("%s: %s", left.what, switched_off.remedy([left]), extra={"query": left.spec.name})
+    try:
+        for left in found:
+            holds.take_back(settings.lake, left.spec.name)
+    except OSError as error:
+        log.warning("what streams that are off hold of tables' logs is not released: %s", unforeseen.brief(error))
 
 
 def host(

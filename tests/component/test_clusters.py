@@ -229,11 +229,17 @@ def test_executors_compile_late_unless_told_otherwise(
 
 
 @pytest.mark.parametrize("master", [STANDALONE, YARN, KUBERNETES])
-def test_executors_may_fail_for_as_long_as_the_driver_runs(deployed: Settings, master: str) -> None:
+def test_executors_may_fail_for_as_long_as_the_driver_runs(
+    deployed: Settings, monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
     """On YARN and Kubernetes Spark ends the application after a few of all its life, unless it is told otherwise."""
     name = "spark.executor.maxNumFailures"
     assert int(told(deployed, master, IMAGE)[name]) > 10**9
-    assert told(deployed, master, IMAGE, f"{name} 7").get(name, "7") == "7"
+    for theirs in (name, *clusters.FORMER_FAILURES):
+        assert name not in told(deployed, master, IMAGE, f"{theirs} 7")
+        sparks_own(deployed, monkeypatch, IMAGE, f"{theirs} 7")
+        assert name not in told(deployed, master)
+        sparks_own(deployed, monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -407,6 +407,18 @@ def test_a_file_that_is_gone_of_what_was_read_before_is_named_by_the_driver(
     assert re.match(r"silver\.purchases: files of version \d+, the newest, are gone", told.what)
 
 
+def test_a_file_of_something_else_is_no_file_of_the_lake(pipeline: Pipeline) -> None:
+    """Though a table that this stream never reads has lost one: that is told where it is met."""
+    placed(pipeline, "driver")
+    pipeline.send(*HISTORY[0])
+    pipeline.run()
+    for file in Path(table_path(pipeline.settings.lake, Table.SUMMARIES)).glob("*.parquet"):
+        file.unlink()
+    gone = FileNotFoundError(2, "No such file or directory", "/tmp/spark-0123/pyspark-4567/tmp")  # noqa: S108 - Spark's
+    told = failures.explain(Query.SILVER, RuntimeError("a batch failed"), gone, pipeline.settings, int)
+    assert type(told) is TransientError
+
+
 @pytest.mark.parametrize("place", ["runs", "auto"])
 def test_what_makes_a_part_large_is_told(pipeline: Pipeline, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not its rows where these are few, but the files that they are in."""

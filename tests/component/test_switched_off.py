@@ -301,6 +301,19 @@ def test_where_it_cannot_be_known_the_rest_is_told(
     application.see_to_what_is_off(settings)
 
 
+def test_a_hold_that_cannot_be_released_hides_no_stream_that_is_off(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("not allowed")
+
+    masked_was_on(settings)
+    monkeypatch.setattr(holds, "take_back", fails)
+    application.see_to_what_is_off(settings)
+    assert "masked is off" in caplog.text
+    assert "what streams that are off hold of tables' logs is not released" in caplog.text
+
+
 def test_it_has_a_state_and_an_age_in_the_metrics(settings: Settings, kafka: dict[str, Topic]) -> None:
     catch_up(settings, kafka)
     write_times(settings, Table.ACTIVITY_MASKED, 0)

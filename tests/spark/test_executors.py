@@ -6,16 +6,19 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from itertools import chain, repeat
 from operator import itemgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zipimport import zipimporter
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from customer_activity.catalog import Table, table_path
@@ -57,19 +60,14 @@ def test_a_file_that_is_gone_is_data_loss(pipeline: Pipeline) -> None:
         pipeline.hop(Query.SILVER)
 
 
-def test_a_job_that_waits_for_an_executor_says_so_again_and_again(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A driver that says nothing for two minutes is taken for stalled, and started anew."""
-    monkeypatch.setattr(executors, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(jvm, "tasks_at_work", lambda *_: (0, 1))
-    monkeypatch.setattr(jvm, "lacks_executors", lambda _: True)
+def told_while(spark: SparkSession, tmp_path: Path, enough: Callable[[list[str]], bool]) -> list[str]:
+    """Run a job of one task that ends when enough was told, or after a while; return what was told."""
     told: list[str] = []
     come = str(tmp_path / "come")
 
     def progress(words: str) -> None:
         told.append(words)
-        if told.count("waits for an executor") == 3:
+        if enough(told):
             Path(come).touch()
 
     def waiting() -> Any:
@@ -77,7 +75,7 @@ def test_a_job_that_waits_for_an_executor_says_so_again_and_again(
             import time  # noqa: PLC0415
             from pathlib import Path  # noqa: PLC0415
 
-            gives_up_at = time.monotonic() + 20
+            gives_up_at = time.monotonic() + 10
             while not Path(come).exists() and time.monotonic() < gives_up_at:
                 time.sleep(0.01)
             yield from ({"number": number} for number in numbers)
@@ -85,11 +83,64 @@ def test_a_job_that_waits_for_an_executor_says_so_again_and_again(
         return task
 
     assert executors.run(spark, 1, waiting(), progress) == [{"number": 0}]
-    assert told[:4] == ["0 of 1 tasks of executors are through", *["waits for an executor"] * 3]
+    return told
 
 
-def test_threads_of_the_driver_are_never_waited_for(spark: SparkSession) -> None:
-    assert not jvm.lacks_executors(spark)
+WAITS, AT_WORK = "waits for an executor", "0 of 1 tasks of executors are through"
+
+
+@pytest.mark.parametrize(
+    ("lacks", "expected"),
+    [
+        pytest.param([True] * 4, [WAITS] * 3, id="until the first one comes"),
+        pytest.param([True, True, False], [WAITS, AT_WORK], id="and not when it has come"),
+        pytest.param([False] + [True] * 3, [AT_WORK], id="nor when executors go: another driver can do without"),
+    ],
+)
+def test_a_job_that_begins_without_an_executor_says_so_again_and_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: list[bool], expected: list[str]
+) -> None:
+    """A driver that says nothing for two minutes is taken for stalled, and started anew."""
+    asked = chain(lacks, repeat(lacks[-1]))
+    monkeypatch.setattr(executors, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(jvm, "tasks_at_work", lambda *_: (0, 1))
+    monkeypatch.setattr(jvm, "lacks_executors", lambda _: next(asked))
+    told = told_while(spark, tmp_path, lambda told: told[: len(expected)] == expected)
+    assert told[: len(expected)] == expected
+    assert AT_WORK not in expected or told.count(WAITS) == expected.count(WAITS)
+
+
+def test_a_standalone_master_is_not_waited_for_without_end(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was restarted knows the application no more: another driver is one that it knows."""
+    monkeypatch.setattr(executors, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(executors, "ALONE_SECONDS", 0.0)
+    monkeypatch.setattr(executors, "STANDALONE", "local")
+    monkeypatch.setattr(jvm, "lacks_executors", lambda _: True)
+    assert told_while(spark, tmp_path, lambda _: True) == []
+
+
+@pytest.mark.parametrize(
+    ("master", "count", "expected"),
+    [
+        pytest.param("spark://master:7077", 0, True, id="none yet"),
+        pytest.param("spark://master:7077", 2, False, id="two"),
+        pytest.param("local[2]", 0, False, id="threads of the driver"),
+        pytest.param("yarn", Py4JError("the JVM is gone"), False, id="no JVM to ask"),
+    ],
+)
+def test_a_cluster_lacks_executors_when_none_has_come(
+    monkeypatch: pytest.MonkeyPatch, master: str, count: int | Exception, *, expected: bool
+) -> None:
+    def executors_of(_: object) -> int:
+        if isinstance(count, Exception):
+            raise count
+        return count
+
+    monkeypatch.setattr(jvm, "executors", executors_of)
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+    assert jvm.lacks_executors(session) == expected
 
 
 # A worker imports no test: what it is to do has to come along, so it is made inside of a function.

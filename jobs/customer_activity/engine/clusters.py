@@ -41,6 +41,7 @@ IMAGES = ("spark.kubernetes.container.image", "spark.kubernetes.executor.contain
 LINE = re.compile(r"(?P<name>spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(?P<value>.*)", re.DOTALL)
 SPARKS_LINE = re.compile(r"(?P<name>[^\s=:]*)(?P<value>.*)", re.DOTALL)
 SPARKS_FILE = "spark-defaults.conf"
+FORMER_FAILURES = ("spark.yarn.max.executor.failures",)  # names of spark.executor.maxNumFailures, which comes first
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 HAS_KEY = re.compile(
     rf"spark\.(executorEnv|yarn\.appMasterEnv|kubernetes\.driverEnv)\.({'|'.join(KEYS)})"
@@ -135,25 +136,28 @@ def options(settings: Settings, found: Mapping[str, str]) -> dict[str, str]:
     return told
 
 
-def defaults(settings: Settings) -> dict[str, str]:
+def defaults(settings: Settings, found: Mapping[str, str]) -> dict[str, str]:
     """Return what Spark is told unless its or the operator's file says otherwise.
 
     When executors' JVMs compile code, how many may fail, and where a driver in a pod is.
+
+    Args:
+        settings: which master.
+        found: the operator's properties.
     """
     if not settings.is_on_cluster:
         return {}
-    here = {
-        "spark.executor.defaultJavaOptions": f"{ROOM_FOR_CLASSES} {OPTIMISE_LATER}",
+    said = {*found, *inherited()}
+    here = {"spark.executor.defaultJavaOptions": f"{ROOM_FOR_CLASSES} {OPTIMISE_LATER}"}
+    if not said & set(FORMER_FAILURES):
         # On YARN and Kubernetes Spark ends the application after a few of all its life, and small batches need none.
-        "spark.executor.maxNumFailures": str(2**31 - 1),
-    }
+        here["spark.executor.maxNumFailures"] = str(2**31 - 1)
     account = POD_ACCOUNT / "namespace"
     if settings.spark_master.startswith(KUBERNETES) and account.exists():
         here |= {
             "spark.kubernetes.namespace": account.read_text(encoding="utf-8").strip(),
             "spark.kubernetes.driver.pod.name": socket.gethostname(),  # executors are the pod's, and end with it
         }
-    said = inherited()
     return {name: value for name, value in here.items() if name not in said}
 
 

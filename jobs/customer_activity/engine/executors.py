@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ Task = Callable[[Iterable[int]], Iterator[Mapping[str, Any]]]  # given the numbe
 LANE = struct.Struct("!q")  # before a parcel, as the JVM reads it
 KIND = b"kind"  # in the schema of a parcel's rows
 LOOK_SECONDS = 2.0  # between two looks at how far a job is
+ALONE_SECONDS = 600.0  # for which a job waits for the first executor of a standalone master
+STANDALONE = "spark://"
 
 
 # What tasks import besides pyarrow and numpy; an executor's Python may be of another release.
@@ -282,20 +285,26 @@ def _read(spark: SparkSession, planned: RDD[bytes], progress: OnProgress) -> Rep
 def _watched(spark: SparkSession, progress: OnProgress) -> Iterator[None]:
     """Tell when tasks of this stream's jobs are through; a job whose tasks all hang tells nothing.
 
-    One that waits for a cluster's first executor says so again and again: a driver that started anew would wait, too,
-    and for an application that has a place in a queue it would be the last one there.
+    One that begins without any executor says so until the first one comes: a driver that started anew would wait, too,
+    and on YARN and Kubernetes be the last one in the queue. A standalone master has none, and one that was restarted
+    forgets applications, so there it is said for a while only.
     """
     ended = threading.Event()
     group = spark.sparkContext.getLocalProperty("spark.jobGroup.id")  # a stream's; jobs without one are together
+    begins_alone, begun = jvm.lacks_executors(spark), time.monotonic()
+    has_queue = not (spark.sparkContext.master or "").startswith(STANDALONE)
 
     def watch() -> None:
-        told = (0, 0)
+        is_alone = begins_alone
+        told = None if is_alone else (0, 0)
         while not ended.wait(LOOK_SECONDS):
-            if (now := jvm.tasks_at_work(spark, group)) != told:
+            is_alone = is_alone and jvm.lacks_executors(spark)
+            if is_alone:
+                if has_queue or time.monotonic() - begun < ALONE_SECONDS:
+                    progress("waits for an executor")
+            elif (now := jvm.tasks_at_work(spark, group)) != told:
                 progress(f"{now[0]:,} of {now[1]:,} tasks of executors are through")
                 told = now
-            elif jvm.lacks_executors(spark):
-                progress("waits for an executor")
 
     watching = threading.Thread(target=watch, name="executors", daemon=True)
     watching.start()

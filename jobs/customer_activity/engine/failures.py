@@ -144,12 +144,13 @@ def of_disk(query: str, text: str) -> ActivityError | None:
 def of_tables(query: str, cause: BaseException | None, lake: str) -> ActivityError | None:
     """Say which table has lost files, of those that a stream computes, reads or looks into; None: something else.
 
-    delta-rs and Arrow name the file in words of their own, and whose it is only the logs tell. delta-rs, which merges,
-    has one exception for all that it meets.
+    delta-rs and Arrow name the file in words of their own, and whether it is lost only the log tells. delta-rs, which
+    merges, has one exception for all that it meets, without the file's name.
     """
     spec = topology.spec(query)
     if isinstance(cause, FileNotFoundError):
-        fault = missing.first_of(lake, dict.fromkeys((*spec.telling, *topology.tables())))
+        text = f"{cause} {cause.filename or ''}"
+        fault = missing.first_of(lake, (table for table in Table if f"{table.value}/" in text))
     elif isinstance(cause, DeltaError) and spec in topology.following():
         fault = missing.first_of(lake, spec.telling)
     else:

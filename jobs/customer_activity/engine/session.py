@@ -268,6 +268,6 @@ def _options(settings: Settings) -> dict[str, str]:
     clusters.environment(settings)
     if (home := spark_home(settings)) is not None:
         os.environ.setdefault("SPARK_HOME", str(home))
-    others = {name: value for name, value in clusters.defaults(settings).items() if name not in found}
+    others = clusters.defaults(settings, found)
     # Where spark-submit started us, Spark runs already, and takes the operator's properties from us.
     return (found if clusters.SUBMITTED in os.environ else {}) | others | own

@@ -28,7 +28,7 @@ from customer_activity.errors import ChangeFeedLost, Corrected, ForeignCommit
 from customer_activity.lake import deltalog, microbatch, named_operations
 from customer_activity.lake.deltalog import Position
 from customer_activity.lake.named_operations import Kind, Operation
-from customer_activity.storage.filesystem import filesystem
+from customer_activity.storage.filesystem import filesystem, infos
 
 SMALL_BATCH_FILES = 64
 # A part of a batch: what a stream works on at once. Some rows are a megabyte, and some commits have one row.
@@ -248,7 +248,7 @@ def _kept(version: int, noted: Mapping[str, Any] | None) -> Added | None:
 def are_gone(lake: str, table: Table, added: Sequence[Added]) -> bool:
     """Whether some of a table's files are not there any more."""
     files, folder = filesystem(table_path(lake, table))
-    found = files.get_file_info([f"{folder}/{file.path}" for file in added])
+    found = infos(files, [f"{folder}/{file.path}" for file in added])
     return any(info.type == fs.FileType.NotFound for info in found)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 from pyarrow import fs
 
-REQUESTS_AT_A_TIME = 32
+from customer_activity.storage.filesystem import requests
+
 THINNED_COMMITS = 1_000  # of which an older log has one checkpoint: who opens such a version reads so many entries
 
 
@@ -20,28 +20,14 @@ def names(files: fs.FileSystem, folder: str) -> list[str]:
     return [entry.base_name for entry in files.get_file_info(fs.FileSelector(folder)) if entry.is_file]
 
 
-def those_there(files: fs.FileSystem, paths: Sequence[str]) -> list[fs.FileInfo]:
-    """Return those of some files that are there; where each takes a request, some at once."""
-    if isinstance(files, fs.LocalFileSystem):
-        found = files.get_file_info(list(paths))
-    else:
-        with _requests() as pool:
-            found = list(pool.map(files.get_file_info, paths))
-    return [file for file in found if file.is_file]
-
-
 def delete(files: fs.FileSystem, paths: Sequence[str]) -> None:
     """Remove files in their order; where each takes a request, some at once, which may leave a gap after a crash."""
     if isinstance(files, fs.LocalFileSystem):
         for path in paths:
             files.delete_file(path)
         return
-    with _requests() as pool:
+    with requests() as pool:
         list(pool.map(files.delete_file, paths))
-
-
-def _requests() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(REQUESTS_AT_A_TIME, thread_name_prefix="files")
 
 
 def superfluous(checkpoints: Sequence[int]) -> list[int]:

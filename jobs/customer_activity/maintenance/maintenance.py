@@ -38,7 +38,7 @@ from customer_activity.lake.checksums import write_checksum
 from customer_activity.lake.datafiles import ROW_GROUP_ROWS
 from customer_activity.lake.failpoints import FailPoint, nowhere
 from customer_activity.maintenance import listing
-from customer_activity.storage.filesystem import filesystem
+from customer_activity.storage.filesystem import REQUESTS_AT_A_TIME, filesystem, infos
 
 COMMITS_A_CHECKPOINT = 100  # a reader that opens the table reads so many small log files at most
 SLICE_COMMITS = 500  # a log is shortened by at a time: a fraction of a second, some seconds on a disk that is busy
@@ -136,10 +136,10 @@ def shorten(lake: str, table: Table, kept: int, table_id: str | None = None, pro
     listing.delete(files, [f"{log}/{version:020}.checkpoint.parquet" for version in thinned])
     unread = [name for name, version in versions.items() if name.endswith(".crc") and until <= version < newest - kept]
     deadline = time.monotonic() + SLICE_SECONDS
-    for start in range(0, len(unread), listing.REQUESTS_AT_A_TIME):
+    for start in range(0, len(unread), REQUESTS_AT_A_TIME):
         if time.monotonic() > deadline:
             break
-        listing.delete(files, [f"{log}/{name}" for name in unread[start : start + listing.REQUESTS_AT_A_TIME]])
+        listing.delete(files, [f"{log}/{name}" for name in unread[start : start + REQUESTS_AT_A_TIME]])
     return len(commits)
 
 
@@ -169,7 +169,7 @@ def vacuum(
     hours = ceil(retention / timedelta(hours=1))
     expired = log.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
     # The log names what was removed before, too, until its entries expire.
-    there = listing.those_there(files, [f"{folder}/{path}" for path in expired])
+    there = [file for file in infos(files, [f"{folder}/{path}" for path in expired]) if file.is_file]
     paths, half = [file.path for file in there], len(there) // 2
     listing.delete(files, paths[:half])
     if there:

@@ -243,8 +243,8 @@ class LocalState:
     def _give_up(self, found: float) -> None:
         """Keep none any more; the next driver is told at which size."""
         log.warning(
-            "the local state of %s has %.1f GB or will have, which is more than ACTIVITY_LOCAL_STATE_GB; it is given "
-            "up, and small batches look state up in the lake's sorted runs",
+            "the local state of %s takes %.1f GB, or will, with what is sorted for it, which is more than "
+            "ACTIVITY_LOCAL_STATE_GB; it is given up, and small batches look state up in the lake's sorted runs",
             self.name,
             found / GB,
         )

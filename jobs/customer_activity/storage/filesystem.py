@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,6 +14,7 @@ from pyarrow import fs
 from customer_activity.storage import s3
 
 PRIVATE = 0o700  # a folder's: what is in it needs no rights of its own
+REQUESTS_AT_A_TIME = 32
 LEAST_BYTES = 1 << 20  # a disk with less is full: a batch writes some files of some kilobytes each
 
 
@@ -34,6 +37,19 @@ def require(location: str) -> None:
     """
     if s3.is_on(location):
         s3.require(location)
+
+
+def infos(files: fs.FileSystem, paths: Sequence[str]) -> list[fs.FileInfo]:
+    """Return what some files are; where each takes a request, some at once."""
+    if isinstance(files, fs.LocalFileSystem):
+        return list(files.get_file_info(list(paths)))
+    with requests() as pool:
+        return list(pool.map(files.get_file_info, paths))
+
+
+def requests() -> ThreadPoolExecutor:
+    """Return what makes some requests at once."""
+    return ThreadPoolExecutor(REQUESTS_AT_A_TIME, thread_name_prefix="files")
 
 
 def read_whole(location: str) -> bytes | None:
