@@ -110,7 +110,7 @@ def run(
 def see_to_what_is_off(settings: Settings) -> None:
     """Say which streams are off that have run before: what they wrote grows old, and its readers cannot tell.
 
-    What their local state held of tables' logs is released: nobody brings it on any more.
+    Holds on tables' logs that a catch-up of their local state has left are released: log retention goes on.
     """
     try:
         found = switched_off.unattended(settings)

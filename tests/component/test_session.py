@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,14 @@ def test_sparks_application_is_called_after_its_pipeline(
     with pytest.raises(SettingsError, match="started"):
         session.start(Settings(**chosen))  # type: ignore[arg-type]
     assert named == [name]
+
+
+@pytest.mark.parametrize("start", [session.launch, session.start], ids=lambda start: start.__name__)
+def test_a_spark_of_somebody_else_is_not_started(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, start: Callable[[Settings], object]
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/nowhere")
+    monkeypatch.setattr(session, "_options", lambda _: {"spark.master": "local[1]"})
+    monkeypatch.setattr(jvm, "launch", lambda _: None)
+    with pytest.raises(EnvironmentFault, match="SPARK_HOME is /nowhere, and there is no Spark"):
+        start(settings)

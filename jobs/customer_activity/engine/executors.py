@@ -285,9 +285,9 @@ def _read(spark: SparkSession, planned: RDD[bytes], progress: OnProgress) -> Rep
 def _watched(spark: SparkSession, progress: OnProgress) -> Iterator[None]:
     """Tell when tasks of this stream's jobs are through; a job whose tasks all hang tells nothing.
 
-    One that begins without any executor says so until the first one comes: a driver that started anew would wait, too,
-    and on YARN and Kubernetes be the last one in the queue. A standalone master has none, and one that was restarted
-    forgets applications, so there it is said for a while only.
+    A job that starts without an executor reports so until the first one registers: a restarted driver would wait as
+    well, and lose its place in the queue of YARN or Kubernetes. A standalone master has no queue, and loses its
+    applications when it restarts, so there it is reported for ALONE_SECONDS only.
     """
     ended = threading.Event()
     group = spark.sparkContext.getLocalProperty("spark.jobGroup.id")  # a stream's; jobs without one are together

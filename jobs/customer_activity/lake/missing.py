@@ -1,4 +1,4 @@
-"""Which table lacks data files of its newest version: whoever met a missing file cannot always tell whose it was."""
+"""Find the table that has lost data files of its newest version: the error of a missing file may not name it."""
 
 from __future__ import annotations
 
