@@ -11,22 +11,21 @@ On restart each topic's side of a part is in its table, whose newest commit says
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from customer_activity.catalog import Reason, Table, table_path
+from customer_activity.catalog import Reason, Table
 from customer_activity.contracts.columns import IS_TOMBSTONE, POSITION, PROFILE_FIELDS, PURCHASE_FIELDS, TRACE, names
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.engine.changes import ChangeStream, Spreadable, Step, table_of
 from customer_activity.engine.stream import Append, Context, Steps
 from customer_activity.engine.workers import Executors
-from customer_activity.lake import conflicts, pieces
-from customer_activity.lake.datafiles import FileWriter, in_parts, write_at_once
+from customer_activity.lake import conflicts, lookup, pieces
+from customer_activity.lake.datafiles import FileWriter, write_at_once
 from customer_activity.lake.feeds import Feed
 from customer_activity.lake.microbatch import ACCEPTED, QUARANTINED, MicroBatch
 from customer_activity.lake.pieces import Piece
@@ -62,7 +61,6 @@ SIDES = {
     Table.PURCHASE_EVENTS: names([*PURCHASE_FIELDS, *POSITION, *TRACE]),
     Table.PROFILE_EVENTS: names([*PROFILE_FIELDS, *IS_TOMBSTONE, *POSITION, *TRACE]),
 }
-COMPARED_ROWS = 2_000_000  # of the table with a large batch's ids: each time the ids are hashed again
 
 
 def prepare(context: Context) -> Spreadable:
@@ -145,11 +143,13 @@ def count_many(part: Feed, batch: MicroBatch, *, settings: Settings, state: Stat
     columns = SIDES[Table.PURCHASE_EVENTS]
     with batch.phase("compute"):
         ids = [some.column("purchase_id") for some in part.batches(Table.PURCHASE_EVENTS, ["purchase_id"])]
-        suspects = met_again(pa.chunked_array(ids, pa.string()), settings.lake, batch.progress)
+        counts = pc.value_counts(pa.chunked_array(ids, pa.string()))
         del ids
+        different = counts.field("values")
+        known = lookup.rows_of(settings.lake, Table.PURCHASES, purchases.COLUMNS, different, batch.progress)
+        again = different.filter(pc.greater(counts.field("counts"), 1))
+        suspects = pc.unique(pa.chunked_array([again, *known.column("purchase_id").chunks], pa.string()))
         suspected = _among(part.batches(Table.PURCHASE_EVENTS, columns), suspects)
-        counted = DeltaTable(table_path(settings.lake, Table.PURCHASES)).to_pyarrow_dataset()
-        known = _among(counted.to_batches(columns=columns) if len(suspects) else iter(()), suspects)
         verdicts = purchases.judge(purchases.firsts(suspected), dict(purchases.firsts(known)))
         accepted = suspected.filter(pa.array([verdict == ACCEPTED for verdict in verdicts], pa.bool_()))
     with batch.phase("write"):
@@ -168,25 +168,11 @@ def count_many(part: Feed, batch: MicroBatch, *, settings: Settings, state: Stat
 
 
 def _among(batches: Iterator[pa.RecordBatch], ids: pa.Array) -> pa.Table:
-    """Return the rows of these purchase ids, in the order of their records; without ids nobody asks for rows."""
+    """Return the rows of these purchase ids, in the order of their records."""
     schema = arrow_schema(Table.PURCHASES)
     chosen = (part.filter(pc.is_in(part.column("purchase_id"), value_set=ids)) for part in batches) if len(ids) else ()
     parts = [part.select(schema.names).cast(schema) for part in chosen]
     return in_order(pa.Table.from_batches(parts, schema))
-
-
-def met_again(ids: pa.ChunkedArray, lake: str, progress: Callable[[str], None] = lambda _: None) -> pa.Array:
-    """Return the purchase ids that are in a batch more than once, or in the table already."""
-    counts = pc.value_counts(ids)
-    found = [counts.field("values").filter(pc.greater(counts.field("counts"), 1))]
-    counted = DeltaTable(table_path(lake, Table.PURCHASES)).to_pyarrow_dataset()
-    done = 0
-    for part in in_parts(counted.to_batches(columns=["purchase_id"]), COMPARED_ROWS):
-        known = part.column("purchase_id")
-        done += len(known)
-        progress(f"{done:,} purchases that counted before are compared with the batch")
-        found += known.filter(pc.is_in(known, value_set=counts.field("values"))).chunks
-    return pc.unique(pa.chunked_array(found, pa.string()))
 
 
 def change_profiles(updates: pa.Table, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
