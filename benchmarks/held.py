@@ -6,10 +6,11 @@
 For each number of purchase ids, with a tenth as many customers: a fresh broker and lake, and tables made as files
 (`held_tables.py`). Then in each way of placing batches: what large batches need of the past is made by the pipeline's
 own code (`catch_up`); the streams of the hot path start seven times with a purchase waiting, take bursts of 500
-purchases one by one in three lots, two large batches, and merge what came into the tables of current rows. The sizes
-take turns at each of these, so that a machine that slows down meanwhile slows down all of them. All are asked for
-purchases of the same customers, those of the smallest, except for the second large batch: that is of all customers that
-a size has, so of more rows in gold where there are more. At the end the largest is compared with the smallest.
+purchases one by one in three lots, two large batches, merge what came into the tables of current rows, and start once
+more, when local state, where there is any, has the large batches to take in. The sizes take turns at each of these, so
+that a machine that slows down meanwhile slows down all of them. All are asked for purchases of the same customers,
+those of the smallest, except for the second large batch: that is of all customers that a size has, so of more rows in
+gold where there are more. At the end the largest is compared with the smallest.
 """
 
 from __future__ import annotations
@@ -155,6 +156,7 @@ def measure(name: str, worlds: Sequence[World], large: int, bursts: int) -> dict
     taken = in_turn(here, partial(large_batch, purchases=large))
     spread = in_turn(here, partial(large_batch, purchases=large, of_all=True))
     behind = in_turn(here, merge)
+    after = in_turn(here, partial(start_and_stop, number=STARTS + 1))
     sizes = {
         size: {
             **of_past[size],
@@ -163,6 +165,7 @@ def measure(name: str, worlds: Sequence[World], large: int, bursts: int) -> dict
             "large": taken[size],
             "spread": spread[size],
             "behind": behind[size],
+            "after": after[size],
         }
         for size in of_past
     }

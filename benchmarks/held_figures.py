@@ -32,6 +32,7 @@ def memory(figures: Mapping[str, Any]) -> dict[str, float]:
     each = {
         **{name: list(of) for name, of in drained.items()},
         "current rows": [figures["behind"]],
+        "start behind large batches": [figures["after"]],
         "starts": figures["starts"],
         "small batches": figures["small"],
     }
@@ -61,6 +62,7 @@ def compared(figures: Mapping[str, Any]) -> dict[str, float]:
         **{f"large batch of all customers, {query}, s": of["batch_seconds"] for query, of in figures["spread"].items()},
         **{f"past made, {query}, s": of["batch_seconds"] for query, of in figures["catch_up"].items()},
         "current rows merged, s": figures["behind"]["batch_seconds"],
+        "start behind large batches, s": figures["after"]["seconds"],
         **memory(figures),
         "sorted runs, MB": figures["sorted_runs_mb"],
         "local state, MB": figures["local_state_mb"],

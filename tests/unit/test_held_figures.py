@@ -41,6 +41,7 @@ def figures(*lots: dict[str, Any], starts: tuple[float, ...] = (9.0, 7.0, 8.0)) 
         "large": {"silver": drained(5.0), "gold": drained(6.0)},
         "spread": {"silver": drained(5.0), "gold": drained(8.0)},
         "behind": drained(2.0),
+        "after": {"seconds": 12.0, "own_mb": 550.0, "peak_mb": 600.0},
         "sorted_runs_mb": 84,
         "local_state_mb": 0,
     }
@@ -58,6 +59,7 @@ def test_a_figure_is_the_median_of_all_bursts(lots: list[dict[str, Any]], median
     found = compared(figures(*lots))
     assert (found[SMALL], found["500 purchases, gold, s"], found[START]) == (median, median, 8.0)
     assert (found["large batch, s"], found["large batch of all customers, gold, s"]) == (11.0, 8.0)
+    assert found["start behind large batches, s"] == 12.0
 
 
 def test_the_peak_is_that_of_the_lot_that_had_most() -> None:
