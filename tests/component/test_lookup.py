@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,11 +17,17 @@ from customer_activity.lake import delta, lookup
 from customer_activity.maintenance import maintenance
 from support.tables import append
 
-COLUMNS = ("purchase_id", "partition", "offset", "currency", TRACE[0].name)
-WAYS = {"by DuckDB": "lake", "by Arrow": "la*k?e"}  # DuckDB would take that for a pattern
+AT = datetime(2026, 7, 1, 12, 0, 0, 123456, tzinfo=UTC)
+COLUMNS = ("purchase_id", "partition", "offset", "currency", "occurred_at", TRACE[0].name)
+LAKES = {
+    "by DuckDB": "lake",
+    "by Arrow": "la*k?e",  # DuckDB would take that for a pattern
+    "below a folder that says which partition": "partition=3/lake",
+    "below a folder that says which purchase": "purchase_id=P-3/lake",
+}
 
 
-@pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
+@pytest.fixture(params=list(LAKES.values()), ids=list(LAKES))
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return a lake whose silver.purchases has nine purchases in four files, beside one that a pattern would match."""
     lake = str(tmp_path / request.param)
@@ -31,7 +39,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def purchase(number: int) -> dict[str, object]:
-    return {"purchase_id": f"P-{number}", "partition": 0, "offset": number, "currency": "EUR"}
+    return {"purchase_id": f"P-{number}", "partition": 0, "offset": number, "currency": "EUR", "occurred_at": AT}
 
 
 def found(lake: str, *ids: str) -> list[dict[str, object]]:
@@ -78,6 +86,26 @@ def test_what_a_file_lacks_is_null(lake: str) -> None:
     assert found(lake, "P-7") == [purchase(7)]
 
 
+@pytest.mark.parametrize("memory", ["1MB", "12MB"])
+def test_what_takes_too_much_memory_is_read_otherwise(lake: str, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "MEMORY", memory)
+    unknown = [f"{number:064}" for number in range(200_000)]
+    assert found(lake, "P-2", *unknown) == [purchase(2)]
+
+
+def test_times_that_do_not_say_so_are_utc(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's OPTIMIZE writes them so by default, and DuckDB would take them for those of the machine's time zone."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        for file in Path(table_path(lake, Table.PURCHASES)).glob("*.parquet"):
+            pq.write_table(pq.read_table(file), file, use_deprecated_int96_timestamps=True)
+        assert found(lake, "P-7") == [purchase(7)]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_a_file_that_is_gone_is_named(lake: str) -> None:
     lost = next(Path(table_path(lake, Table.PURCHASES)).glob("*.parquet"))
     lost.unlink()
@@ -86,9 +114,13 @@ def test_a_file_that_is_gone_is_named(lake: str) -> None:
     assert lost.name in f"{raised.value} {raised.value.filename}"
 
 
-def test_it_gives_signs_of_life(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "ROWS_AT_A_TIME", 3)
+@pytest.mark.parametrize(("rows", "files"), [(3, 100), (100, 1)], ids=["rows", "files"])
+def test_it_gives_signs_of_life(lake: str, rows: int, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "ROWS_AT_A_TIME", rows)
+    monkeypatch.setattr(lookup, "FILES_AT_A_TIME", files)
     told: list[str] = []
     lookup.rows_of(lake, Table.PURCHASES, COLUMNS, pa.array(["P-1"]), told.append)
-    assert len(told) > 1
-    assert told[-1] == "9 rows of silver.purchases are compared with the batch"
+    compared = [words for words in told if "compared" in words]
+    assert len(compared) > 1
+    assert compared[-1] == "9 rows of silver.purchases are compared with the batch"
+    assert "1 rows of silver.purchases have keys of the batch" in told

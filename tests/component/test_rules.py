@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from customer_activity import topology
-from customer_activity.catalog import Reason, Table
+from customer_activity.catalog import Reason, Table, table_path
 from customer_activity.contracts import PURCHASE_EVENT
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import SettingsError
+from customer_activity.lake import delta
 from customer_activity.quality import rules, snapshot
 from customer_activity.quality.judging import expectation_of
 from customer_activity.quality.rules import Severity
@@ -20,6 +23,7 @@ from customer_activity.quality.run import refuse_personal
 from customer_activity.quality.snapshot import PERSONAL, variables
 from customer_activity.settings import Settings
 from support.streams import Query
+from support.tables import append
 
 RULE = """
 rules:
@@ -114,6 +118,19 @@ def test_rows_of_a_release_before_have_nulls_in_the_columns_that_they_lack() -> 
     assert found.select(["purchase_id", "product_id", "landing"]).to_pylist() == [
         {"purchase_id": "P-1", "product_id": None, "landing": None}
     ]
+
+
+@pytest.mark.parametrize("folder", ["lake", "partition=3/lake", "la*k?e"])
+def test_rows_are_those_of_the_files_wherever_the_lake_is(tmp_path: Path, folder: str) -> None:
+    """DuckDB would have columns from the names of folders, and look for files by patterns."""
+    lake = str(tmp_path / folder)
+    delta.ensure_tables(lake)
+    append(lake, Table.PURCHASES, {"purchase_id": "P-1", "partition": 0})
+    shutil.copytree(lake, tmp_path / "lakee")
+    pinned = snapshot.relation(DeltaTable(table_path(lake, Table.PURCHASES)))
+    with snapshot.database_of({"seen_by_gold.purchases": pinned}) as database:
+        found = database.sql('SELECT purchase_id, "partition" FROM seen_by_gold.purchases').fetchall()
+    assert found == [("P-1", 0)]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from customer_activity.catalog import Reason, Table
 from customer_activity.contracts.columns import PROFILE_FIELDS, RAW, names
 from customer_activity.contracts.tables import arrow_schema
 from customer_activity.errors import TransientError
+from customer_activity.lake.lookup import PATTERN
 from customer_activity.settings import Settings
 
 MEMORY = "2GB"
@@ -107,7 +108,8 @@ def relation(table: DeltaTable) -> Relation:
     files = tuple(unquote(uri[7:]) if uri.startswith("file://") else uri for uri in table.file_uris())
     if not files:
         return table.to_pyarrow_dataset().schema.empty_table()
-    return files if files[0].startswith("/") else table.to_pyarrow_dataset()
+    is_here = files[0].startswith("/") and not PATTERN.intersection(*files)
+    return files if is_here else table.to_pyarrow_dataset()
 
 
 def as_read(uri: str, table: Table, version: int, then: str) -> DeltaTable | None:
@@ -139,7 +141,8 @@ def add(database: duckdb.DuckDBPyConnection, relations: Relations) -> None:
         database.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
         source = f'"{schema}__{name}"'
         if isinstance(held, tuple):
-            source = f"read_parquet([{', '.join(map(literal, held))}], union_by_name = true)"
+            listed = ", ".join(map(literal, held))  # and a folder `partition=3` above the lake is no column
+            source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
         else:
             database.register(f"{schema}__{name}", held)
         there = database.execute(f"DESCRIBE SELECT * FROM {source}").fetchall() if name in DECLARED else []
