@@ -211,8 +211,8 @@ def megabytes(folder: Path) -> int:
 
 
 def sender_of(world: World) -> load.Sender:
-    """Return a producer whose purchases have ids that none had before."""
-    return load.Sender(world.settings, f"held{time.time_ns() // 1_000_000}")
+    """Return a producer whose purchases have ids that none had before, anywhere among those that are held."""
+    return load.Sender(world.settings, f"held{time.time_ns() // 1_000_000}", mixed=True)
 
 
 @contextmanager
@@ -291,7 +291,8 @@ def small_batches(world: World, bursts: int) -> dict[str, Any]:
 def large_batch(world: World, purchases: int, *, of_all: bool = False) -> dict[str, Any]:
     """Send a large batch, of all customers that the tables hold if asked; let silver and gold take it as one each."""
     customers = world.held.customers if of_all else world.drawn
-    load.backlog(world.settings, customers, purchases, f"large{time.time_ns() // 1_000_000}", profiles=False)
+    label = f"large{time.time_ns() // 1_000_000}"
+    load.backlog(world.settings, customers, purchases, label, profiles=False, mixed=True)
     drain(world.settings, ["bronze"], world.folder, world.workers)
     return {query: drain(world.settings, [query], world.folder, world.workers) for query in ("silver", "gold")}
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from hashlib import blake2b
 from itertools import repeat
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
@@ -107,11 +108,16 @@ def is_purchase(identity: bytes) -> bool:
 class Sender:
     """A Kafka producer that makes and sends purchases and profile updates, and never loses one silently."""
 
-    def __init__(self, settings: Settings, label: str, seed: int = 0) -> None:
-        """Connect; ids of purchases are p-<label>-<number>, a label is letters with or without digits behind them."""
+    def __init__(self, settings: Settings, label: str, seed: int = 0, *, mixed: bool = False) -> None:
+        """Connect; ids of purchases are p-<label>-<number>, a label is letters with or without digits behind them.
+
+        Mixed, they are digests of these: 32 hexadecimal digits in no order, as those of UUIDs. Statistics of files
+        exclude ids that are in order, and local state has them on neighbouring pages.
+        """
         self.settings = settings
         self.currency = settings.currency.encode()
         self.label = label.encode()
+        self.mixed = mixed
         self.purchases = 0
         self.profiles = 0
         self.random = np.random.default_rng(seed)
@@ -141,6 +147,8 @@ class Sender:
         now_ms = time.time_ns() // 1_000_000
         for customer, cents in zip(customers.tolist(), draws, strict=True):
             purchase_id = b"p-%b-%d" % (self.label, self.purchases)
+            if self.mixed:
+                purchase_id = blake2b(purchase_id, digest_size=16).hexdigest().encode()
             product = cents * 7 % 99_991
             amount = (cents // 100, cents % 100)
             value = PURCHASE % (purchase_id, customer, product, *amount, self.currency, now_ms)
@@ -233,6 +241,7 @@ def backlog(
     *,
     hot: float = 0.0,
     profiles: bool = True,
+    mixed: bool = False,
 ) -> LoadReport:
     """Send a profile of every customer and then that many purchases, as fast as Kafka takes them.
 
@@ -243,8 +252,9 @@ def backlog(
         label: part of the purchase ids.
         hot: share of the purchases that are customer 0's besides.
         profiles: whether profiles are sent at all.
+        mixed: whether ids of purchases are in no order.
     """
-    sender = Sender(settings, label)
+    sender = Sender(settings, label, mixed=mixed)
     started, started_ms = time.monotonic(), time.time_ns() // 1_000_000
     if profiles:
         sender.preload_profiles(customers)
