@@ -60,12 +60,10 @@ class Needs:
     Attributes:
         tables: SQL that creates the state's tables.
         holdings: what is kept of which Delta table.
-        kept_gb: how much is kept of it at most where `ACTIVITY_LOCAL_STATE_GB` does not say.
     """
 
     tables: str
     holdings: Sequence[Holding]
-    kept_gb: float = 16.0
 
 
 class State(Protocol):

@@ -54,8 +54,7 @@ class LocalState:
         self.holdings = {holding.table: holding for holding in needs.holdings}
         self.folder = settings.index_dir
         # Who asks for the driver asks for its state.
-        kept_gb = needs.kept_gb if settings.local_state_gb is None else settings.local_state_gb
-        self.limit = None if settings.placement == "driver" else kept_gb * GB
+        self.limit = None if settings.placement == "driver" else settings.local_state_gb * GB
         self.at: dict[Table, Position] = {}  # where this very driver left it
         self.catching_up: CatchUp | None = None
         self.not_before = 0.0  # it is tried to catch up
@@ -244,11 +243,10 @@ class LocalState:
     def _give_up(self, found: float) -> None:
         """Keep none any more; the next driver is told at which size."""
         log.warning(
-            "the local state of %s takes %.1f GB, or will, with what is sorted for it, which is more than the %g of "
+            "the local state of %s takes %.1f GB, or will, with what is sorted for it, which is more than "
             "ACTIVITY_LOCAL_STATE_GB; it is given up, and small batches look state up in the lake's sorted runs",
             self.name,
             found / GB,
-            (self.limit or 0) / GB,
         )
         self.index.close()
         self._index = None
