@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from itertools import cycle
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -405,6 +406,22 @@ def test_a_file_that_is_gone_of_what_was_read_before_is_named_by_the_driver(
     told = failures.explain(Query.SILVER, RuntimeError("a batch failed"), died.value, pipeline.settings, int)
     assert type(told) is RowsLost
     assert re.match(r"silver\.purchases: files of version \d+, the newest, are gone", told.what)
+
+
+def test_a_large_part_in_the_driver_counts_no_id_that_the_table_has(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(pipeline, "driver")
+    monkeypatch.setattr(feeds, "SMALL_BATCH_FILES", 0)
+    pipeline.send(*(purchase(f"P-{number}", "C-1", "1.00") for number in range(3)))
+    pipeline.run()
+    repeats = [purchase("P-0", "C-1", "1.00"), purchase("P-1", "C-1", "2.00")]
+    pipeline.send(*repeats, purchase("P-3", "C-1", "1.00"), purchase("P-3", "C-1", "1.00"))
+    pipeline.run()
+    counted = {row["purchase_id"]: row["amount"] for row in pipeline.rows(Table.PURCHASES)}
+    assert counted == {f"P-{number}": Decimal("1.00") for number in range(4)}
+    assert len(pipeline.rows(Table.PURCHASES)) == 4
+    assert len(pipeline.rows(Table.QUARANTINE)) == 1
 
 
 def test_a_file_of_something_else_is_no_file_of_the_lake(pipeline: Pipeline) -> None:

@@ -1,4 +1,4 @@
-"""Look up a table's rows by many keys at once, where no index has them: the table is read, some files at a time.
+"""Semi-join a table with many keys, where there is no index: the table is scanned, some files at a time.
 
 Which files have such rows is found by the key alone, and these files are read once more. DuckDB finds them on this
 machine: it compares a hundred million ids with a million in 5 s on two cores, and Arrow, which reads what is elsewhere,
@@ -24,7 +24,7 @@ from customer_activity.lake import deltalog, feeds
 from customer_activity.lake.pieces import ROW_BYTES
 from customer_activity.storage.filesystem import filesystem
 
-ROWS_AT_A_TIME, FILES_AT_A_TIME = 32_000_000, 500  # a few seconds; the keys are hashed anew each time
+ROWS_AT_A_TIME, FILES_AT_A_TIME = 32_000_000, 500  # scanned at a time: a few seconds; each scan builds its hash table
 MEMORY, THREADS = "1GB", 8  # of DuckDB; each thread has parts of a row group
 PATTERN = frozenset("*?[")  # DuckDB takes a path with one of these for a pattern
 AHEAD = {"batch_readahead": 2, "fragment_readahead": 8}  # of batches usually 16, which take three times the memory
@@ -90,7 +90,7 @@ def _here(schema: pa.Schema, keys: pa.Array, otherwise: Read) -> Iterator[Read]:
     with duckdb.connect() as database:
         database.execute(f"SET memory_limit = '{MEMORY}'")
         database.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
-        database.execute("SET temp_directory = ''")  # what a killed driver leaves there, nobody removes
+        database.execute("SET temp_directory = ''")  # no spilling: files of a killed driver would stay
         database.execute("SET preserve_insertion_order = false")
         database.execute("SET TimeZone = 'UTC'")  # of times that do not say it
         database.execute("SET enable_progress_bar = false")  # it would come between the lines of the driver's log
