@@ -127,10 +127,10 @@ def place(lake: str, version: int) -> deltalog.Position:
     return deltalog.position(lake, Table.PURCHASES, delta.table_id(lake, Table.PURCHASES), version)
 
 
-def past(lake: str) -> tuple[list[str], list[int]]:
+def past(lake: str, **how: bool) -> tuple[list[str], list[int]]:
     """Return which runs tell of silver.purchases, and which versions' files do besides."""
     newest = place(lake, deltalog.newest_version(lake, Table.PURCHASES))
-    found = catalogue.past(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: newest})
+    found = catalogue.past(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: newest}, **how)
     versions = [file.version for file in found.files[Table.PURCHASES]]
     return [run.path for of in found.runs.values() for run in of], versions
 
@@ -265,6 +265,60 @@ def test_runs_that_cannot_be_relied_on_are_made_again(
     runs, files = past(lake)
     assert runs == []
     assert len(files) == len(opened(lake, Table.PURCHASES).file_uris())
+
+
+def compacted_and_log_shortened(lake: str, run: Run) -> None:
+    compacted_and_removed(lake, run)
+    opened(lake, Table.PURCHASES).create_checkpoint()
+    entry(lake, Table.PURCHASES, 4).unlink()
+
+
+def test_files_that_were_compacted_and_removed_are_read_as_others_where_rows_may_come_again(
+    noted: tuple[str, Run],
+) -> None:
+    lake, run = noted
+    before = set(opened(lake, Table.PURCHASES).file_uris())
+    maintenance.compact(lake, Table.PURCHASES)  # of what the run has: it is not read
+    compacted = set(opened(lake, Table.PURCHASES).file_uris()) - before
+    assert past(lake, may_repeat=True) == ([run.path], [])
+    for number in (3, 4):
+        append(lake, Table.PURCHASES, bought(number))
+    there = past(lake, may_repeat=True)
+    maintenance.compact(lake, Table.PURCHASES)
+    assert past(lake, may_repeat=True) == there
+    opened(lake, Table.PURCHASES).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert compacted
+    append(lake, Table.PURCHASES, bought(5))
+    newest = place(lake, deltalog.newest_version(lake, Table.PURCHASES))
+    found = catalogue.past(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: newest}, may_repeat=True)
+    (files,) = found.files.values()
+    assert found.runs == {0: [run]}
+    assert found.is_due
+    assert sum(file.rows for file in files) == 6  # those that the run has came along
+    uris = opened(lake, Table.PURCHASES).file_uris()
+    assert {file.path for file in files} == {uri.rpartition("/")[2] for uri in uris}
+
+
+def test_of_a_table_whose_small_files_were_compacted_and_removed_large_ones_do_not_come_again(lake: str) -> None:
+    append(lake, Table.PURCHASES, *map(bought, range(5_000)))
+    run = sorted_runs.write(catalogue.folder(lake, Query.SILVER), table({(1, 1): 1}))
+    catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, 1)}, {0: [run]})
+    for number in (5_000, 5_001):
+        append(lake, Table.PURCHASES, bought(number))
+    found = opened(lake, Table.PURCHASES)
+    found.optimize.compact(target_size=20_000)
+    found.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    newest = {Table.PURCHASES: place(lake, 4)}
+    seen = catalogue.past(lake, Query.SILVER, MADE_BY, newest, may_repeat=True)
+    assert seen.runs == {0: [run]}
+    assert [file.rows for file in seen.since] == [2]
+
+
+def test_rows_that_may_come_again_do_not_mend_a_log_that_was_shortened(noted: tuple[str, Run]) -> None:
+    lake, run = noted
+    compacted_and_log_shortened(lake, run)
+    runs, files = past(lake, may_repeat=True)
+    assert (runs, len(files)) == ([], len(opened(lake, Table.PURCHASES).file_uris()))
 
 
 def test_a_commit_that_is_none_of_the_pipelines_is_refused(noted: tuple[str, Run]) -> None:

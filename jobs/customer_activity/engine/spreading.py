@@ -69,7 +69,7 @@ def with_past(
         SettingsError: an executor does not see what the driver sees.
         TransientError: it takes executors, and there are none; or files were not there for a while.
     """
-    for without_runs in (False, True):
+    for without_runs in (False, False, True):  # what was replaced and removed meanwhile may be known in another way
         past = known(without_runs=without_runs)
         try:
             workers = _workers(batch, past, executors)

@@ -14,10 +14,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from pyarrow import fs
 
-from customer_activity.catalog import Table, table_path
+from customer_activity.catalog import Table
 from customer_activity.contracts.columns import HOT
 from customer_activity.errors import ChangeFeedLost
 from customer_activity.lake import deltalog, feeds
@@ -104,7 +105,9 @@ def folder(lake: str, stream: str) -> str:
     return f"{lake}/_state/{stream}"
 
 
-def past(lake: str, stream: str, made_by: str, to: Positions, *, without_runs: bool = False) -> Past:
+def past(
+    lake: str, stream: str, made_by: str, to: Positions, *, without_runs: bool = False, may_repeat: bool = False
+) -> Past:
     """Return what is known of tables as they are at some places.
 
     Args:
@@ -113,6 +116,8 @@ def past(lake: str, stream: str, made_by: str, to: Positions, *, without_runs: b
         made_by: what makes runs now: those of another contract, or of other code, are of no use.
         to: the places.
         without_runs: read the tables alone, whatever runs there are.
+        may_repeat: whether rows that the runs have may be in the files, too: they are where files were compacted, and
+            removed, before their rows came into a run.
 
     Raises:
         ChangeFeedLost: what was in a table at that version cannot be told any more.
@@ -121,10 +126,12 @@ def past(lake: str, stream: str, made_by: str, to: Positions, *, without_runs: b
     for _, at, runs in () if without_runs else _catalogues(lake, stream, made_by, to, _listed(lake, stream)):
         try:
             since = {table: _since(lake, table, at[table], to[table]) for table in to}
+            files: dict[Table, Sequence[Added]] = {table: feed.files for table, feed in since.items()}
+            if may_repeat and not _are_there(lake, files):
+                files = {table: _added_by_anybody(lake, table, at[table], to[table]) for table in to}
         except ChangeFeedLost:  # by a correction, for one: what is in the runs is no longer so
             break
-        files = {table: feed.files for table, feed in since.items()}
-        if all(_are_there(lake, table, of_table) for table, of_table in files.items()):
+        if _are_there(lake, files):
             versions = max(to[table].version - at[table].version for table in to)
             return Past(runs, files, versions, any(feed.is_replaced for feed in since.values()))
         break  # compacted meanwhile, and removed
@@ -143,10 +150,19 @@ def _since(lake: str, table: Table, at: Position, to: Position) -> Feed:
     return feeds.read(lake, {table: []}, {table: (at.version, to.version)})
 
 
-def _are_there(lake: str, table: Table, added: Sequence[Added]) -> bool:
-    files, place = filesystem(table_path(lake, table))
-    found = files.get_file_info([f"{place}/{file.path}" for file in added])
-    return all(info.type == fs.FileType.File for info in found)
+def _added_by_anybody(lake: str, table: Table, at: Position, to: Position) -> list[Added]:
+    """Return the files that a table has got between two places and still has, also by compaction of earlier ones."""
+    named: set[str] = set()
+    wanted = range(at.version + 1, to.version + 1)
+    for version, entry in zip(wanted, deltalog.entries(lake, table, wanted), strict=True):
+        if entry is None:
+            raise ChangeFeedLost(f"{table.label}: version {version} is gone from the log", remedy=feeds.LOST)
+        named |= {unquote(action["add"]["path"]) for action in entry.actions if action.get("add")}
+    return [file for file in feeds.snapshot(lake, table, to.version) if file.path in named]
+
+
+def _are_there(lake: str, added: Mapping[Table, Sequence[Added]]) -> bool:
+    return not any(feeds.are_gone(lake, table, of_table) for table, of_table in added.items())
 
 
 def _catalogues(

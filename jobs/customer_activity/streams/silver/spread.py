@@ -57,7 +57,7 @@ def step(part: Feed, batch: MicroBatch, *, executors: Workers, settings: Setting
         if not part.added[side]:
             continue
         with batch.phase("read"):
-            known = partial(catalogue.past, settings.lake, made.label, made_by, _newest(settings, ids, made))
+            known = partial(_past, settings, ids, made, made_by)
         bring = partial(bring_on, side, batch=batch, settings=settings)
         work = partial(judging, part, batch=batch, settings=settings)
         past, judged = with_past(part, batch, executors, known, bring, work, settings=settings)
@@ -82,12 +82,16 @@ def is_near(part: Feed, *, settings: Settings, ids: Mapping[Table, str]) -> bool
 def _pasts(part: Feed, settings: Settings, ids: Mapping[Table, str]) -> Iterator[Past]:
     for side, made, made_by in SIDES:
         if part.added[side]:
-            yield catalogue.past(settings.lake, made.label, made_by, _newest(settings, ids, made))
+            yield _past(settings, ids, made, made_by)
 
 
-def _newest(settings: Settings, ids: Mapping[Table, str], table: Table) -> dict[Table, Position]:
+def _past(
+    settings: Settings, ids: Mapping[Table, str], table: Table, made_by: str, *, without_runs: bool = False
+) -> Past:
+    """Return what is known of a table as it is now; rows that a run has change nothing where they come again."""
     newest = deltalog.newest_version(settings.lake, table)
-    return {table: deltalog.position(settings.lake, table, ids[table], newest)}
+    to = {table: deltalog.position(settings.lake, table, ids[table], newest)}
+    return catalogue.past(settings.lake, table.label, made_by, to, without_runs=without_runs, may_repeat=True)
 
 
 class Judged(NamedTuple):
