@@ -57,7 +57,7 @@ BEHIND = ("summaries", "profiles", "activity")
 HOT = Command("hot path", drains.driver_of(HOT_PATH))
 # By name, how batches are placed, and how what they need of the past is made before.
 WAYS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
-    "3 GB of local state": ({"local_state_gb": 3.0}, {"local_state_gb": 3.0}),  # silver's of 40 million ids
+    "auto": ({}, {}),  # as settings have it: with little held silver keeps local state, with much it does not
     "driver": ({"placement": "driver"}, {"placement": "driver"}),
     "executors": ({"placement": "executors"}, {"placement": "executors"}),
     "no local state": ({"placement": "auto", "local_state_gb": 0.0}, {"placement": "executors", "local_state_gb": 0.0}),

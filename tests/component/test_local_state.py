@@ -19,16 +19,19 @@ from customer_activity.lake import delta, holds
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
 from customer_activity.state import catching_up, local, restore
-from customer_activity.state.keyed import NEWEST
+from customer_activity.state.keyed import NEWEST, Needs
 from customer_activity.state.local import LocalState
 from customer_activity.storage import s3
 from customer_activity.storage.filesystem import write_whole
+from customer_activity.streams.enrichment import state as enriching
 from customer_activity.streams.silver import state as past
 from support.tables import append, entry
 from support.waiting import until
 
 TO = {Table.PURCHASES: NEWEST}
 IDS = [f"P-{number}" for number in range(9)]
+CLUSTER = {"spark_master": "spark://master:7077"}
+S3 = {"lake": "s3a://lake/prefix"}
 
 
 def opened(settings: Settings, **update: Any) -> LocalState:
@@ -282,6 +285,56 @@ def test_what_would_be_too_large_is_not_begun(
         assert state.fits() == fits
 
 
+@pytest.mark.parametrize(
+    ("needs", "changed", "grown_gb", "fits"),
+    [
+        pytest.param(past.NEEDS, {}, 1.9, True, id="silver's"),
+        pytest.param(past.NEEDS, {}, 2.1, False, id="silver's beyond what runs serve as well"),
+        pytest.param(past.NEEDS, CLUSTER, 15.9, True, id="silver's on a cluster, which may have no executor"),
+        pytest.param(past.NEEDS, CLUSTER, 16.1, False, id="silver's on a cluster beyond"),
+        pytest.param(past.NEEDS, S3, 15.9, True, id="silver's where runs are read whole"),
+        pytest.param(past.NEEDS, {"local_state_gb": 5.0}, 2.1, True, id="silver's as set"),
+        pytest.param(past.NEEDS, {"local_state_gb": 5.0}, 5.1, False, id="silver's beyond what is set"),
+        pytest.param(past.NEEDS, {"placement": "driver"}, 99.0, True, id="silver's in the driver"),
+        pytest.param(enriching.NEEDS, {}, 15.9, True, id="another's"),
+        pytest.param(enriching.NEEDS, {}, 16.1, False, id="another's beyond"),
+        pytest.param(enriching.NEEDS, {"local_state_gb": 5.0}, 5.1, False, id="another's beyond what is set"),
+    ],
+)
+def test_how_much_is_kept_depends_on_what_serves_as_well(
+    settings: Settings,
+    tmp_path: Path,
+    needs: Needs,
+    changed: dict[str, Any],
+    grown_gb: float,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    fits: bool,
+) -> None:
+    ids = {table: delta.table_id(settings.lake, table) for table in topology.tables()}
+    monkeypatch.setattr(local, "size", lambda *_: grown_gb * local.GB)
+    monkeypatch.setattr(holds, "take_back", lambda *_: None)
+    there = settings.model_copy(update={"run_dir": tmp_path / "run", **changed})
+    with closing(LocalState(there, "some", ids, needs)) as state:
+        monkeypatch.setattr(state, "has_estimated", True)
+        assert state.fits() == fits
+
+
+def test_what_goes_into_the_file_is_not_counted_twice(settings: Settings) -> None:
+    """Or state is given up when it comes to half of what may be kept."""
+    with closing(opened(settings)) as state:
+        state.bring(TO)
+        wal = settings.index_dir / "silver.db-wal"
+        assert wal.stat().st_size > 0
+        file = (settings.index_dir / "silver.db").stat().st_size
+        assert local.size(settings.index_dir, "silver") == file
+        folder = restore.sorting(settings.index_dir, "silver")
+        folder.mkdir()
+        for number, sorted_bytes in enumerate((file - 1, file + 1)):
+            (folder / str(number)).write_bytes(bytes(sorted_bytes))
+        assert local.size(settings.index_dir, "silver") == 2 * file
+
+
 def test_what_it_fails_for_is_raised_where_it_is_used(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_given: Any) -> None:
         raise IndexDamaged("the file", remedy="start again")
@@ -330,7 +383,7 @@ def test_what_is_too_large_is_given_up_and_not_made_again(
         assert not state.is_near(TO)
     limit = 1 / local.GB
     assert list(settings.index_dir.glob("*.db*")) == []
-    assert "more than ACTIVITY_LOCAL_STATE_GB" in caplog.text
+    assert "more than the 1e-09 GB that are kept (ACTIVITY_LOCAL_STATE_GB)" in caplog.text
     for update, is_kept in (
         ({"local_state_gb": limit}, False),
         ({"local_state_gb": 1.0}, True),

@@ -328,6 +328,23 @@ def test_without_an_executor_it_says_so_and_waits_for_none(pipeline: Pipeline, m
         pipeline.run()
 
 
+@pytest.mark.parametrize(("executors", "is_kept"), [(0, True), (1, False)])
+def test_local_state_is_given_up_where_somebody_can_make_runs_instead(
+    pipeline: Pipeline, in_driver: Pipeline, monkeypatch: pytest.MonkeyPatch, executors: int, *, is_kept: bool
+) -> None:
+    """A cluster that has no executor at that moment would leave the stream without any state."""
+    monkeypatch.setattr(placement, "executors_of", lambda _: executors)
+    monkeypatch.setattr(catalogue, "NEAR_FILES", -1)
+    lived(pipeline, ["driver"])
+    limit = {"placement": "auto", "local_state_gb": 1 / local.GB, "spark_master": "spark://master:7077"}
+    monkeypatch.setitem(PLACES, "outgrown", limit)
+    placed(pipeline, "outgrown")
+    pipeline.send(purchase("P-new", "C-1", "1.00"), purchase("P-1", "C-1", "1.00"))
+    pipeline.run()
+    assert bool(list(pipeline.settings.index_dir.glob("silver.db"))) == is_kept
+    assert len(pipeline.rows(Table.PURCHASES)) == len(in_driver.rows(Table.PURCHASES)) + 1
+
+
 def test_without_an_executor_and_local_state_the_driver_does_large_parts_and_holds_little(
     pipeline: Pipeline, in_driver: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -495,9 +512,7 @@ def test_runs_are_brought_on_before_vacuum_removes_what_was_compacted(
     lives(1, 2, 3)
     assert maintenance.compact(lake, Table.PURCHASES) is not None
     lives(4, 5)  # gold reads up to the compaction with the one, and begins behind it with the other
-    folder = Path(table_path(lake, Table.PURCHASES))
-    named = {Path(uri).name for uri in DeltaTable(str(folder)).file_uris()}
-    removed = [file for file in folder.glob("*.parquet") if file.name not in named]
+    removed = gone_from(lake, Table.PURCHASES)
     for file in removed:
         file.unlink()
     with_runs: dict[str, bool] = {}
@@ -511,6 +526,61 @@ def test_runs_are_brought_on_before_vacuum_removes_what_was_compacted(
     lives(6)
     assert removed
     assert with_runs == {Table.PURCHASES.label: True, Query.GOLD: True}
+
+
+@pytest.mark.parametrize("table", [Table.PURCHASES, Table.PROFILE_CHANGES], ids=lambda table: table.label)
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_runs_go_on_over_a_night_in_which_all_was_compacted_and_removed(
+    pipeline: Pipeline, in_driver: Pipeline, table: Table, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of some millions of rows that is all the difference between a moment and minutes."""
+    lake, known = pipeline.settings.lake, catalogue.past
+    with_runs: list[bool] = []
+    removing: list[Path] = []
+
+    def past(lake: str, stream: str, *more: Any, **others: Any) -> Past:
+        found = known(lake, stream, *more, **others)
+        with_runs.extend([bool(found.runs)] if stream == table.label else [])
+        return found
+
+    work = workers.Here.run_by_lane
+
+    def worked(*given: Any, **others: Any) -> Any:
+        while removing:
+            removing.pop().unlink()
+        return work(*given, **others)
+
+    monkeypatch.setattr(workers.Here, "run_by_lane", worked)
+    for number, records in enumerate(HISTORY):
+        placed(pipeline, "runs" if number else "executors")
+        pipeline.send(*records)
+        pipeline.run()
+        if number % 2:
+            maintenance.compact(lake, table)
+            pipeline.run()  # of nothing: gold reads on, up to the compaction
+            removing += gone_from(lake, table)
+            while removing and when == "before":
+                removing.pop().unlink()
+            monkeypatch.setattr(catalogue, "past", past)
+        monkeypatch.setattr(catalogue, "DUE_FILES", 32)  # small batches leave their rows to the table from now on
+    assert told(pipeline) == told(in_driver)
+    assert with_runs
+    assert all(with_runs)
+
+
+def told(pipeline: Pipeline) -> dict[str, list[dict[str, Any]]]:
+    """Return all tables' rows without the numbers of their landings, which batches of nothing have, too."""
+    return {
+        label: sorted(({k: v for k, v in row.items() if k != "landing"} for row in rows), key=str)
+        for label, rows in histories.rows(pipeline).items()
+    }
+
+
+def gone_from(lake: str, table: Table) -> list[Path]:
+    """Return a table's files that no version names any more but old ones, which VACUUM removes."""
+    folder = Path(table_path(lake, table))
+    named = {Path(uri).name for uri in DeltaTable(str(folder)).file_uris()}
+    return [file for file in folder.glob("*.parquet") if file.name not in named]
 
 
 def test_runs_of_rounds_are_noted_though_the_part_is_small(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

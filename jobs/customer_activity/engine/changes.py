@@ -164,7 +164,7 @@ class _Worker:
             return prepared(part, batch)
         rows = sum(file.rows for file in part.files)
         is_small = rows <= SMALL_BATCH_ROWS and (part.is_small if isinstance(prepared, Spreadable) else _is_short(part))
-        has_state = not isinstance(prepared, Spreadable) or prepared.state.fits()
+        has_state = not isinstance(prepared, Spreadable) or self._has_state(prepared.state)
         batch.placement = placed = placement.decide(
             self.settings, _size(part, rows), self.executors, is_small=is_small, uses_threads=not has_state
         )
@@ -184,6 +184,12 @@ class _Worker:
                     batch.placement = placed._replace(why=f"{placed.why}; the local state {state_is}")
                     return spread(part, batch)
         return prepared.step(part, batch)
+
+    def _has_state(self, state: State) -> bool:
+        """Whether there is local state; what has grown too large is given up where somebody can make sorted runs."""
+        if self.settings.is_on_cluster and not self.executors():
+            return state.is_kept
+        return state.fits()
 
     def _tell(self, part: Feed, batch: MicroBatch, done: Collection[Table]) -> None:
         """Have tables that tell how far sources are read tell it of a part of which the step wrote nothing to them."""

@@ -127,11 +127,12 @@ class Settings(Analysts, Monitoring, PortalSettings, LogsAndLineage):
         description="Where batches are worked on: small ones in the driver and large ones on Spark's executors, where "
         "the master has some of its own; or always the one or the other.",
     )
-    local_state_gb: float = Field(
-        16.0,
+    local_state_gb: float | None = Field(
+        None,
         ge=0,
-        description="GB of local state that a stream keeps at most. With more it keeps none, and looks state up in "
-        "the sorted runs that the lake has; with `ACTIVITY_PLACEMENT=driver` there is no limit.",
+        description="GB of local state that a stream keeps at most; when not set, 16, and 2 for silver where lake and "
+        "executors are on this machine. With more it keeps none, and looks state up in the sorted runs that the lake "
+        "has; with `ACTIVITY_PLACEMENT=driver` there is no limit.",
     )
     production: bool = Field(False, description="Refuse settings that are for drills (fault injection) only.")  # noqa: FBT003
     fail_points: bool = Field(

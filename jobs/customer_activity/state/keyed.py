@@ -17,6 +17,7 @@ import pyarrow as pa
 from customer_activity.catalog import Table
 
 NEWEST = None  # of a table that the stream alone writes
+USUAL_GB = 16.0  # of local state that a stream keeps at most
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,12 @@ class Needs:
     Attributes:
         tables: SQL that creates the state's tables.
         holdings: what is kept of which Delta table.
+        kept_gb: how much is kept at most, where sorted runs serve as well and `ACTIVITY_LOCAL_STATE_GB` is not set.
     """
 
     tables: str
     holdings: Sequence[Holding]
+    kept_gb: float = USUAL_GB
 
 
 class State(Protocol):

@@ -26,7 +26,7 @@ from customer_activity.settings import Settings
 from customer_activity.state import given_up, restore
 from customer_activity.state.catching_up import CatchUp
 from customer_activity.state.index import Index
-from customer_activity.state.keyed import NEWEST, Needs
+from customer_activity.state.keyed import NEWEST, USUAL_GB, Needs
 
 GB = 10**9
 AGAIN_SECONDS = 300.0  # after a failure behind the stream
@@ -54,7 +54,7 @@ class LocalState:
         self.holdings = {holding.table: holding for holding in needs.holdings}
         self.folder = settings.index_dir
         # Who asks for the driver asks for its state.
-        self.limit = None if settings.placement == "driver" else settings.local_state_gb * GB
+        self.limit = None if settings.placement == "driver" else _kept_gb(settings, needs) * GB
         self.at: dict[Table, Position] = {}  # where this very driver left it
         self.catching_up: CatchUp | None = None
         self.not_before = 0.0  # it is tried to catch up
@@ -234,7 +234,7 @@ class LocalState:
         self.at.pop(table, None)
 
     def is_too_large(self) -> bool:
-        """Whether the file, with what is being sorted for it, has more than is kept."""
+        """Whether the file, or what is being sorted for it, has more than is kept."""
         if self.limit is None or (found := size(self.folder, self.name)) <= self.limit:
             return False
         self.outgrown = max(self.outgrown, float(found))
@@ -243,10 +243,11 @@ class LocalState:
     def _give_up(self, found: float) -> None:
         """Keep none any more; the next driver is told at which size."""
         log.warning(
-            "the local state of %s takes %.1f GB, or will, with what is sorted for it, which is more than "
-            "ACTIVITY_LOCAL_STATE_GB; it is given up, and small batches look state up in the lake's sorted runs",
+            "the local state of %s takes %.1f GB, or will, which is more than the %g GB that are kept "
+            "(ACTIVITY_LOCAL_STATE_GB); it is given up, and small batches look state up in the lake's sorted runs",
             self.name,
             found / GB,
+            (self.limit or 0) / GB,
         )
         self.index.close()
         self._index = None
@@ -261,10 +262,28 @@ class LocalState:
             self._index.close()
 
 
+def _kept_gb(settings: Settings, needs: Needs) -> float:
+    """Return how much local state is kept where the settings do not say.
+
+    Where the lake's sorted runs are mapped and threads of the driver make them, they serve a small batch as fast as a
+    large file does. Elsewhere runs are read whole, or nobody may be there to make them.
+    """
+    if settings.local_state_gb is not None:
+        return settings.local_state_gb
+    return needs.kept_gb if settings.is_local_lake and not settings.is_on_cluster else USUAL_GB
+
+
 def size(folder: Path, name: str) -> int:
-    """Return the bytes of a stream's files, with what is being sorted for them."""
+    """Return the bytes of a stream's file, or, while these are more, of what is being sorted for it.
+
+    What is sorted comes to be in the file, and SQLite's write-ahead log does with each checkpoint.
+    """
+    return max(_bytes(folder.glob(f"{name}.db")), _bytes(restore.sorting(folder, name).glob("*")))
+
+
+def _bytes(files: Iterable[Path]) -> int:
     found = 0
-    for file in (*folder.glob(f"{name}.db*"), *restore.sorting(folder, name).glob("*")):
+    for file in files:
         with suppress(FileNotFoundError):  # a sort removes files of its own
             found += file.stat().st_size
     return found

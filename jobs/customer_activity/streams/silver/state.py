@@ -41,7 +41,10 @@ PURCHASES = Holding(
     Table.PURCHASE_EVENTS,
     row_bytes=72,
 )
-NEEDS = Needs(TABLES + profile_records.TABLE, (PURCHASES, profile_records.HOLDING))
+# Of 25 million ids. Sorted runs serve a small batch as fast; what a large one adds, ids in no order, takes a minute and
+# more for each million to come into local state that is larger, and the next small batch waits for it.
+KEPT_GB = 2.0
+NEEDS = Needs(TABLES + profile_records.TABLE, (PURCHASES, profile_records.HOLDING), KEPT_GB)
 
 
 def counted(state: State, purchase_ids: Iterable[str]) -> dict[str, First]:
