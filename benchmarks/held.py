@@ -1,6 +1,6 @@
 """What starts, small and large batches cost where silver and gold hold much, beside the same where they hold little.
 
-    .venv/bin/python benchmarks/held.py [--ids 1000000 --ids 100000000] [--way executors] [--large 1000000]
+    .venv/bin/python benchmarks/held.py [--ids 1000000 --ids 100000000] [--way auto] [--large 1000000]
         [--bursts 20] [--workers 0] [--keep] [--out DIR]
 
 For each number of purchase ids, with a tenth as many customers: a fresh broker and lake, and tables made as files
@@ -98,7 +98,7 @@ def main(
 
     Exit 1 where a way of placing batches could not be measured.
     """
-    ways = way or ["executors"]
+    ways = way or ["auto"]
     if unknown := set(ways) - set(WAYS):
         raise typer.BadParameter(f"no such way: {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
     sizes = sorted(set(ids or SIZES))  # each has a folder of its own

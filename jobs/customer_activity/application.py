@@ -39,7 +39,7 @@ from customer_activity.maintenance.scheduler import Scheduler
 from customer_activity.metrics import serving
 from customer_activity.operations import recovery
 from customer_activity.settings import Settings
-from customer_activity.state import local
+from customer_activity.state import files
 from customer_activity.storage.filesystem import PRIVATE, is_full, keep_private
 from customer_activity.streams.registry import STREAMS
 
@@ -58,7 +58,7 @@ def leased(spark: SparkSession, settings: Settings, queries: Sequence[str], reso
     for query in lease.frozen:
         words = "%s was taken over from a driver that did not give it back and does not answer"
         log.warning(words, query, extra={"query": query})
-        local.discard(settings, query)  # that driver may wake inside a change of it
+        files.forget(settings, query)  # that driver may wake inside a change of it
     return lease
 
 

@@ -18,7 +18,7 @@ from customer_activity.errors import IndexDamaged
 from customer_activity.lake import delta, holds
 from customer_activity.maintenance import maintenance
 from customer_activity.settings import Settings
-from customer_activity.state import catching_up, local, restore
+from customer_activity.state import catching_up, files, local, restore
 from customer_activity.state.keyed import NEWEST, Needs
 from customer_activity.state.local import LocalState
 from customer_activity.storage import s3
@@ -280,9 +280,28 @@ def test_what_would_be_too_large_is_not_begun(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, limit: int, *, fits: bool
 ) -> None:
     """Three ids take 216 bytes; a new disk does not know what was given up on the old one."""
-    monkeypatch.setattr(local, "size", lambda *_: 0)
+    monkeypatch.setattr(files, "size", lambda *_: 0)
     with closing(opened(settings, local_state_gb=limit / local.GB)) as state:
         assert state.fits() == fits
+
+
+def test_what_would_become_too_large_by_what_it_lacks_is_not_brought_there(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a large batch came after a small one: the state was begun with a table that had next to nothing."""
+    monkeypatch.setattr(files, "size", lambda *_: 0)
+    with closing(opened(settings, local_state_gb=300 / local.GB)) as state:
+        state.bring(TO)
+        for number in (3, 4):
+            assert not state.is_outgrown()
+            append(settings.lake, Table.PURCHASES, *({"purchase_id": f"P-{number}-{each}"} for each in range(2)))
+            state.fall_behind(Table.PURCHASES)
+            if number == 3:
+                assert not state.is_outgrown()  # two rows more
+                state.bring(TO)
+            monkeypatch.setattr(files, "size", lambda *_: 216)
+        assert state.is_outgrown()
+        assert state.is_whole(TO)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +331,7 @@ def test_how_much_is_kept_depends_on_what_serves_as_well(
     fits: bool,
 ) -> None:
     ids = {table: delta.table_id(settings.lake, table) for table in topology.tables()}
-    monkeypatch.setattr(local, "size", lambda *_: grown_gb * local.GB)
+    monkeypatch.setattr(files, "size", lambda *_: grown_gb * local.GB)
     monkeypatch.setattr(holds, "take_back", lambda *_: None)
     there = settings.model_copy(update={"run_dir": tmp_path / "run", **changed})
     with closing(LocalState(there, "some", ids, needs)) as state:
@@ -327,12 +346,12 @@ def test_what_goes_into_the_file_is_not_counted_twice(settings: Settings) -> Non
         wal = settings.index_dir / "silver.db-wal"
         assert wal.stat().st_size > 0
         file = (settings.index_dir / "silver.db").stat().st_size
-        assert local.size(settings.index_dir, "silver") == file
+        assert files.size(settings.index_dir, "silver") == file
         folder = restore.sorting(settings.index_dir, "silver")
         folder.mkdir()
         for number, sorted_bytes in enumerate((file - 1, file + 1)):
             (folder / str(number)).write_bytes(bytes(sorted_bytes))
-        assert local.size(settings.index_dir, "silver") == 2 * file
+        assert files.size(settings.index_dir, "silver") == 2 * file
 
 
 def test_what_it_fails_for_is_raised_where_it_is_used(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,17 +428,38 @@ def test_what_is_too_large_while_it_is_sorted_is_given_up(settings: Settings, mo
     monkeypatch.setattr(restore, "bring", bring)
     with closing(opened(settings, local_state_gb=100_000 / local.GB)) as state:
         caught_up(state)
-        assert local.size(settings.index_dir, "silver") < 100_000
+        assert files.size(settings.index_dir, "silver") < 100_000
         assert not state.fits()
     with closing(opened(settings, local_state_gb=150_000 / local.GB)) as state:
         assert not state.is_kept
+
+
+def test_what_is_too_large_is_not_brought_on_again_and_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it hold the tables' logs meanwhile. It stays while nobody can make sorted runs instead."""
+    begun: list[object] = []
+
+    def bring(*given: Any) -> None:
+        begun.append(given)
+        given[-1]("a part is through")
+
+    monkeypatch.setattr(restore, "bring", bring)
+    with closing(opened(settings)) as state:
+        state.limit = 1
+        for _ in range(3):
+            assert not state.catch_up(TO)
+        assert begun == []
+        assert holds.held(settings.lake, Table.PURCHASES) == {}
+        assert state.is_kept
+        assert not state.is_whole(TO)
 
 
 def test_what_a_killed_driver_was_sorting_goes_with_the_state(settings: Settings) -> None:
     folder = restore.sorting(settings.index_dir, "silver")
     folder.mkdir(parents=True)
     (folder / "spilled").touch()
-    local.discard(settings, "silver")
+    files.forget(settings, "silver")
     assert not folder.exists()
 
 

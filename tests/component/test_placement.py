@@ -26,7 +26,7 @@ from customer_activity.lake import deltalog, feeds, history
 from customer_activity.lake.failpoints import FailPoint
 from customer_activity.lake.microbatch import metadata_of
 from customer_activity.maintenance import maintenance
-from customer_activity.state import catalogue, local, sorted_runs
+from customer_activity.state import catalogue, local, restore, sorted_runs
 from customer_activity.state.catalogue import Past, Positions
 from customer_activity.streams.silver import profiles, tasks
 from support import histories
@@ -184,8 +184,8 @@ def test_a_backlog_in_parts_ends_in_the_same_rows_and_no_part_reads_what_is_know
     read: list[int] = []
     known = catalogue.past
 
-    def past(lake: str, stream: str, made_by: str, to: Positions, *, without_runs: bool) -> Past:
-        told = known(lake, stream, made_by, to, without_runs=without_runs)
+    def past(lake: str, stream: str, made_by: str, to: Positions, **how: bool) -> Past:
+        told = known(lake, stream, made_by, to, **how)
         read.append(sum(map(len, told.files.values())))
         return told
 
@@ -328,21 +328,101 @@ def test_without_an_executor_it_says_so_and_waits_for_none(pipeline: Pipeline, m
         pipeline.run()
 
 
-@pytest.mark.parametrize(("executors", "is_kept"), [(0, True), (1, False)])
-def test_local_state_is_given_up_where_somebody_can_make_runs_instead(
-    pipeline: Pipeline, in_driver: Pipeline, monkeypatch: pytest.MonkeyPatch, executors: int, *, is_kept: bool
-) -> None:
-    """A cluster that has no executor at that moment would leave the stream without any state."""
-    monkeypatch.setattr(placement, "executors_of", lambda _: executors)
-    monkeypatch.setattr(catalogue, "NEAR_FILES", -1)
+@pytest.fixture
+def outgrown(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """Return one whose driver has local state of all of the history, and no sorted run; now that is too large."""
     lived(pipeline, ["driver"])
-    limit = {"placement": "auto", "local_state_gb": 1 / local.GB, "spark_master": "spark://master:7077"}
-    monkeypatch.setitem(PLACES, "outgrown", limit)
+    monkeypatch.setitem(PLACES, "outgrown", {"placement": "auto", "local_state_gb": 1 / local.GB})
     placed(pipeline, "outgrown")
-    pipeline.send(purchase("P-new", "C-1", "1.00"), purchase("P-1", "C-1", "1.00"))
+    monkeypatch.setattr(catalogue, "NEAR_FILES", 1)
+    return pipeline
+
+
+def on_a_cluster(pipeline: Pipeline, executors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "executors_of", lambda _: executors)
+    monkeypatch.setattr(Executors, "are_there", lambda _: executors > 0)
+    pipeline.settings = pipeline.settings.model_copy(update={"spark_master": "spark://master:7077"})
+    pipeline.restart()
+
+
+def buys(pipeline: Pipeline, number: int) -> str:
+    """Have a customer buy, and what was bought first come again; return where the batch was worked on."""
+    before = len(pipeline.rows(Table.PURCHASES))
+    pipeline.send(purchase(f"P-new-{number}", "C-1", "1.00"), purchase("P-1", "C-1", "1.10"))
     pipeline.run()
-    assert bool(list(pipeline.settings.index_dir.glob("silver.db"))) == is_kept
-    assert len(pipeline.rows(Table.PURCHASES)) == len(in_driver.rows(Table.PURCHASES)) + 1
+    assert len(pipeline.rows(Table.PURCHASES)) == before + 1
+    return placements(pipeline, Table.PURCHASES)[-1]
+
+
+def has_a_file(pipeline: Pipeline) -> bool:
+    return (pipeline.settings.index_dir / "silver.db").exists()
+
+
+def test_local_state_that_is_outgrown_is_kept_until_there_are_runs(
+    outgrown: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To make them of a hundred million rows takes minutes, and room on a disk: it may fail, again and again."""
+    work = Executors.run_by_lane
+
+    def fail(*_given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Executors, "run_by_lane", fail)
+    with pytest.raises(OSError, match="No space left"):
+        buys(outgrown, 1)
+    outgrown.restart()
+    assert has_a_file(outgrown)
+    monkeypatch.setattr(Executors, "run_by_lane", work)
+    outgrown.repeat(Query.SILVER)
+    outgrown.run()
+    assert placements(outgrown, Table.PURCHASES)[-1].startswith("executors: ")
+    assert has_a_file(outgrown)
+    outgrown.send(profile("C-1", updated=9_000))
+    outgrown.run()
+    assert buys(outgrown, 2) == "driver: 2 rows are few; no local state is kept"
+    assert not has_a_file(outgrown)
+
+
+def test_local_state_that_is_outgrown_is_kept_until_runs_have_both_sides(
+    outgrown: Pipeline,
+) -> None:
+    """Purchases come all day, and profiles now and then: what has no run yet would have nothing."""
+    for number in range(3):
+        buys(outgrown, number)
+        assert has_a_file(outgrown)
+    outgrown.send(profile("C-1", updated=9_000))
+    outgrown.run()
+    assert has_a_file(outgrown)
+    buys(outgrown, 3)
+    assert not has_a_file(outgrown)
+
+
+def test_local_state_that_is_outgrown_serves_while_a_cluster_has_no_executor(
+    outgrown: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_cluster(outgrown, 0, monkeypatch)
+    for number in range(2):
+        assert buys(outgrown, number) == "driver: 2 rows are few"
+    on_a_cluster(outgrown, 1, monkeypatch)
+    assert buys(outgrown, 2).startswith("executors: ")
+    assert has_a_file(outgrown)
+    on_a_cluster(outgrown, 0, monkeypatch)
+    assert buys(outgrown, 3) == "driver: 2 rows are few"
+
+
+def test_outgrown_local_state_that_is_lost_is_not_made_while_a_cluster_has_no_executor(
+    outgrown: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more than may be kept, all would be read before the next look at whether there is an executor."""
+    outgrown.close()
+    for file in outgrown.settings.index_dir.glob("*.db*"):
+        file.unlink()
+    on_a_cluster(outgrown, 0, monkeypatch)
+    brought: list[object] = []
+    monkeypatch.setattr(restore, "bring", lambda *given: brought.append(given))
+    with pytest.raises(TransientError, match="there is no executor"):
+        buys(outgrown, 1)
+    assert brought == []
 
 
 def test_without_an_executor_and_local_state_the_driver_does_large_parts_and_holds_little(

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from customer_activity.catalog import Table
 from customer_activity.errors import ForeignCommit
 from customer_activity.lake import delta, deltalog
+from customer_activity.lake.feeds import Added
 from customer_activity.maintenance import maintenance
 from customer_activity.state import catalogue, sorted_runs
 from customer_activity.state.sorted_runs import Run
@@ -312,6 +313,32 @@ def test_of_a_table_whose_small_files_were_compacted_and_removed_large_ones_do_n
     seen = catalogue.past(lake, Query.SILVER, MADE_BY, newest, may_repeat=True)
     assert seen.runs == {0: [run]}
     assert [file.rows for file in seen.since] == [2]
+
+
+def test_what_is_compacted_without_a_file_since_does_not_come_again(lake: str) -> None:
+    """As where executors bring old files to their size by night, some at a time."""
+    append(lake, Table.PURCHASES, *map(bought, range(2_000)))
+    append(lake, Table.PURCHASES, *map(bought, range(2_000, 4_000)))
+    run = sorted_runs.write(catalogue.folder(lake, Query.SILVER), table({(1, 1): 1}))
+    catalogue.note(lake, Query.SILVER, MADE_BY, {Table.PURCHASES: place(lake, 2)}, {0: [run]})
+    maintenance.compact(lake, Table.PURCHASES)
+    for number in (4_000, 4_001):
+        append(lake, Table.PURCHASES, bought(number))
+    found = opened(lake, Table.PURCHASES)
+    found.optimize.compact(target_size=20_000)
+    found.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    newest = {Table.PURCHASES: place(lake, deltalog.newest_version(lake, Table.PURCHASES))}
+    seen = catalogue.past(lake, Query.SILVER, MADE_BY, newest, may_repeat=True)
+    assert seen.runs == {0: [run]}
+    assert [file.rows for file in seen.since] == [2]
+
+
+@pytest.mark.parametrize(("size", "is_near", "is_due"), [(16, True, False), (17, True, True), (33, False, True)])
+def test_of_long_texts_few_rows_are_much(size: int, *, is_near: bool, is_due: bool) -> None:
+    """By their bytes: a megabyte each, and some of them are what a small batch would read each time."""
+    files = [Added(number, f"{number}.parquet", 1 << 20, 1) for number in range(size)]
+    past = catalogue.Past({}, {Table.PROFILE_CHANGES: files})
+    assert (past.is_near, past.is_due) == (is_near, is_due)
 
 
 def test_rows_that_may_come_again_do_not_mend_a_log_that_was_shortened(noted: tuple[str, Run]) -> None:

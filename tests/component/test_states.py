@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from customer_activity.metrics.states import States
-from customer_activity.state import local
+from customer_activity.state import files
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_nobody_waits_for_a_large_one(folder: Path, monkeypatch: pytest.MonkeyPa
         assert counts.wait(60.0)
         return 1_000_000
 
-    monkeypatch.setattr(local, "rows", rows)
+    monkeypatch.setattr(files, "rows", rows)
     states = States(folder, wait=0.01)
     assert [states.read()["silver"].rows for _ in range(3)] == [None] * 3
     assert times == ["silver"], "once, however often somebody looks"

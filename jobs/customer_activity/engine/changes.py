@@ -43,6 +43,7 @@ class Spreadable(NamedTuple):
         state: the local state.
         begin: tells which versions it has to be at for a part.
         is_near: whether the lake's sorted runs have nearly all that a part needs of the past.
+        replaces: whether they have nearly all that the local state is for, whatever a part needs.
     """
 
     step: Step
@@ -50,6 +51,7 @@ class Spreadable(NamedTuple):
     state: State
     begin: Callable[[Feed], Mapping[Table, int | None]]
     is_near: Callable[[Feed], bool]
+    replaces: Callable[[Feed], bool]
 
 
 Begins = Mapping[Table, int | None]
@@ -164,17 +166,18 @@ class _Worker:
             return prepared(part, batch)
         rows = sum(file.rows for file in part.files)
         is_small = rows <= SMALL_BATCH_ROWS and (part.is_small if isinstance(prepared, Spreadable) else _is_short(part))
-        has_state = not isinstance(prepared, Spreadable) or self._has_state(prepared.state)
+        has_state = not isinstance(prepared, Spreadable) or self._has_state(prepared, part)
         batch.placement = placed = placement.decide(
             self.settings, _size(part, rows), self.executors, is_small=is_small, uses_threads=not has_state
         )
         if not isinstance(prepared, Spreadable):
             return prepared(part, batch)
-        _, spread, state, begin, is_near = prepared
+        _, spread, state, begin, is_near, _ = prepared
         if placed.place is Place.EXECUTORS:
             return spread(part, batch)
         if not has_state:
-            batch.placement = placed._replace(why=f"{placed.why}; no local state is kept")
+            state_is = "the local state is too large" if state.is_kept else "no local state is kept"
+            batch.placement = placed._replace(why=f"{placed.why}; {state_is}")
             return spread(part, batch)
         if is_small and self.settings.placement == "auto":
             with suppress(ChangeFeedLost):  # local state may know another way to what was there
@@ -185,11 +188,20 @@ class _Worker:
                     return spread(part, batch)
         return prepared.step(part, batch)
 
-    def _has_state(self, state: State) -> bool:
-        """Whether there is local state; what has grown too large is given up where somebody can make sorted runs."""
-        if self.settings.is_on_cluster and not self.executors():
+    def _has_state(self, prepared: Spreadable, part: Feed) -> bool:
+        """Whether a part is worked on by local state; what has grown too large is given up once runs have all of it.
+
+        Until then it is kept: making runs may take minutes, and fail. Where nobody can make them it is of use still.
+        """
+        state = prepared.state
+        if not state.is_outgrown():
             return state.is_kept
-        return state.fits()
+        if self.settings.is_on_cluster and not self.executors():
+            return state.is_whole(prepared.begin(part))
+        with suppress(ChangeFeedLost):
+            if prepared.replaces(part):
+                return state.fits()
+        return False
 
     def _tell(self, part: Feed, batch: MicroBatch, done: Collection[Table]) -> None:
         """Have tables that tell how far sources are read tell it of a part of which the step wrote nothing to them."""

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from customer_activity.state import local
+from customer_activity.state import files
 
 COUNT_SHARE = 100  # rows are counted again after so many times what it took: a hundredth of a core
 WAIT_SECONDS = 1.0  # so long a look waits for a count; a larger one is for a later look
@@ -35,19 +35,19 @@ class States:
 
     def read(self) -> dict[str, State]:
         """Return each stream's state, with the rows that were counted last."""
-        names = local.streams(self.folder)
+        names = files.streams(self.folder)
         due = [name for name in names if time.monotonic() >= self.counted.get(name, UNKNOWN)[0]]
         if due and not (self.counting and self.counting.is_alive()):
             self.counting = threading.Thread(target=self._count, args=(due,), name="metrics-count", daemon=True)
             self.counting.start()
             self.counting.join(self.wait)
-        return {name: State(self.counted.get(name, UNKNOWN)[1], local.size(self.folder, name)) for name in names}
+        return {name: State(self.counted.get(name, UNKNOWN)[1], files.size(self.folder, name)) for name in names}
 
     def _count(self, names: list[str]) -> None:
         for name in names:
             began = time.monotonic()
             try:
-                rows = local.rows(self.folder, name)
+                rows = files.rows(self.folder, name)
             except sqlite3.Error:  # it is being made: the next look counts
                 self.counted.pop(name, None)
                 continue

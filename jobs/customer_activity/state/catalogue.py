@@ -33,9 +33,9 @@ SUFFIX = ".json"
 KEPT = 2  # of the catalogues that are of use: the newest
 KEPT_SECONDS = 3_600.0  # so long a file stays that no kept catalogue names: a task may be about to report it
 # What no run has is read again with each batch. A small batch adds to the runs when that has become so much, since each
-# time it is some files a bucket; with more than NEAR_ROWS or NEAR_FILES it is no work for one process any more.
-DUE_ROWS, DUE_FILES = 25_000, 32
-NEAR_ROWS, NEAR_FILES = 2 * DUE_ROWS, 2 * DUE_FILES
+# time it is some files a bucket; with more than is NEAR it is no work for one process any more.
+DUE_ROWS, DUE_FILES, DUE_BYTES = 25_000, 32, 16 << 20
+NEAR_ROWS, NEAR_FILES, NEAR_BYTES = 2 * DUE_ROWS, 2 * DUE_FILES, 2 * DUE_BYTES
 DUE_VERSIONS = HOT.commits // 2  # commits without a file count, too: behind a log that was shortened no run is of use
 
 log = logging.getLogger("customer_activity")
@@ -69,13 +69,13 @@ class Past(NamedTuple):
     @property
     def is_near(self) -> bool:
         """Whether little enough is in no run to be read with each small batch."""
-        return _is_within(self.since, NEAR_ROWS, NEAR_FILES)
+        return _is_within(self.since, NEAR_ROWS, NEAR_FILES, NEAR_BYTES)
 
     @property
     def is_due(self) -> bool:
         """Whether a small batch, too, brings the runs on: much is in none, or will not be there to be read for long."""
         is_passing = self.versions >= DUE_VERSIONS or self.is_replaced
-        return is_passing or not _is_within(self.since, DUE_ROWS, DUE_FILES)
+        return is_passing or not _is_within(self.since, DUE_ROWS, DUE_FILES, DUE_BYTES)
 
     def split(self, rows: int) -> tuple[Past, Past]:
         """Return it with the first of the files in no run, of so many rows or one file, and with the others."""
@@ -90,8 +90,9 @@ class Past(NamedTuple):
         return self._replace(files=now), self._replace(files=later)
 
 
-def _is_within(files: Sequence[Added], rows: int, count: int) -> bool:
-    return len(files) <= count and sum(file.rows for file in files) <= rows
+def _is_within(files: Sequence[Added], rows: int, count: int, size: int) -> bool:
+    is_short = sum(file.rows for file in files) <= rows and sum(file.size for file in files) <= size
+    return is_short and len(files) <= count
 
 
 def has_runs(lake: str, stream: str, made_by: str) -> bool:
@@ -128,7 +129,7 @@ def past(
             since = {table: _since(lake, table, at[table], to[table]) for table in to}
             files: dict[Table, Sequence[Added]] = {table: feed.files for table, feed in since.items()}
             if may_repeat and not _are_there(lake, files):
-                files = {table: _added_by_anybody(lake, table, at[table], to[table]) for table in to}
+                files = {table: _with_replacements(lake, table, at[table], to[table]) for table in to}
         except ChangeFeedLost:  # by a correction, for one: what is in the runs is no longer so
             break
         if _are_there(lake, files):
@@ -150,14 +151,21 @@ def _since(lake: str, table: Table, at: Position, to: Position) -> Feed:
     return feeds.read(lake, {table: []}, {table: (at.version, to.version)})
 
 
-def _added_by_anybody(lake: str, table: Table, at: Position, to: Position) -> list[Added]:
-    """Return the files that a table has got between two places and still has, also by compaction of earlier ones."""
+def _with_replacements(lake: str, table: Table, at: Position, to: Position) -> list[Added]:
+    """Return the files that have, at a place, the rows that came in since another one.
+
+    Where such files were compacted these are the compaction's, with rows of others; what was compacted without one of
+    them is left out.
+    """
     named: set[str] = set()
     wanted = range(at.version + 1, to.version + 1)
     for version, entry in zip(wanted, deltalog.entries(lake, table, wanted), strict=True):
         if entry is None:
             raise ChangeFeedLost(f"{table.label}: version {version} is gone from the log", remedy=feeds.LOST)
-        named |= {unquote(action["add"]["path"]) for action in entry.actions if action.get("add")}
+        added = [action["add"] for action in entry.actions if action.get("add")]
+        removed = {unquote(action["remove"]["path"]) for action in entry.actions if action.get("remove")}
+        if removed & named or any(add.get("dataChange", True) for add in added):
+            named |= {unquote(add["path"]) for add in added}
     return [file for file in feeds.snapshot(lake, table, to.version) if file.path in named]
 
 

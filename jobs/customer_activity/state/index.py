@@ -27,6 +27,7 @@ PRAGMAS = (
     "cache_size=-65536",
     "temp_store=MEMORY",
     "wal_autocheckpoint=4000",
+    f"journal_size_limit={64 << 20}",  # a transaction with keys in no order may have made it much larger
 )
 POSITIONS = """
 CREATE TABLE IF NOT EXISTS position (

@@ -76,6 +76,12 @@ class State(Protocol):
     def is_kept(self) -> bool:
         """Whether there is any; without it nothing else may be asked of it but `fall_behind` and `close`."""
 
+    def is_outgrown(self) -> bool:
+        """Whether it has grown too large, or would, before a batch."""
+
+    def is_whole(self, tables: Iterable[Table]) -> bool:
+        """Whether it has all of these tables, each as it was at some version."""
+
     def fits(self) -> bool:
         """Whether there is any, before a batch: what has grown too large is given up now."""
 

@@ -8,13 +8,11 @@ the stream (`catch_up`) where small batches can do without the file meanwhile. A
 from __future__ import annotations
 
 import logging
-import shutil
 import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from customer_activity import unforeseen
@@ -23,7 +21,7 @@ from customer_activity.errors import ActivityError, ForeignCommit, IndexDamaged
 from customer_activity.lake import deltalog, feeds, holds
 from customer_activity.lake.deltalog import Position
 from customer_activity.settings import Settings
-from customer_activity.state import given_up, restore
+from customer_activity.state import files, given_up, restore
 from customer_activity.state.catching_up import CatchUp
 from customer_activity.state.index import Index
 from customer_activity.state.keyed import NEWEST, USUAL_GB, Needs
@@ -59,7 +57,7 @@ class LocalState:
         self.catching_up: CatchUp | None = None
         self.not_before = 0.0  # it is tried to catch up
         self.has_estimated = False
-        self.outgrown = 0.0  # bytes by which it was too large while it was brought on: a sort's files go with the sort
+        self.largest = 0.0  # bytes that it has had, or would have: a sort's files go with the sort
         self._index: Index | None = None
         self.holder = uuid.uuid4().hex
         holds.take_back(self.lake, name)
@@ -67,7 +65,7 @@ class LocalState:
         if self.limit is None or self.limit > max(0.0, given_up_at):
             self._index = Index(self.folder / f"{name}.db", needs.tables, (holding.seed for holding in needs.holdings))
         else:
-            discard_files(self.folder, name)
+            files.discard(self.folder, name)
             if given_up_at >= 0:  # a note of the release before becomes one of these tables
                 given_up.note(self.folder, name, self._tables, given_up_at)
 
@@ -88,22 +86,42 @@ class LocalState:
             raise AssertionError(f"the local state of {self.name} is not kept, and was asked for")
         return self._index
 
+    def is_outgrown(self) -> bool:
+        """Whether it has more than is kept, or would; not known while it is caught up behind the stream."""
+        if not self.is_kept or self.limit is None or self.is_catching_up():
+            return False
+        self.largest = max(self.largest, files.size(self.folder, self.name), self._estimate())
+        return self.largest > self.limit
+
+    def is_whole(self, tables: Iterable[Table]) -> bool:
+        """Whether it has all of these tables, each as it was at some version."""
+        if not self.is_kept:
+            return False
+        with self.index.checked():
+            return all(self.index.position(table) is not None for table in tables)
+
     def fits(self) -> bool:
         """Whether there is local state; what has grown too large is given up now."""
-        if self.is_kept and not self.is_catching_up():
-            found = max(size(self.folder, self.name), self._estimate(), self.outgrown)
-            if self.limit is not None and found > self.limit:
-                self._give_up(found)
+        if self.is_outgrown():
+            self._give_up(self.largest)
         return self.is_kept
 
     def _estimate(self) -> float:
-        """Return the bytes that it will have at least where it is not begun yet, as the tables' rows tell; else 0."""
-        if self.has_estimated or self.limit is None:
+        """Return the bytes that it will have at least with what it lacks, as the tables' rows tell; 0 if that is known.
+
+        It is asked for at the start, and after each part that has left the state behind.
+        """
+        if self.has_estimated:
             return 0
         self.has_estimated = True
-        with self.index.checked():
-            missing = [each for each in self.needs.holdings if self.index.position(each.table) is None]
-        return sum(each.row_bytes * self._rows(each.table) for each in missing if each.row_bytes)
+        found = 0
+        for each in self.needs.holdings:
+            if each.row_bytes:
+                newest = deltalog.newest_version(self.lake, each.table)
+                since = self._rows_since(each.table, newest)
+                found += files.size(self.folder, self.name) if since is not None else 0
+                found += each.row_bytes * (self._rows(each.table) if since is None else since)
+        return found
 
     def _rows(self, table: Table) -> int:
         newest = deltalog.newest_version(self.lake, table)
@@ -123,16 +141,20 @@ class LocalState:
     def _rows_until(self, table: Table, version: int | None) -> int:
         """Return how many rows of a table have to be taken in."""
         wanted = deltalog.newest_version(self.lake, table) if version is NEWEST else version
+        since = self._rows_since(table, wanted)
+        return self._rows(table) if since is None else since
+
+    def _rows_since(self, table: Table, wanted: int) -> int | None:
+        """Return how many rows of a table came in since; None where all of them have to be read again."""
         with self.index.checked():
             held = self.index.position(table)
-        if held is not None and held.version == wanted:
+        if held is None or held.version > wanted:
+            return None
+        if held.version == wanted:
             return 0
-        if held is not None and held.version < wanted:
-            with suppress(ActivityError):  # a correction, for one: all of it is read again
-                return sum(
-                    file.rows for file in feeds.read(self.lake, {table: []}, {table: (held.version, wanted)}).files
-                )
-        return self._rows(table)
+        with suppress(ActivityError):  # a correction, for one
+            return sum(file.rows for file in feeds.read(self.lake, {table: []}, {table: (held.version, wanted)}).files)
+        return None
 
     def bring(self, to: Mapping[Table, int | None], progress: Callable[[str], None] = lambda _: None) -> None:
         """Have it hold tables exactly at these versions, or at their `NEWEST`."""
@@ -163,9 +185,10 @@ class LocalState:
     def catch_up(self, to: Mapping[Table, int | None]) -> bool:
         """Begin to bring it to these versions behind the stream, which does without it meanwhile.
 
-        Returns whether it is being brought there; not so for a while after that has failed.
+        Returns whether it is being brought there; not so for a while after that has failed, and not where it is too
+        large already.
         """
-        if not self.is_kept or time.monotonic() < self.not_before:
+        if not self.is_kept or time.monotonic() < self.not_before or self.is_outgrown():
             return False
         places = {table: self._place(table, version) for table, version in to.items()}
         if self.is_catching_up() and self.catching_up is not None:
@@ -232,13 +255,12 @@ class LocalState:
     def fall_behind(self, table: Table) -> None:
         """Say that a table has rows that were not taken in."""
         self.at.pop(table, None)
+        self.has_estimated = False
 
     def is_too_large(self) -> bool:
         """Whether the file, or what is being sorted for it, has more than is kept."""
-        if self.limit is None or (found := size(self.folder, self.name)) <= self.limit:
-            return False
-        self.outgrown = max(self.outgrown, float(found))
-        return True
+        self.largest = max(self.largest, files.size(self.folder, self.name))
+        return self.limit is not None and self.largest > self.limit
 
     def _give_up(self, found: float) -> None:
         """Keep none any more; the next driver is told at which size."""
@@ -252,7 +274,7 @@ class LocalState:
         self.index.close()
         self._index = None
         self.at = {}
-        discard_files(self.folder, self.name)
+        files.discard(self.folder, self.name)
         given_up.note(self.folder, self.name, self._tables, found)
 
     def close(self) -> None:
@@ -271,50 +293,3 @@ def _kept_gb(settings: Settings, needs: Needs) -> float:
     if settings.local_state_gb is not None:
         return settings.local_state_gb
     return needs.kept_gb if settings.is_local_lake and not settings.is_on_cluster else USUAL_GB
-
-
-def size(folder: Path, name: str) -> int:
-    """Return the bytes of a stream's file, or, while these are more, of what is being sorted for it.
-
-    What is sorted comes to be in the file, and SQLite's write-ahead log does with each checkpoint.
-    """
-    return max(_bytes(folder.glob(f"{name}.db")), _bytes(restore.sorting(folder, name).glob("*")))
-
-
-def _bytes(files: Iterable[Path]) -> int:
-    found = 0
-    for file in files:
-        with suppress(FileNotFoundError):  # a sort removes files of its own
-            found += file.stat().st_size
-    return found
-
-
-def streams(folder: Path) -> list[str]:
-    """Return the names of the streams that have a file."""
-    return sorted(file.stem for file in folder.glob("*.db"))
-
-
-def rows(folder: Path, name: str) -> int:
-    """Return how many rows a stream's file has: they are counted one by one, beside whoever writes.
-
-    Raises:
-        sqlite3.Error: it cannot be read.
-    """
-    with closing(sqlite3.connect(f"file:{folder / name}.db?mode=ro", uri=True)) as connection:
-        select = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('position', 'seeding')"
-        names = [table for (table,) in connection.execute(select).fetchall()]
-        counts = (connection.execute(f'SELECT count(*) FROM "{table}"').fetchone() for table in names)  # noqa: S608 - our own names
-        return sum(count for (count,) in counts)
-
-
-def discard_files(folder: Path, name: str) -> None:
-    """Remove a stream's files, and what a killed driver was sorting for them."""
-    for file in folder.glob(f"{name}.db*"):
-        file.unlink()
-    shutil.rmtree(restore.sorting(folder, name), ignore_errors=True)
-
-
-def discard(settings: Settings, name: str) -> None:
-    """Remove a stream's state: it is made again from the tables."""
-    discard_files(settings.index_dir, name)
-    given_up.forget(settings.index_dir, name)

@@ -89,12 +89,17 @@ def prepare(context: Context) -> Spreadable:
     state = context.state(SPEC.name, NEEDS)
     clock = ViewClock.of(settings.lake)
     executors = Executors(context.spark)
+
+    def is_near(part: Feed) -> bool:
+        return spread.past_of(part, SPEC.name, settings=settings, ids=context.ids).is_near
+
     return Spreadable(
         step=partial(step, settings=settings, state=state, clock=clock),
         spread=partial(step_by_tasks, settings=settings, state=state, clock=clock, executors=executors),
         state=state,
         begin=lambda part: {table: after for table, (after, _) in part.versions.items()},
-        is_near=lambda part: spread.past_of(part, SPEC.name, settings=settings, ids=context.ids).is_near,
+        is_near=is_near,
+        replaces=is_near,
     )
 
 

@@ -9,7 +9,7 @@ where there is no run at all. A small part without local state is judged by the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
@@ -76,13 +76,12 @@ def step(part: Feed, batch: MicroBatch, *, executors: Workers, settings: Setting
 
 def is_near(part: Feed, *, settings: Settings, ids: Mapping[Table, str]) -> bool:
     """Whether the sorted runs have nearly all of the past that a part is judged by."""
-    return all(past.is_near for past in _pasts(part, settings, ids))
+    return all(_past(settings, ids, made, made_by).is_near for side, made, made_by in SIDES if part.added[side])
 
 
-def _pasts(part: Feed, settings: Settings, ids: Mapping[Table, str]) -> Iterator[Past]:
-    for side, made, made_by in SIDES:
-        if part.added[side]:
-            yield _past(settings, ids, made, made_by)
+def has_all(*, settings: Settings, ids: Mapping[Table, str]) -> bool:
+    """Whether the sorted runs have nearly all that local state has, of both sides."""
+    return all(_past(settings, ids, made, made_by).is_near for _, made, made_by in SIDES)
 
 
 def _past(

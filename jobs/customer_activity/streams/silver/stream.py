@@ -74,14 +74,17 @@ def prepare(context: Context) -> Spreadable:
         state=state,
         begin=lambda part: {made: NEWEST for side, made, _ in spread.SIDES if part.added[side]},
         is_near=partial(spread.is_near, settings=settings, ids=ids),
+        replaces=lambda _: spread.has_all(settings=settings, ids=ids),
     )
 
 
 def step_by_tasks(part: Feed, batch: MicroBatch, *, state: State, by_tasks: Step) -> Steps:
     """Judge a part by tasks, which leaves the state behind."""
-    yield from by_tasks(part, batch)
-    for table in (Table.PURCHASES, Table.PROFILE_CHANGES):
-        state.fall_behind(table)
+    try:
+        yield from by_tasks(part, batch)
+    finally:
+        for table in (Table.PURCHASES, Table.PROFILE_CHANGES):
+            state.fall_behind(table)
 
 
 def step(part: Feed, batch: MicroBatch, *, settings: Settings, state: State) -> Steps:
