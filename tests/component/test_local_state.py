@@ -26,6 +26,7 @@ from customer_activity.storage.filesystem import write_whole
 from customer_activity.streams.enrichment import state as enriching
 from customer_activity.streams.silver import state as past
 from support.tables import append, entry
+from support.tables import opened as opened_table
 from support.waiting import until
 
 TO = {Table.PURCHASES: NEWEST}
@@ -301,7 +302,7 @@ def test_what_would_become_too_large_by_what_it_lacks_is_not_brought_there(
                 state.bring(TO)
             monkeypatch.setattr(files, "size", lambda *_: 216)
         assert state.is_outgrown()
-        assert state.is_whole(TO)
+        assert state.can_follow(TO)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +453,7 @@ def test_what_is_too_large_is_not_brought_on_again_and_again(
         assert begun == []
         assert holds.held(settings.lake, Table.PURCHASES) == {}
         assert state.is_kept
-        assert not state.is_whole(TO)
+        assert not state.can_follow(TO)
 
 
 def test_what_a_killed_driver_was_sorting_goes_with_the_state(settings: Settings) -> None:
@@ -503,6 +504,27 @@ def test_what_was_given_up_is_the_state_of_one_lake(
     for lake, is_kept in ((one, False), (other, True), (one, False)):
         with closing(opened(lake, local_state_gb=1 / local.GB)) as state:
             assert state.is_kept == is_kept
+
+
+def test_what_was_given_up_once_and_made_again_is_kept_until_runs_serve(settings: Settings) -> None:
+    """With a lower limit again its size tells: a note from before would have a driver remove it at its start."""
+    give_up(settings)
+    for limit in (1.0, 1 / local.GB):
+        with closing(opened(settings, local_state_gb=limit)) as state:
+            assert state.is_kept
+            state.bring(TO)
+            assert state.is_outgrown() == (limit < 1)
+
+
+def test_what_the_log_no_longer_leads_on_from_cannot_be_followed(settings: Settings) -> None:
+    with closing(opened(settings)) as state:
+        state.bring(TO)
+        for number in (3, 4):
+            append(settings.lake, Table.PURCHASES, {"purchase_id": f"P-{number}"})
+        assert state.can_follow(TO)
+        opened_table(settings.lake, Table.PURCHASES).create_checkpoint()
+        entry(settings.lake, Table.PURCHASES, 4).unlink()
+        assert not state.can_follow(TO)
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", "{}", "null"])

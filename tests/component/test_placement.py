@@ -335,6 +335,7 @@ def outgrown(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.setitem(PLACES, "outgrown", {"placement": "auto", "local_state_gb": 1 / local.GB})
     placed(pipeline, "outgrown")
     monkeypatch.setattr(catalogue, "NEAR_FILES", 1)
+    monkeypatch.setattr(changes, "LOOK_SECONDS", 0)
     return pipeline
 
 

@@ -7,6 +7,7 @@ read, so what is done of a batch that is repeated after a crash is told by the t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from customer_activity.topology import Spec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+LOOK_SECONDS = 60.0  # one takes a listing of each table
 
 Step = Callable[[Feed, MicroBatch], Steps]
 
@@ -126,6 +129,7 @@ class _Worker:
         self.refuses = Table.QUARANTINE in spec.tables
         self.of_refused = (spec.sources_of(Table.QUARANTINE) if self.refuses else None) or list(self.columns)
         self.prepared = stream.prepare(context)
+        self.looks_again = 0.0  # at whether runs replace local state that is too large
         self.is_sure = False  # that nothing of a part is written whose commits do not tell it
         for table in spec.tables if spec.is_behind else ():
             footers.repair(self.lake, table)  # of a release before, or of a driver that ended right after a merge
@@ -183,7 +187,7 @@ class _Worker:
             with suppress(ChangeFeedLost):  # local state may know another way to what was there
                 if not state.is_near(begin(part)) and is_near(part):
                     is_begun = state.catch_up(begin(part))
-                    state_is = "is catching up" if is_begun else "has not caught up, and is brought on again later"
+                    state_is = "is catching up" if is_begun else "has not caught up"
                     batch.placement = placed._replace(why=f"{placed.why}; the local state {state_is}")
                     return spread(part, batch)
         return prepared.step(part, batch)
@@ -194,13 +198,15 @@ class _Worker:
         Until then it is kept: making runs may take minutes, and fail. Where nobody can make them it is of use still.
         """
         state = prepared.state
-        if not state.is_outgrown():
+        if self.settings.placement == "executors" or not state.is_outgrown():
             return state.is_kept
         if self.settings.is_on_cluster and not self.executors():
-            return state.is_whole(prepared.begin(part))
-        with suppress(ChangeFeedLost):
-            if prepared.replaces(part):
-                return state.fits()
+            return state.can_follow(prepared.begin(part))
+        if time.monotonic() >= self.looks_again:
+            self.looks_again = time.monotonic() + LOOK_SECONDS
+            with suppress(ChangeFeedLost):
+                if prepared.replaces(part):
+                    return state.fits()
         return False
 
     def _tell(self, part: Feed, batch: MicroBatch, done: Collection[Table]) -> None:

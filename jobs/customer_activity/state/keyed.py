@@ -79,8 +79,8 @@ class State(Protocol):
     def is_outgrown(self) -> bool:
         """Whether it has grown too large, or would, before a batch."""
 
-    def is_whole(self, tables: Iterable[Table]) -> bool:
-        """Whether it has all of these tables, each as it was at some version."""
+    def can_follow(self, to: Mapping[Table, int | None]) -> bool:
+        """Whether it has nothing to take in but what came in since, to hold tables at these versions."""
 
     def fits(self) -> bool:
         """Whether there is any, before a batch: what has grown too large is given up now."""

@@ -64,6 +64,8 @@ class LocalState:
         given_up_at = given_up.at(self.folder, name, self._tables)
         if self.limit is None or self.limit > max(0.0, given_up_at):
             self._index = Index(self.folder / f"{name}.db", needs.tables, (holding.seed for holding in needs.holdings))
+            if given_up_at >= 0:  # with a lower limit again its size tells, before it is removed
+                given_up.forget(self.folder, name)
         else:
             files.discard(self.folder, name)
             if given_up_at >= 0:  # a note of the release before becomes one of these tables
@@ -90,15 +92,15 @@ class LocalState:
         """Whether it has more than is kept, or would; not known while it is caught up behind the stream."""
         if not self.is_kept or self.limit is None or self.is_catching_up():
             return False
-        self.largest = max(self.largest, files.size(self.folder, self.name), self._estimate())
+        if self.largest <= self.limit:  # nothing makes it smaller
+            self.largest = max(self.largest, files.size(self.folder, self.name), self._estimate())
         return self.largest > self.limit
 
-    def is_whole(self, tables: Iterable[Table]) -> bool:
-        """Whether it has all of these tables, each as it was at some version."""
-        if not self.is_kept:
-            return False
-        with self.index.checked():
-            return all(self.index.position(table) is not None for table in tables)
+    def can_follow(self, to: Mapping[Table, int | None]) -> bool:
+        """Whether it has nothing to take in but what came in since, to hold tables at these versions."""
+        return self.is_kept and all(
+            self._rows_since(table, self._version(table, version)) is not None for table, version in to.items()
+        )
 
     def fits(self) -> bool:
         """Whether there is local state; what has grown too large is given up now."""
@@ -140,8 +142,7 @@ class LocalState:
 
     def _rows_until(self, table: Table, version: int | None) -> int:
         """Return how many rows of a table have to be taken in."""
-        wanted = deltalog.newest_version(self.lake, table) if version is NEWEST else version
-        since = self._rows_since(table, wanted)
+        since = self._rows_since(table, self._version(table, version))
         return self._rows(table) if since is None else since
 
     def _rows_since(self, table: Table, wanted: int) -> int | None:
@@ -179,8 +180,10 @@ class LocalState:
         restore.bring(self.index, self.lake, self.holdings[table], place, progress)
 
     def _place(self, table: Table, version: int | None) -> Position:
-        wanted = deltalog.newest_version(self.lake, table) if version is NEWEST else version
-        return deltalog.position(self.lake, table, self.ids[table], wanted)
+        return deltalog.position(self.lake, table, self.ids[table], self._version(table, version))
+
+    def _version(self, table: Table, version: int | None) -> int:
+        return deltalog.newest_version(self.lake, table) if version is NEWEST else version
 
     def catch_up(self, to: Mapping[Table, int | None]) -> bool:
         """Begin to bring it to these versions behind the stream, which does without it meanwhile.
