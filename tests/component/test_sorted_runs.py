@@ -315,6 +315,21 @@ def test_of_a_table_whose_small_files_were_compacted_and_removed_large_ones_do_n
     assert [file.rows for file in seen.since] == [2]
 
 
+def test_what_was_compacted_again_and_again_before_it_was_removed_is_read_once(noted: tuple[str, Run]) -> None:
+    """A weekend: of a compaction's file nothing is left but another compaction's."""
+    lake, run = noted
+    for number in range(3, 9):
+        append(lake, Table.PURCHASES, bought(number))
+        if number % 2 == 0:
+            maintenance.compact(lake, Table.PURCHASES)
+    opened(lake, Table.PURCHASES).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    newest = {Table.PURCHASES: place(lake, deltalog.newest_version(lake, Table.PURCHASES))}
+    seen = catalogue.past(lake, Query.SILVER, MADE_BY, newest, may_repeat=True)
+    assert seen.runs == {0: [run]}
+    assert sum(file.rows for file in seen.since) == 9
+    assert len({file.path for file in seen.since}) == len(seen.since)
+
+
 def test_what_is_compacted_without_a_file_since_does_not_come_again(lake: str) -> None:
     """As where executors bring old files to their size by night, some at a time."""
     append(lake, Table.PURCHASES, *map(bought, range(2_000)))

@@ -193,9 +193,9 @@ class _Worker:
         return prepared.step(part, batch)
 
     def _has_state(self, prepared: Spreadable, part: Feed) -> bool:
-        """Whether a part is worked on by local state; what has grown too large is given up once runs have all of it.
+        """Whether a part is processed with local state. State above its limit is given up once sorted runs replace it.
 
-        Until then it is kept: making runs may take minutes, and fail. Where nobody can make them it is of use still.
+        Until then it is kept: building runs may take minutes, and fail. It is used while there is no executor for that.
         """
         state = prepared.state
         if self.settings.placement == "executors" or not state.is_outgrown():

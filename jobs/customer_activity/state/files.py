@@ -34,7 +34,7 @@ def streams(folder: Path) -> list[str]:
 
 
 def rows(folder: Path, name: str) -> int:
-    """Return how many rows a stream's file has: they are counted one by one, beside whoever writes.
+    """Return how many rows a stream's file has: they are counted one by one, while the stream may write.
 
     Raises:
         sqlite3.Error: it cannot be read.

@@ -290,8 +290,8 @@ class LocalState:
 def _kept_gb(settings: Settings, needs: Needs) -> float:
     """Return how much local state is kept where the settings do not say.
 
-    Where the lake's sorted runs are mapped and threads of the driver make them, they serve a small batch as fast as a
-    large file does. Elsewhere runs are read whole, or nobody may be there to make them.
+    Where the lake's sorted runs are memory-mapped, and built by threads of the driver, a look-up in them is as fast as
+    in a large file. In a bucket runs are read whole, and a cluster may have no executor to build them.
     """
     if settings.local_state_gb is not None:
         return settings.local_state_gb
